@@ -38,7 +38,7 @@ class Python:
         return result.value
 
 
-async def _open(engine: str) -> AsyncIterator[Python]:
+async def _open(engine: str, sandbox: SandboxProvider) -> AsyncIterator[Python]:
     received: list[Any] = []
 
     async def accept(input: Any) -> None:
@@ -58,21 +58,21 @@ async def _open(engine: str) -> AsyncIterator[Python]:
 
     waiting, met = 0, anyio.Event()
     tools = [*TOOLS, define_tool(name="accept", execute=accept), define_tool(name="meet", execute=meet)]
-    async with Corral(tools, sandbox=provider(engine), limits=Limits(wall_seconds=20), check=False) as corral:
+    async with Corral(tools, sandbox=sandbox, limits=Limits(wall_seconds=20), check=False) as corral:
         yield Python(engine, corral, received)
 
 
 @pytest.fixture(scope="module", params=["cpython", "monty"])
-async def python(request: pytest.FixtureRequest) -> AsyncIterator[Python]:
+async def python(request: pytest.FixtureRequest, warm_cpython: CPythonSandbox) -> AsyncIterator[Python]:
     """Either engine."""
-    async for opened in _open(request.param):
+    async for opened in _open(request.param, warm_cpython if request.param == "cpython" else provider("monty")):
         yield opened
 
 
 @pytest.fixture(scope="module")
-async def cpython() -> AsyncIterator[Python]:
+async def cpython(warm_cpython: CPythonSandbox) -> AsyncIterator[Python]:
     """What only all of Python can do."""
-    async for opened in _open("cpython"):
+    async for opened in _open("cpython", warm_cpython):
         yield opened
 
 

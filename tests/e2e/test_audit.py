@@ -149,11 +149,10 @@ await tools.wait({ seconds: 60 });
 """
 
 
-@BOTH_LOOPS
-async def test_a_whole_execution_is_on_record_call_by_call(tmp_path: Path) -> None:
+async def test_a_whole_execution_is_on_record_call_by_call(warm_deno: DenoSandbox, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     before = time.time()
-    async with Corral(ALL, audit=path, check=False) as corral:
+    async with Corral(ALL, audit=path, sandbox=warm_deno, check=False) as corral:
         async with corral.start(WHOLE, context=ANN) as run:
             async for happened in run:
                 if isinstance(happened, ToolCallStarted) and happened.call.name == "wait":
@@ -188,9 +187,9 @@ async def test_a_whole_execution_is_on_record_call_by_call(tmp_path: Path) -> No
     assert execution.id < calls[0].id
 
 
-async def test_programs_and_calls_that_never_come_in_are_on_record(tmp_path: Path) -> None:
+async def test_programs_and_calls_that_never_come_in_are_on_record(warm_deno: DenoSandbox, tmp_path: Path) -> None:
     path = tmp_path / "audit.sqlite"
-    async with Corral(ALL, audit=path, check=False) as corral:
+    async with Corral(ALL, audit=path, sandbox=warm_deno, check=False) as corral:
         refused = await corral.execute("return await tools.forbidden({ n: 1 })", context=ANN)
         assert list(await read(path)) != []  # before anybody heard of it
         await corral.execute("}", context=ANN)
@@ -216,9 +215,9 @@ async def test_programs_and_calls_that_never_come_in_are_on_record(tmp_path: Pat
     assert {(each.execution_id, each.user_id, each.organization_id) for each in tokens} == {(None, None, None)}
 
 
-async def test_a_redacted_copy_knows_the_secrets_of_the_tools_schema(tmp_path: Path) -> None:
+async def test_a_redacted_copy_knows_the_secrets_of_the_tools_schema(warm_deno: DenoSandbox, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    async with Corral(ALL, audit=AuditLog(path, arguments="redacted"), check=False) as corral:
+    async with Corral(ALL, audit=AuditLog(path, arguments="redacted"), sandbox=warm_deno, check=False) as corral:
         result = await corral.execute("return await tools.log_in({ user: 'ann', pin: '4711', password: 'hunter2' })")
         assert result.value == "ann"
     [call, _] = await read(path)
@@ -343,20 +342,20 @@ async def test_an_execution_whose_sandbox_does_not_start_is_on_record_and_has_a_
     assert [event.type for event in events] == ["started", "finished"]
 
 
-async def test_an_execution_whose_caller_gives_up_is_on_record() -> None:
+async def test_an_execution_whose_caller_gives_up_is_on_record(warm_deno: DenoSandbox) -> None:
     seen: list[AuditEvent] = []
-    async with Corral(TOOLS, audit=AuditLog(seen.extend), check=False) as corral:
+    async with Corral(TOOLS, audit=AuditLog(seen.extend), sandbox=warm_deno, check=False) as corral:
         with anyio.move_on_after(0.3):
             await corral.execute("await new Promise((resolve) => setTimeout(resolve, 60000))", context=ANN)
     assert in_short(seen) == [("execution", "cancelled", "cancelled")]
 
 
-async def test_a_program_that_throws_a_denial_has_not_been_denied_and_writes_no_reason() -> None:
+async def test_a_program_that_throws_a_denial_has_not_been_denied_and_writes_no_reason(warm_deno: DenoSandbox) -> None:
     seen: list[AuditEvent] = []
     program = """
         try { await tools['forbid' + 'den']({}) } catch (error) { error.message = 'the admin said so'; throw error }
     """
-    async with Corral(ALL, audit=AuditLog(seen.extend), check=False) as corral:
+    async with Corral(ALL, audit=AuditLog(seen.extend), sandbox=warm_deno, check=False) as corral:
         await corral.execute(program, context=ANN)
     (call, execution) = seen
     assert (call.outcome, call.reason) == ("denied", "tools.forbidden needs the scope admin")

@@ -13,6 +13,7 @@ from corral import (
     define_tool,
     tool,
 )
+from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -84,13 +85,13 @@ async def test_a_result_raises_the_error_it_stands_for(corral: Corral) -> None:
 
 
 async def test_calls_are_logged_for_those_who_want_it_and_programs_only_if_asked(
-    corral: Corral, caplog: pytest.LogCaptureFixture
+    warm_deno: DenoSandbox, corral: Corral, caplog: pytest.LogCaptureFixture
 ) -> None:
     await corral.execute("return 'quiet'")
     caplog.set_level("DEBUG", logger="corral")
     result = await corral.execute("await tools.add({a: 20, b: 22}); // quiet")
     assert "quiet" not in caplog.text
-    await Corral(check=False, log_code=True).execute("return 1 // loud")
+    await Corral(sandbox=warm_deno, check=False, log_code=True).execute("return 1 // loud")
     assert "// loud" in caplog.text
     assert f"in execution {result.execution_id}" in caplog.text
     assert "tools.add answered in" in caplog.text

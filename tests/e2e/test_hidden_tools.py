@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, Tool, ToolRegistry, define_tool, tool
+from corral.sandboxes import DenoSandbox
+from corral.sandboxes.selection import Sandboxes
 from tests.audit.events import read
 
 pytestmark = pytest.mark.anyio
@@ -95,11 +97,12 @@ def many() -> list[Tool]:
 
 @pytest.mark.parametrize("check", [False, "required"], ids=["unchecked", "checked"])
 @pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_to_a_program_they_are_as_if_they_had_never_been(language: Language, check: Any) -> None:
+async def test_to_a_program_they_are_as_if_they_had_never_been(language: Language, check: Any, warm: Sandboxes) -> None:
     more = many() if check else []
+    options: Any = {"sandbox": warm, "check": check}
     async with (
-        Corral([*VISIBLE, *HIDDEN, *more], hide_denied=True, implied_scopes=IMPLIED, check=check) as hiding,
-        Corral([*VISIBLE, *more], implied_scopes=IMPLIED, check=check) as bare,
+        Corral([*VISIBLE, *HIDDEN, *more], hide_denied=True, implied_scopes=IMPLIED, **options) as hiding,
+        Corral([*VISIBLE, *more], implied_scopes=IMPLIED, **options) as bare,
     ):
         for program in PROGRAMS[language]:
             await hiding.execute(program, language=language, context=ROOT)  # what is kept of it is not for others
@@ -118,8 +121,8 @@ async def test_who_has_the_scopes_also_by_others_that_imply_them_sees_and_calls_
         assert not (await corral.check("return tools.billing.refund({ order: 1 })")).passed
 
 
-async def test_one_execution_may_hide_what_others_see() -> None:
-    corral = Corral([*VISIBLE, *HIDDEN], check=False)
+async def test_one_execution_may_hide_what_others_see(warm_deno: DenoSandbox) -> None:
+    corral = Corral([*VISIBLE, *HIDDEN], sandbox=warm_deno, check=False)
     program = "try { return await tools['get_user_' + 'secret']({ id: 1 }) } catch (e) { return e.code }"
     assert (await corral.execute(program)).value == "scope_denied"
     assert (await corral.execute(program, hide_denied=True)).value == "tool_not_found"
@@ -127,7 +130,7 @@ async def test_one_execution_may_hide_what_others_see() -> None:
     assert own.value == ["get_user"]
 
 
-async def test_a_tool_that_comes_while_a_program_runs_is_seen_by_those_who_may_call_it() -> None:
+async def test_a_tool_that_comes_while_a_program_runs_is_seen_by_those_who_may_call_it(warm_deno: DenoSandbox) -> None:
     tools = ToolRegistry()
 
     @tool
@@ -139,7 +142,7 @@ async def test_a_tool_that_comes_while_a_program_runs_is_seen_by_those_who_may_c
         "await tools.change(); const found = (await tools.search()).items.map((each) => each.name);"
         "try { return [found, await tools.billing.refund({ order: 1 })] } catch (e) { return [found, e.code] }"
     )
-    async with Corral(tools, hide_denied=True, implied_scopes=IMPLIED, check=False) as corral:
+    async with Corral(tools, hide_denied=True, implied_scopes=IMPLIED, sandbox=warm_deno, check=False) as corral:
         assert (await corral.execute(program, context=ANN)).value == [
             ["change", "get_user", "mail.send"],
             "tool_not_found",
@@ -174,8 +177,8 @@ async def test_what_was_hidden_is_on_record_as_denied(tmp_path: Path) -> None:
     assert "hunter2" not in place.read_text()
 
 
-async def test_a_program_elsewhere_sees_no_more() -> None:
-    corral = Corral([*VISIBLE, *HIDDEN], hide_denied=True, implied_scopes=IMPLIED, check=False)
+async def test_a_program_elsewhere_sees_no_more(warm_deno: DenoSandbox) -> None:
+    corral = Corral([*VISIBLE, *HIDDEN], hide_denied=True, implied_scopes=IMPLIED, sandbox=warm_deno, check=False)
     transport = httpx.ASGITransport(corral.asgi_app())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         for context, status, total in ((ANN, 404, 0), (ROOT, 200, 1)):

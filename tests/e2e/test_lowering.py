@@ -1,4 +1,7 @@
-"""Errors in programs with what TypeScript adds to JavaScript: the same text and place in every tier, forked or not."""
+"""Errors in programs with what TypeScript adds to JavaScript: the same text and place in every tier, forked or not.
+
+One sandbox runs each kind of program with each end; the others run each kind, and each end once.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,7 @@ ENDS: dict[str, tuple[Any, tuple[str, str, int] | None]] = {
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def corrals(anyio_backend: str) -> AsyncIterator[dict[str, Corral]]:
+async def corrals() -> AsyncIterator[dict[str, Corral]]:
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(
@@ -58,8 +56,10 @@ async def corrals(anyio_backend: str) -> AsyncIterator[dict[str, Corral]]:
 
 @pytest.mark.parametrize("head", HEADS)
 async def test_an_error_is_told_alike_everywhere(corrals: dict[str, Corral], head: str) -> None:
+    mine = [*HEADS].index(head)
     for name, corral in corrals.items():
-        for end, (value, error) in ENDS.items():
+        ends = [*ENDS.items()] if name == "namespaces" else [*ENDS.items()][mine :: len(HEADS)]
+        for end, (value, error) in ends:
             result = await corral.execute(HEADS[head] + end)
             found = result.error and (result.error.name, result.error.message, result.error.column)
             assert (result.value, found) == (value, error), (name, end)

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from corral import Corral, Event, ExecutionContext, ExecutionStarted, tool
+from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -74,7 +75,7 @@ async def test_nothing_is_received_after_the_end_of_an_observation(corral: Corra
     assert len(seen) == 5
 
 
-async def test_an_observer_that_comes_late_sees_by_the_numbers_what_it_missed() -> None:
+async def test_an_observer_that_comes_late_sees_by_the_numbers_what_it_missed(warm_deno: DenoSandbox) -> None:
     seen: list[int] = []
     began, observed = anyio.Event(), anyio.Event()
 
@@ -83,7 +84,7 @@ async def test_an_observer_that_comes_late_sees_by_the_numbers_what_it_missed() 
         began.set()
         await observed.wait()
 
-    corral = Corral([wait], check=False)
+    corral = Corral([wait], sandbox=warm_deno, check=False)
     async with corral.start("await tools.wait()") as run:
         await began.wait()
         with corral.observe(lambda event: seen.append(event.number)):

@@ -15,6 +15,8 @@ from pydantic import BaseModel, SecretStr
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, Tool, ToolError, define_tool, tool, tools_from
 from corral.audit import AuditEvent, AuditLog
 from corral.errors import ConfigError, ToolDefinitionError
+from corral.sandboxes import DenoSandbox
+from corral.sandboxes.selection import Sandboxes
 from corral.sources.mcp import McpServer
 from corral.types import Language
 
@@ -111,8 +113,8 @@ TOOLS: list[Any] = [
 
 
 @pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral(TOOLS, check=False, limits=Limits(tool_output_bytes=1_000)) as opened:
+async def corral(warm: Sandboxes) -> AsyncIterator[Corral]:
+    async with Corral(TOOLS, sandbox=warm, check=False, limits=Limits(tool_output_bytes=1_000)) as opened:
         yield opened
 
 
@@ -184,7 +186,7 @@ async def test_a_call_that_the_end_cut_short_may_have_run(corral: Corral) -> Non
     )
 
 
-async def test_the_audit_tells_the_same() -> None:
+async def test_the_audit_tells_the_same(warm_deno: DenoSandbox) -> None:
     events: list[AuditEvent] = []
     programs = (
         "await tools.send_strictly()",
@@ -196,7 +198,9 @@ async def test_the_audit_tells_the_same() -> None:
         "await tools.send()",
     )
     limits = Limits(tool_output_bytes=1_000)
-    async with Corral(TOOLS[:8] + TOOLS[9:], check=False, limits=limits, audit=AuditLog(events.extend)) as corral:
+    async with Corral(
+        TOOLS[:8] + TOOLS[9:], sandbox=warm_deno, check=False, limits=limits, audit=AuditLog(events.extend)
+    ) as corral:
         for program in programs:
             await corral.execute(program)
     outcomes = [(each.tool, each.outcome) for each in events if each.kind == "call"]
@@ -220,7 +224,7 @@ def test_other_kinds_of_validation_are_refused_where_they_are_asked_for() -> Non
         McpServer("x", url="http://x", validate_output="loud")  # pyright: ignore[reportArgumentType]
 
 
-async def test_tools_of_other_libraries_can_be_strict_too() -> None:
+async def test_tools_of_other_libraries_can_be_strict_too(warm_deno: DenoSandbox) -> None:
     def shout(text: str) -> int:
         """Shouts."""
         return text.upper()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
@@ -235,7 +239,7 @@ async def test_tools_of_other_libraries_can_be_strict_too() -> None:
 
     for validation, told in (("warn", None), ("strict", "invalid_tool_output")):
         tools = tools_from(shouting, wrong, validate_output=validation)  # pyright: ignore[reportArgumentType]
-        async with Corral(tools, check=False) as corral:
+        async with Corral(tools, sandbox=warm_deno, check=False) as corral:
             result = await corral.execute(
                 "return [await tools.wrong.shout_too({ text: 'a' }), await tools.shout({ text: 'a' })]"
             )
@@ -246,7 +250,9 @@ async def test_tools_of_other_libraries_can_be_strict_too() -> None:
 
 
 @pytest.mark.parametrize("written", ['{"a": [1]}', "[1, 2]", "12", "007", "true", '"quoted"', "plain", "{'a': 1}", ""])
-async def test_a_text_of_which_nothing_is_declared_is_read_alike_wherever_it_comes_from(written: str) -> None:
+async def test_a_text_of_which_nothing_is_declared_is_read_alike_wherever_it_comes_from(
+    warm_deno: DenoSandbox, written: str
+) -> None:
     def function(input: dict[str, Any]):
         return written
 
@@ -264,7 +270,7 @@ async def test_a_text_of_which_nothing_is_declared_is_read_alike_wherever_it_com
     return [await tools.defined(), await tools.anything(), await tools.plain(), await tools.chained(),
             await tools.mcp.mcp_text({{ value: {json.dumps(written)} }})]
     """
-    async with Corral(tools, check=False) as corral:
+    async with Corral(tools, sandbox=warm_deno, check=False) as corral:
         value = (await corral.execute(program)).raise_for_error().value
     assert [repr(each) for each in value] == [repr(value[-1])] * 5
 

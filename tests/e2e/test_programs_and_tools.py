@@ -46,7 +46,7 @@ def receiver(name: str = "accept", output: object = None) -> tuple[Any, list[Any
 # --- calling
 
 
-async def test_replies_that_are_ready_while_others_are_written_all_arrive() -> None:
+async def test_replies_that_are_ready_while_others_are_written_all_arrive(warm_deno: DenoSandbox) -> None:
     """More than a pipe holds, each awaited: a reply is ready while another task waits for the guest to read."""
 
     async def text(input: dict[str, int]) -> str:
@@ -61,22 +61,22 @@ async def test_replies_that_are_ready_while_others_are_written_all_arrive() -> N
         };
         return await Promise.all(Array.from({ length: 9 }, (_, part) => read(part)));
     """
-    async with Corral([define_tool(name="text", execute=text)], check=False) as corral:
+    async with Corral([define_tool(name="text", execute=text)], sandbox=warm_deno, check=False) as corral:
         result = await corral.execute(program)
     assert result.value == [6_000_000] * 9, result.error
     assert len(result.tool_calls) == 90
 
 
-async def test_a_call_reaches_the_tool_and_its_result_the_program() -> None:  # ex-tool-call
+async def test_a_call_reaches_the_tool_and_its_result_the_program(warm_deno: DenoSandbox) -> None:  # ex-tool-call
     accept, received = receiver("add", output=7)
-    result = await Corral([accept], check=False).execute("return await tools.add({a: 3, b: 4})")
+    result = await Corral([accept], sandbox=warm_deno, check=False).execute("return await tools.add({a: 3, b: 4})")
     assert result.value == 7
     assert received == [{"a": 3, "b": 4}]
 
 
-async def test_sequential_calls_keep_their_order() -> None:  # ex-sequential-same-tool
+async def test_sequential_calls_keep_their_order(warm_deno: DenoSandbox) -> None:  # ex-sequential-same-tool
     get, received = receiver("get")
-    result = await Corral([get], check=False).execute(
+    result = await Corral([get], sandbox=warm_deno, check=False).execute(
         "const a = await tools.get({path: '/a'}); const b = await tools.get({path: '/b'}); return [a, b]"
     )
     assert result.value == [{"path": "/a"}, {"path": "/b"}] == received
@@ -88,7 +88,7 @@ async def test_parallel_results_come_in_the_order_of_their_arguments(corral: Cor
     assert result.value == [0.09, 0.05, 0.01]
 
 
-async def test_parallel_calls_are_under_way_together() -> None:
+async def test_parallel_calls_are_under_way_together(warm_deno: DenoSandbox) -> None:
     under_way = 0
     all_are = anyio.Event()
 
@@ -102,12 +102,14 @@ async def test_parallel_calls_are_under_way_together() -> None:
         await all_are.wait()
 
     program = "await Promise.all(Array.from({length: 20}, () => tools.meet())); return 'done'"
-    assert (await Corral([meet], check=False).execute(program)).value == "done"
+    assert (await Corral([meet], sandbox=warm_deno, check=False).execute(program)).value == "done"
 
 
-async def test_a_call_without_an_argument_sends_an_empty_object() -> None:
+async def test_a_call_without_an_argument_sends_an_empty_object(warm_deno: DenoSandbox) -> None:
     accept, received = receiver()
-    await Corral([accept], check=False).execute("await tools.accept(); await tools.accept(undefined)")
+    await Corral([accept], sandbox=warm_deno, check=False).execute(
+        "await tools.accept(); await tools.accept(undefined)"
+    )
     assert received == [{}, {}]
 
 
@@ -158,11 +160,13 @@ async def test_an_unexpected_exception_shows_only_a_correlation_id(
         ("return await codemode.ecko({})", "echo"),
     ],
 )
-async def test_an_unknown_tool_is_answered_with_near_names(program: str, near: str) -> None:  # ex-unknown-tool
+async def test_an_unknown_tool_is_answered_with_near_names(
+    warm_deno: DenoSandbox, program: str, near: str
+) -> None:  # ex-unknown-tool
     issues, _ = receiver("list_issues")
     registry = ToolRegistry(*TOOLS)
     registry.register(issues, namespace="github")
-    result = await Corral(registry, check=False).execute(program)
+    result = await Corral(registry, sandbox=warm_deno, check=False).execute(program)
     assert result.error is not None
     assert result.error.code == "tool_not_found"
     assert near in result.error.message
@@ -175,11 +179,11 @@ async def test_an_unknown_namespace_is_answered_too(corral: Corral) -> None:
     assert "nope.foo" in result.error.message
 
 
-async def test_tools_can_be_listed_and_are_not_thenable() -> None:  # ex-enumerate-tools
+async def test_tools_can_be_listed_and_are_not_thenable(warm_deno: DenoSandbox) -> None:  # ex-enumerate-tools
     issues, _ = receiver("list_issues")
     registry = ToolRegistry(*TOOLS)
     registry.register(issues, namespace="github")
-    result = await Corral(registry, check=False).execute(
+    result = await Corral(registry, sandbox=warm_deno, check=False).execute(
         """const same = (await tools) === tools && (await tools.github) === tools.github;
         return [Object.keys(tools), Object.keys(tools.github), "add" in tools, "nope" in tools, same,
                 JSON.stringify(tools.github), typeof tools.then, `${typeof tools.nope}`]"""
@@ -199,7 +203,7 @@ async def test_a_tool_that_returns_nothing_gives_undefined(corral: Corral) -> No
     assert result.value == "undefined"
 
 
-async def test_a_tool_added_or_removed_while_a_program_runs_is_seen_at_once() -> None:
+async def test_a_tool_added_or_removed_while_a_program_runs_is_seen_at_once(warm_deno: DenoSandbox) -> None:
     registry = ToolRegistry()
     late, received = receiver("late")
 
@@ -210,7 +214,7 @@ async def test_a_tool_added_or_removed_while_a_program_runs_is_seen_at_once() ->
 
     early, _ = receiver("early")
     registry.register(change, early)
-    result = await Corral(registry, check=False).execute(
+    result = await Corral(registry, sandbox=warm_deno, check=False).execute(
         "await tools.early(); await tools.change(); await tools.late({x: 1}); await tools.early()"
     )
     assert received == [{"x": 1}]
@@ -225,17 +229,17 @@ async def test_an_execution_may_have_tools_of_its_own(corral: Corral) -> None:
     assert (await corral.execute("return await tools.add({a: 1, b: 2})")).value == 3
 
 
-async def test_the_context_reaches_the_tool_and_nothing_of_it_the_program() -> None:
+async def test_the_context_reaches_the_tool_and_nothing_of_it_the_program(warm_deno: DenoSandbox) -> None:
     @tool
     async def who(context: ExecutionContext) -> str:
         return f"{context.user_id} of {context.organization_id} with {sorted(context.scopes)}"
 
     context = ExecutionContext(user_id="u1", organization_id="acme", scopes=["b", "a"])
-    result = await Corral([who], check=False).execute("return await tools.who()", context=context)
+    result = await Corral([who], sandbox=warm_deno, check=False).execute("return await tools.who()", context=context)
     assert result.value == "u1 of acme with ['a', 'b']"
 
 
-async def test_a_sync_tool_does_not_block_the_event_loop() -> None:
+async def test_a_sync_tool_does_not_block_the_event_loop(warm_deno: DenoSandbox) -> None:
     threads: list[str] = []
     meet = threading.Barrier(3, timeout=10)
 
@@ -244,30 +248,30 @@ async def test_a_sync_tool_does_not_block_the_event_loop() -> None:
         threads.append(threading.current_thread().name)
         return meet.wait()  # passes only if three run at the same time
 
-    result = await Corral([block], check=False).execute(
+    result = await Corral([block], sandbox=warm_deno, check=False).execute(
         "return (await Promise.all([1, 2, 3].map(() => tools.block()))).length"
     )
     assert result.value == 3
     assert threading.main_thread().name not in threads
 
 
-async def test_a_tool_has_a_time_limit_of_its_own() -> None:
+async def test_a_tool_has_a_time_limit_of_its_own(warm_deno: DenoSandbox) -> None:
     @tool(timeout_seconds=0.05)
     async def slow() -> None:
         await anyio.sleep(30)
 
-    result = await Corral([slow], check=False).execute("await tools.slow()")
+    result = await Corral([slow], sandbox=warm_deno, check=False).execute("await tools.slow()")
     assert result.error is not None
     assert result.error.code == "tool_failed"
     assert "0.05 s" in result.error.message
 
 
-async def test_a_tool_whose_own_scope_is_cancelled_fails_in_the_program() -> None:
+async def test_a_tool_whose_own_scope_is_cancelled_fails_in_the_program(warm_deno: DenoSandbox) -> None:
     @tool
     async def cancels_itself() -> None:
         raise anyio.get_cancelled_exc_class()
 
-    result = await Corral([cancels_itself], check=False).execute(
+    result = await Corral([cancels_itself], sandbox=warm_deno, check=False).execute(
         "try { await tools.cancels_itself() } catch (e) { return e.name }"
     )
     assert result.value == "ToolFailed"
@@ -358,7 +362,7 @@ async def test_a_program_that_has_ended_makes_no_more_calls(corral: Corral) -> N
     assert "tools.echo was not called: the program had ended" in remark
 
 
-async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock() -> None:
+async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock(warm_deno: DenoSandbox) -> None:
     ended: list[str] = []
 
     @tool(must_finish=True)
@@ -371,7 +375,7 @@ async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock() -> 
     async def look() -> None:
         await anyio.sleep(60)
 
-    async with Corral([pay, look], check=False) as corral:
+    async with Corral([pay, look], sandbox=warm_deno, check=False) as corral:
         result = await corral.execute("tools.pay(); tools.look(); return 1")
         assert (result.value, ended) == (1, ["pay"])
         assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
@@ -533,9 +537,9 @@ async def test_a_value_that_cannot_leave_is_an_error_with_its_path(
     assert reason in result.error.message
 
 
-async def test_a_cyclic_argument_is_refused_before_the_tool_runs() -> None:  # ex-circular-arg
+async def test_a_cyclic_argument_is_refused_before_the_tool_runs(warm_deno: DenoSandbox) -> None:  # ex-circular-arg
     accept, received = receiver()
-    result = await Corral([accept], check=False).execute(
+    result = await Corral([accept], sandbox=warm_deno, check=False).execute(
         "const a = {}; a.a = a; try { await tools.accept(a) } catch (e) { return [e.code, e.message] }"
     )
     assert result.value[0] == "invalid_arguments"
@@ -543,9 +547,9 @@ async def test_a_cyclic_argument_is_refused_before_the_tool_runs() -> None:  # e
     assert received == []
 
 
-async def test_bytes_come_back_as_they_went() -> None:  # ex-bytes-arg, ex-arraybuffer
+async def test_bytes_come_back_as_they_went(warm_deno: DenoSandbox) -> None:  # ex-bytes-arg, ex-arraybuffer
     accept, received = receiver()
-    result = await Corral([accept], check=False).execute(
+    result = await Corral([accept], sandbox=warm_deno, check=False).execute(
         """const view = await tools.accept({bytes: new Uint8Array([1, 2, 3])});
         const buffer = await tools.accept(new Uint8Array([4, 5, 6]).buffer);
         return [view.bytes instanceof Uint8Array, [...view.bytes],
@@ -617,15 +621,17 @@ async def test_a_value_reaches_the_program_as_the_table_says(
     [object, lambda: {"a": [object()]}, lambda: math],
     ids=["object", "nested", "module"],
 )
-async def test_an_output_that_has_no_form_is_an_error_without_its_contents(make: Callable[[], object]) -> None:
+async def test_an_output_that_has_no_form_is_an_error_without_its_contents(
+    warm_deno: DenoSandbox, make: Callable[[], object]
+) -> None:
     give, _ = receiver("give", output=make())
-    result = await Corral([give], check=False).execute("await tools.give()")
+    result = await Corral([give], sandbox=warm_deno, check=False).execute("await tools.give()")
     assert result.error is not None
     assert result.error.code == "invalid_tool_output"
     assert "0x" not in result.error.message
 
 
-async def test_a_hostile_output_does_not_spill_its_secret() -> None:  # ex-hostile-output
+async def test_a_hostile_output_does_not_spill_its_secret(warm_deno: DenoSandbox) -> None:  # ex-hostile-output
     class Hostile(Mapping[str, object]):
         def __getitem__(self, key: str) -> object:
             raise RuntimeError("secret-in-item")
@@ -640,7 +646,7 @@ async def test_a_hostile_output_does_not_spill_its_secret() -> None:  # ex-hosti
             raise RuntimeError("secret-in-repr")
 
     give, _ = receiver("give", output=Hostile())
-    result = await Corral([give], check=False).execute("await tools.give()")
+    result = await Corral([give], sandbox=warm_deno, check=False).execute("await tools.give()")
     assert result.status == "failed"
     assert "secret" not in result.to_json()
 

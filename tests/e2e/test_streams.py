@@ -12,9 +12,10 @@ import pytest
 
 from corral import Corral, ExecutionResult, Language, Limits, Tool, ToolError, define_tool, tool
 from corral.audit import AuditEvent, CallbackSink
-from corral.sandboxes.deno import DenoSandbox
+from corral.sandboxes import DenoSandbox
 from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.monty import MontySandbox
+from corral.sandboxes.selection import Sandboxes
 
 pytestmark = pytest.mark.anyio
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
@@ -113,9 +114,9 @@ async def shop() -> Shop:
 
 
 @pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
+async def corral(warm: Sandboxes) -> AsyncIterator[Corral]:
     """Executions bring their tools."""
-    async with Corral(check=False) as corral:
+    async with Corral(sandbox=warm, check=False) as corral:
         yield corral
 
 
@@ -175,17 +176,18 @@ async def test_a_stream_is_read_item_by_item_awaited_or_not(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-@BOTH
-async def test_bytes_arrive_as_bytes_and_what_a_thread_yields_too(shop: Shop, language: Language) -> None:
-    source = {
+async def test_bytes_arrive_as_bytes_and_what_a_thread_yields_too(shop: Shop) -> None:
+    sources: dict[Language, str] = {
         "typescript": "const found = []; for await (const each of tools.pieces({n: 3})) found.push([each instanceof Uint8Array, each]);"
         "return [found, await Array.fromAsync(tools.lines({n: 3}))]",
         "python": "found = [[type(each) is bytes, each] async for each in tools.pieces(n=3)]\n"
         "[found, [each async for each in tools.lines(n=3)]]",
-    }[language]
+    }
     async with Corral(shop.tools(), check=False) as corral:
-        result = (await corral.execute(source, language=language)).raise_for_error()
-    assert result.value == [[[True, bytes([number, 255])] for number in range(3)], ["0", "1", "2"]]
+        found = {each: await corral.execute(source, language=each) for each, source in sources.items()}
+    for language, result in found.items():
+        expected = [[[True, bytes([number, 255])] for number in range(3)], ["0", "1", "2"]]
+        assert (result.value, result.error) == (expected, None), language
 
 
 BREAKS = {
@@ -438,8 +440,8 @@ async def test_a_stream_is_no_result(corral: Corral, shop: Shop, language: Langu
     assert "collect it first" in result.error.message
 
 
-async def test_programs_that_share_an_engine_have_streams_of_their_own(shop: Shop) -> None:
-    async with Corral(tools=shop.tools(), sandbox=DenoSandbox(isolation="fork")) as corral:
+async def test_programs_that_share_an_engine_have_streams_of_their_own(shop: Shop, warm_deno: DenoSandbox) -> None:
+    async with Corral(tools=shop.tools(), sandbox=warm_deno, check=False) as corral:
         results: list[Any] = []
 
         async def each(n: int) -> None:
@@ -462,7 +464,9 @@ async def test_in_monty_the_items_arrive_as_a_list(shop: Shop) -> None:
 
 @pytest.mark.parametrize("must_finish", [False, True])
 @BOTH
-async def test_a_stream_is_a_call_to_the_audit_when_it_ends(shop: Shop, language: Language, must_finish: bool) -> None:
+async def test_a_stream_is_a_call_to_the_audit_when_it_ends(
+    shop: Shop, warm: Sandboxes, language: Language, must_finish: bool
+) -> None:
     events: list[AuditEvent] = []
     streaming: list[Any] = [shop.numbers, shop.broken, shop.waiting]
     streams = [tool(stream=True, must_finish=must_finish)(each) for each in streaming]
@@ -472,7 +476,7 @@ async def test_a_stream_is_a_call_to_the_audit_when_it_ends(shop: Shop, language
         "python": "async for each in tools.numbers(n=2): pass\ntry:\n    async for each in tools.broken(n=1): pass\nexcept ToolError: pass\n"
         "async for each in tools.waiting():\n    break\n1",
     }[language]
-    async with Corral(streams, check=False, audit=CallbackSink(events.extend)) as corral:
+    async with Corral(streams, sandbox=warm, check=False, audit=CallbackSink(events.extend)) as corral:
         (await corral.execute(source, language=language)).raise_for_error()
     calls = [(event.tool, event.outcome) for event in events if event.kind == "call"]
     assert calls == [("numbers", "succeeded"), ("broken", "failed"), ("waiting", "succeeded")]

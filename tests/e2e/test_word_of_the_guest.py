@@ -11,6 +11,7 @@ import pytest
 
 from corral import Corral, ExecutionResult, Limits, ToolCallStarted, tool
 from corral.errors import ToolError
+from corral.sandboxes.selection import Sandboxes
 from corral.types import Language
 
 pytestmark = pytest.mark.anyio
@@ -183,8 +184,8 @@ async def test_calls_made_while_a_reply_is_taken_are_numbered_as_they_leave(open
     assert len(result.tool_calls) == 6
 
 
-async def test_the_audit_says_what_the_host_has_seen(tmp_path: Path) -> None:
-    async with Corral([pay, fail], check=False, audit=str(tmp_path / "audit.jsonl")) as corral:
+async def test_the_audit_says_what_the_host_has_seen(warm: Sandboxes, tmp_path: Path) -> None:
+    async with Corral([pay, fail], sandbox=warm, check=False, audit=str(tmp_path / "audit.jsonl")) as corral:
         for code in ("program_rejected", "approval_denied", "cancelled", "scope_denied"):
             language, program = throwing(code)[1].values
             await corral.execute(program, language=language)

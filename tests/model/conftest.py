@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolError, define_tool, tool
+from corral.sandboxes.selection import Sandboxes
 
 
 @tool
@@ -61,6 +62,6 @@ async def _nothing(input: object) -> bool:
 
 
 @pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral(TOOLS, check=False, limits=Limits(wall_seconds=20)) as corral:
+async def corral(warm: Sandboxes) -> AsyncIterator[Corral]:
+    async with Corral(TOOLS, sandbox=warm, check=False, limits=Limits(wall_seconds=20)) as corral:
         yield corral

@@ -9,6 +9,8 @@ import pytest
 
 from corral import Corral, ExecutionContext, Language, ModelTool, ToolRegistry, define_tool, tool
 from corral.errors import ConfigError, StartFailed
+from corral.sandboxes import DenoSandbox
+from corral.sandboxes.selection import Sandboxes
 from tests.model.conftest import TOOLS, many
 
 pytestmark = pytest.mark.anyio
@@ -137,10 +139,10 @@ async def test_null_is_no_argument(corral: Corral) -> None:
     assert await corral.model_tool()({"code": "return 1", "lang": None}) == "Result: 1"
 
 
-async def test_what_the_operator_must_mend_is_raised() -> None:
+async def test_what_the_operator_must_mend_is_raised(warm_deno: DenoSandbox) -> None:
     with pytest.raises(StartFailed):
         await far_too_safe().model_tool("python")({"code": "1"})
-    corral = Corral(TOOLS, check=False)
+    corral = Corral(TOOLS, sandbox=warm_deno, check=False)
     runs = corral.model_tool()
     await corral.aclose()
     with pytest.raises(ConfigError, match="closed"):
@@ -173,8 +175,8 @@ def test_there_are_tools_to_search_with_unless_the_catalog_is_complete(language:
 
 
 @both
-async def test_a_search_gives_what_a_program_gets_as_lines(language: Language) -> None:
-    async with Corral(many(), check=False) as corral:
+async def test_a_search_gives_what_a_program_gets_as_lines(warm: Sandboxes, language: Language) -> None:
+    async with Corral(many(), sandbox=warm, check=False) as corral:
         tools = by_name(corral.model_tools(language, catalog=corral.catalog(language, budget_tokens=SMALL)))
         program = 'return await tools.search("door 7")' if language == "typescript" else 'await tools.search("door 7")'
         found = (await corral.execute(program, language=language)).raise_for_error().value
@@ -185,11 +187,11 @@ async def test_a_search_gives_what_a_program_gets_as_lines(language: Language) -
     assert text.splitlines()[: 1 + len(lines)] == ["Result:", *lines]
 
 
-async def test_a_search_goes_page_by_page_and_says_how() -> None:
-    corral = Corral(many(5), check=False)
-    search = by_name(corral.model_tools(catalog=Corral(many(), check=False).catalog(budget_tokens=SMALL)))[
-        "search_tools"
-    ]
+async def test_a_search_goes_page_by_page_and_says_how(warm_deno: DenoSandbox) -> None:
+    corral = Corral(many(5), sandbox=warm_deno, check=False)
+    search = by_name(
+        corral.model_tools(catalog=Corral(many(), sandbox=warm_deno, check=False).catalog(budget_tokens=SMALL))
+    )["search_tools"]
     assert (await search({"limit": 2, "offset": 1})).splitlines()[3:] == ["2 more, from offset 3 on"]
     assert len((await search({"limit": 2, "offset": 3})).splitlines()) == 3
     assert "no tool has these words" in await search({"query": "zzz"})
@@ -198,8 +200,10 @@ async def test_a_search_goes_page_by_page_and_says_how() -> None:
 
 
 @both
-async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(language: Language) -> None:
-    corral = Corral(many(), check=False)
+async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(
+    warm_deno: DenoSandbox, language: Language
+) -> None:
+    corral = Corral(many(), sandbox=warm_deno, check=False)
     catalog = corral.catalog(language, budget_tokens=SMALL)
     describe = by_name(corral.model_tools(language, catalog=catalog))["describe_tools"]
     text = await describe({"name": "tools.doors.open_07"})
@@ -214,9 +218,9 @@ async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(langua
     assert '# no tool "doors.open_7"; did you mean' in several.replace("//", "#")
 
 
-async def test_tools_that_come_later_are_found() -> None:
+async def test_tools_that_come_later_are_found(warm_deno: DenoSandbox) -> None:
     registry = ToolRegistry(*many())
-    corral = Corral(registry, check=False)
+    corral = Corral(registry, sandbox=warm_deno, check=False)
     search = by_name(corral.model_tools(catalog=corral.catalog(budget_tokens=SMALL)))["search_tools"]
 
     @tool

@@ -27,11 +27,6 @@ async def add(a: float, b: float) -> float:
 
 
 @pytest.fixture(scope="package")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="package")
 async def corral() -> AsyncIterator[Corral]:
     async with Corral([add], modules=Packages(PACKAGES)) as corral:
         yield corral

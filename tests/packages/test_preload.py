@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -23,17 +25,37 @@ IN_SERVER = 'if (Object.getOwnPropertyDescriptor(globalThis, "console").get === 
 """Begins what a package does in the server, and hides from its trial."""
 
 
+@tool
+async def add(a: float, b: float) -> float:
+    """Adds two numbers."""
+    return a + b
+
+
 def preloaded(folder: Path, **packages: str) -> Packages:
     """All packages of a folder that is made for this."""
     return Packages(folder_of(folder, **packages), preload=list(packages))
 
 
-async def in_session(packages: Packages, *programs: str, **options: Any) -> list[Any]:
-    """Values of programs, or the messages of their errors."""
+InSession: TypeAlias = Callable[..., Awaitable[list[Any]]]
+
+
+@pytest.fixture(scope="module")
+async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
+    async with Corral([add], sandbox=warm_deno, check=False) as corral:
+        yield corral
+
+
+@pytest.fixture
+async def in_session(corral: Corral) -> InSession:
+    return partial(run_in_session, corral)
+
+
+async def run_in_session(corral: Corral, packages: Packages, *programs: str) -> list[Any]:
+    """Values of programs in a session of their own, or the messages of their errors."""
     found: list[Any] = []
-    async with Corral(check=False) as corral, corral.session(modules=packages, languages=["typescript"]) as session:
+    async with corral.session(modules=packages, languages=["typescript"]) as session:
         for program in programs:
-            result = await session.execute(program, **options)
+            result = await session.execute(program)
             found.append(result.value if result.error is None else result.error.message)
     return found
 
@@ -48,7 +70,9 @@ def test_preloading_what_may_not_be_imported_is_wrong_set_up() -> None:
     assert repr(Packages(PACKAGES, allow=["jszip"], preload=["jszip"])).endswith("allow=['jszip'], preload=['jszip'])")
 
 
-async def test_a_preloaded_package_is_evaluated_once_and_changed_for_one_program(tmp_path: Path) -> None:
+async def test_a_preloaded_package_is_evaluated_once_and_changed_for_one_program(
+    in_session: InSession, tmp_path: Path
+) -> None:
     packages = preloaded(
         tmp_path,
         stamp=STAMP,
@@ -77,10 +101,12 @@ async def test_a_preloaded_package_is_evaluated_once_and_changed_for_one_program
     assert others == ["undefined", "waited", stuck, "hello", "number", ["undefined", "object"], "undefined"]
 
 
-async def test_a_package_that_asks_for_the_environment_finds_that_of_the_program(tmp_path: Path) -> None:
+async def test_a_package_that_asks_for_the_environment_finds_that_of_the_program(
+    corral: Corral, tmp_path: Path
+) -> None:
     packages = preloaded(tmp_path, asks=f"{STAMP} exports.mode = process.env.MODE ?? 'none';")
     program = 'const { at, mode, reads } = require("asks"); return [at, mode, reads() ?? "none"];'
-    async with Corral(check=False) as corral, corral.session(modules=packages) as session:
+    async with corral.session(modules=packages, languages=["typescript"]) as session:
         first, second = [(await session.execute(program)).value for _ in range(2)]
         given = (await session.execute(program, env={"MODE": "fast"})).value
         other = (await session.execute(program, env={"OTHER": "x"})).value
@@ -92,9 +118,8 @@ async def test_a_package_that_asks_for_the_environment_finds_that_of_the_program
 
 
 async def test_what_processes_must_not_share_is_evaluated_in_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    in_session: InSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(preloading, "_TRIAL_SECONDS", 2.0)
     loading = {
         "draws": ("exports.x = Math.random();", "it draws random numbers while it loads"),
         "unique": ("exports.x = crypto.randomUUID();", "it draws random numbers while it loads"),
@@ -115,26 +140,33 @@ async def test_what_processes_must_not_share_is_evaluated_in_each(
         "adds": ("Array.prototype.extra = 1; exports.x = 1;", "it changes the global Array.prototype.extra"),
         "sets": ("globalThis.extra = 1; exports.x = 1;", "it changes the global extra"),
         "throws": ('throw new Error("not today");', "it throws while it loads: not today"),
-        "endless": ("if (!globalThis.go) for (;;);", "it did not load within 2.0 s"),
     }
     packages = preloaded(tmp_path, stamp=STAMP, **{name: code for name, (code, _) in loading.items()})
     text = 'return [require("draws"), require("unique"), require("bytes")].map((each) => each.x);'
-    first, second, said, clean, go = await in_session(
+    first, second, said, clean = await in_session(
         packages,
         text,
         text,
         'return require("throws");',
         "return [typeof extra, typeof [].extra];",
-        "globalThis.go = true; return typeof require('endless');",
     )
     assert packages.not_preloaded == {name: reason for name, (_, reason) in loading.items()}
     assert (len(first), len({*first, *second})) == (3, 6), first
-    assert (said, clean, go) == ("not today", ["undefined", "undefined"], "object")
+    assert (said, clean) == ("not today", ["undefined", "undefined"])
     logged = [each.getMessage() for each in caplog.records if "is not preloaded" in each.getMessage()]
     assert len(logged) == len(loading)
 
 
-async def test_packages_are_preloaded_for_each_session(tmp_path: Path) -> None:
+async def test_a_package_that_loads_without_end_is_given_up(
+    in_session: InSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preloading, "_TRIAL_SECONDS", 0.3)
+    packages = preloaded(tmp_path, endless="if (!globalThis.go) for (;;);")
+    assert await in_session(packages, "globalThis.go = true; return typeof require('endless');") == ["object"]
+    assert packages.not_preloaded == {"endless": "it did not load within 0.3 s"}
+
+
+async def test_packages_are_preloaded_for_each_session(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, stamp=STAMP)
     found = [await in_session(packages, *['return require("stamp").at;'] * 2) for _ in range(2)]
     assert packages.not_preloaded == {}
@@ -142,7 +174,7 @@ async def test_packages_are_preloaded_for_each_session(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
-async def test_a_package_that_needs_too_much_memory_falls_back(tmp_path: Path) -> None:
+async def test_a_package_that_needs_too_much_memory_falls_back(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, stamp=STAMP, greedy="const all = []; for (;;) all.push(new Array(1e6).fill(1));")
     first, second = await in_session(packages, *['return require("stamp").at;'] * 2)
     assert first == second
@@ -153,15 +185,16 @@ async def test_a_package_that_needs_too_much_memory_falls_back(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("hidden", "reason"),
     [
-        ("for (;;);", "the server did not load them within 1 s"),
+        ("for (;;);", "the server did not load them within 0.3 s"),
         ("crypto.randomUUID();", "forked processes draw the same random numbers"),
         ("Object.defineProperty(globalThis, 'Uint8Array', { value: null });", "the server did not load them as "),
     ],
 )
 async def test_a_server_that_does_something_else_than_the_trial_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str, reason: str
+    in_session: InSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str, reason: str
 ) -> None:
-    monkeypatch.setattr(preloading, "_PRELOAD_SECONDS", 1.0)
+    if hidden == "for (;;);":
+        monkeypatch.setattr(preloading, "_PRELOAD_SECONDS", 0.3)
     packages = preloaded(tmp_path, sly=f"{IN_SERVER} {hidden} }} exports.x = 1;")
     values = await in_session(packages, *["return crypto.randomUUID() + Math.random();"] * 2)
     assert reason in packages.not_preloaded["sly"]
@@ -219,7 +252,9 @@ exports.take = () => { armed = false; return loot; };
 """Looks at everything that the server uses of the language."""
 
 
-async def test_a_hostile_package_in_the_server_sees_none_of_what_native_calls_use(tmp_path: Path) -> None:
+async def test_a_hostile_package_in_the_server_sees_none_of_what_native_calls_use(
+    in_session: InSession, tmp_path: Path
+) -> None:
     packages = preloaded(tmp_path, sly=f"{IN_SERVER} {LOOT} }} else exports.take = () => [];", stamp=STAMP)
     program = """
 const { take } = require("sly");
@@ -231,22 +266,16 @@ return [found.length > 0, [...new Set(found)].filter((each) => each.startsWith("
     assert values == [[True, [], "undefined"]] * 4
 
 
-async def test_a_server_whose_answer_a_package_has_changed_is_not_used(tmp_path: Path) -> None:
+async def test_a_server_whose_answer_a_package_has_changed_is_not_used(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, sly=f"{IN_SERVER} Array.prototype.toJSON = () => null; }}")
     assert await in_session(packages, "return 1", "return [1, 2]") == [1, [1, 2]]
     said = "the server did not load them as their trials did: its answer has another form"
     assert packages.not_preloaded == {"sly": said}
 
 
-@tool
-async def add(a: float, b: float) -> float:
-    """Adds two numbers."""
-    return a + b
-
-
-async def test_programs_find_preloaded_packages_as_they_are() -> None:
+async def test_programs_find_preloaded_packages_as_they_are(corral: Corral) -> None:
     packages = Packages(PACKAGES, preload=[*Packages(PACKAGES).allowed, "lodash/chunk"])
-    async with Corral([add], check=False) as corral, corral.session(modules=packages) as session:
+    async with corral.session(modules=packages, languages=["typescript"]) as session:
         for name, (program, expected) in PROGRAMS.items():
             result = await session.execute(program)
             expected = [*expected[:-1], "/workspace"] if name == "modules of node" else expected

@@ -122,13 +122,14 @@ async def examine() -> dict[str, Any]:
         "timeout": "for (;;);",
         "waiting": "await tools.hang({})",
     }
-    limits = corral.Limits(wall_seconds=2)
+    limits, short = corral.Limits(wall_seconds=20), corral.Limits(wall_seconds=0.5)
     accepted = {"cpu_seconds", "memory_mb"}
     async with corral.Corral(
         tools, required_tier="none", accept_unenforced=accepted, limits=limits, check=False
     ) as opened:
         for name, program in programs.items():
-            result = await opened.execute(program)
+            ends = name not in ("timeout", "waiting")
+            result = await opened.execute(program, limits=limits if ends else short)
             error = result.error and [result.error.code, result.error.line]
             found[name] = [result.status, result.value, error, [entry.text for entry in result.logs], result.isolation]
         result = await opened.execute("await tools.add(a=1, b=2)", language="python")

@@ -11,6 +11,7 @@ import pytest
 
 from corral import ConfigError, Corral, ExecutionContext, Language, Mount, Scratch
 from corral.sandboxes import SandboxProvider
+from corral.sandboxes.selection import Sandboxes
 from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
 from corral.testing import FakeGuest, FakeSandbox
 
@@ -35,8 +36,8 @@ def kept(corral: Corral) -> KeptSessions:
     return sessions
 
 
-async def test_a_session_is_of_its_organization_user_and_name() -> None:
-    async with Corral(sessions=Sessions(), check=False) as corral:
+async def test_a_session_is_of_its_organization_user_and_name(warm: Sandboxes) -> None:
+    async with Corral(sessions=Sessions(), sandbox=warm, check=False) as corral:
         await run(corral, "open('a.txt', 'w').write('x')", caller("one"))
         assert await run(corral, LIST, caller("one")) == ["a.txt"]
         for other in (caller("two"), caller("one", "bob"), caller("one", "ann", "acme")):
@@ -48,16 +49,16 @@ async def test_a_session_is_of_its_organization_user_and_name() -> None:
     assert len(kept(corral)) == 0
 
 
-async def test_programs_that_come_at_once_share_one_session() -> None:
-    async with Corral(sessions=Sessions(), check=False) as corral:
+async def test_programs_that_come_at_once_share_one_session(warm: Sandboxes) -> None:
+    async with Corral(sessions=Sessions(), sandbox=warm, check=False) as corral:
         async with anyio.create_task_group() as tasks:
             for number in range(6):
                 tasks.start_soon(run, corral, f"open('{number}', 'w').close()", caller("one"))
         assert await run(corral, LIST, caller("one")) == [str(number) for number in range(6)]
 
 
-async def test_idle_ones_are_closed_although_nobody_comes() -> None:
-    async with Corral(sessions=Sessions(idle_seconds=0.2), check=False) as corral:
+async def test_idle_ones_are_closed_although_nobody_comes(warm: Sandboxes) -> None:
+    async with Corral(sessions=Sessions(idle_seconds=0.2), sandbox=warm, check=False) as corral:
         await run(corral, "open('a.txt', 'w').close()", caller("one"))
         with anyio.fail_after(10):
             while len(kept(corral)):
@@ -65,8 +66,8 @@ async def test_idle_ones_are_closed_although_nobody_comes() -> None:
         assert await run(corral, LIST, caller("one")) == []
 
 
-async def test_of_too_many_the_one_that_is_idle_for_longest_goes() -> None:
-    async with Corral(sessions=Sessions(most=2), check=False) as corral:
+async def test_of_too_many_the_one_that_is_idle_for_longest_goes(warm: Sandboxes) -> None:
+    async with Corral(sessions=Sessions(most=2), sandbox=warm, check=False) as corral:
         for name in ("one", "two", "one", "three"):
             await run(corral, "open('a.txt', 'a').write('x')", caller(name))
         assert len(kept(corral)) == 2
@@ -74,8 +75,8 @@ async def test_of_too_many_the_one_that_is_idle_for_longest_goes() -> None:
         assert await run(corral, LIST, caller("two")) == []
 
 
-async def test_no_session_that_has_a_program_is_closed() -> None:
-    async with Corral(sessions=Sessions(most=1), check=False) as corral:
+async def test_no_session_that_has_a_program_is_closed(warm: Sandboxes) -> None:
+    async with Corral(sessions=Sessions(most=1), sandbox=warm, check=False) as corral:
         source = "import asyncio\nopen('a', 'w').close()\nawait asyncio.sleep(60)"
         async with corral.start(source, language="python", context=caller("one")) as running:
             with anyio.fail_after(20):
@@ -94,14 +95,14 @@ class Broken(Store):
         raise RuntimeError("the store is away")
 
 
-async def test_a_store_brings_files_back_after_the_end_of_the_session(tmp_path: Path) -> None:
+async def test_a_store_brings_files_back_after_the_end_of_the_session(warm: Sandboxes, tmp_path: Path) -> None:
     files = [Mount("/workspace", Scratch(store=DirectoryStore(tmp_path)))]
-    async with Corral(sessions=Sessions(files=files), check=False) as corral:
+    async with Corral(sessions=Sessions(files=files), sandbox=warm, check=False) as corral:
         await run(
             corral, "import os\nos.makedirs('d')\nopen('d/a.txt', 'w').write('1')\nopen('b', 'w').close()", caller("s")
         )
         await run(corral, "import os\nos.remove('b')\nopen('d/a.txt', 'a').write('2')", caller("s"))
-    async with Corral(sessions=Sessions(files=files), check=False) as corral:
+    async with Corral(sessions=Sessions(files=files), sandbox=warm, check=False) as corral:
         assert await run(corral, "import os\nreturn open('d/a.txt').read(), os.listdir()", caller("s")) == ["12", ["d"]]
         assert await run(corral, LIST, caller("s", "bob")) == []
         result = await corral.execute("1", language="python", context=caller("s"))
@@ -109,9 +110,9 @@ async def test_a_store_brings_files_back_after_the_end_of_the_session(tmp_path: 
         assert not result.files
 
 
-async def test_what_the_host_writes_is_stored_too(tmp_path: Path) -> None:
+async def test_what_the_host_writes_is_stored_too(warm: Sandboxes, tmp_path: Path) -> None:
     files = [Mount("/workspace", Scratch(store=DirectoryStore(tmp_path)))]
-    async with Corral(check=False) as corral:
+    async with Corral(sandbox=warm, check=False) as corral:
         async with corral.session(context=caller("s"), files=files) as session:
             await session.files.write_text("a.txt", "x")
         async with corral.session(context=caller("s"), files=files) as session:
@@ -121,9 +122,11 @@ async def test_what_the_host_writes_is_stored_too(tmp_path: Path) -> None:
                 pass
 
 
-async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(
+    warm: Sandboxes, caplog: pytest.LogCaptureFixture
+) -> None:
     files = [Mount("/workspace", Scratch(store=Broken()))]
-    async with Corral(sessions=Sessions(files=files), check=False) as corral:
+    async with Corral(sessions=Sessions(files=files), sandbox=warm, check=False) as corral:
         result = await corral.execute(
             "open('b', 'w').close()\nreturn open('a.txt').read()", language="python", context=caller("s")
         )

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Container
 from importlib import import_module
 
 from corral.concurrency.garbage import gc_disabled
@@ -18,6 +19,7 @@ _THREAD_SECONDS = 0.2
 
 def main() -> int:
     """Runs the command that the arguments name; returns its exit code."""
+    others = threading.enumerate()
     try:
         # What takes most of the time until a command begins, and Ctrl-C is no failure meanwhile either.
         with gc_disabled():
@@ -25,14 +27,17 @@ def main() -> int:
         exit_code: int = dispatch.run(sys.argv[1:])
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT
-    _leave_threads_behind(exit_code)
+    _leave_threads_behind(exit_code, others)
     return exit_code
 
 
-def _leave_threads_behind(exit_code: int) -> None:
-    """Exits here if tools still run in their threads: their run is over, and Python would wait until they return."""
+def _leave_threads_behind(exit_code: int, others: Container[threading.Thread]) -> None:
+    """Exits here if tools still run in their threads: their run is over, and Python would wait until they return.
+
+    Threads of others, which a process that calls `main` may have, are no reason.
+    """
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
+        if thread not in others and not thread.daemon:
             thread.join(_THREAD_SECONDS)
             if thread.is_alive():
                 sys.stdout.flush()

@@ -65,7 +65,7 @@ _NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uui
 _TEXTS = frozenset({"fractions", "ipaddress", "zoneinfo"})
 """Modules whose objects have an obvious text."""
 _PROGRAM_MODULE = "__main__"
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_UNCHANGED = frozenset({str, bool, type(None)})
 _SAFE = 2**63
 _to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 _from_json = json.JSONDecoder().raw_decode
@@ -100,13 +100,9 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
         UnencodableValue: a type without a form, a cycle, nesting over `MAX_DEPTH`.
         TooLarge: more bytes than `max_bytes`.
     """
-    tagged = replaced = False
-    if not plain and _is_flat(value):
-        text = _to_json(value)
-    else:
-        encoder = (PlainEncoder if plain else Encoder)(root, max_bytes)
-        text = _to_json(encoder.plain(value, 0))
-        tagged = encoder.tagged
+    replaced = False
+    encoder = (PlainEncoder if plain else Encoder)(root, max_bytes)
+    text = _to_json(encoder.plain(value, 0))
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -114,7 +110,7 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
         replaced = True
     if len(data) > max_bytes:
         raise TooLarge(f"{root} has {len(data)} bytes; {max_bytes:.0f} are allowed")
-    return Encoded(data, tagged, replaced)
+    return Encoded(data, encoder.tagged, replaced)
 
 
 def decode(payload: bytes, *, tagged: bool) -> Any:
@@ -123,16 +119,17 @@ def decode(payload: bytes, *, tagged: bool) -> Any:
     return revive(value) if tagged else value
 
 
-def _is_flat(value: object) -> bool:
-    """True for an object of a few plain members, as most inputs are: JSON takes those unchanged."""
-    if type(value) is not dict:
-        return False
-    for name, member in cast("dict[Any, Any]", value).items():
-        if type(name) is not str or type(member) not in _PLAIN or name[:1] == "$":
+def _is_flat(value: dict[Any, Any]) -> bool:
+    """True for an object of plain members, as most inputs and the rows of tables are: JSON takes those unchanged."""
+    for name, member in value.items():
+        if type(name) is not str:
             return False
-        if type(member) is int and not -_SAFE < member < _SAFE:
+        if type(member) is int:
+            if not -SAFE_INTEGER <= member <= SAFE_INTEGER:
+                return False
+        elif type(member) not in _UNCHANGED and not (type(member) is float and math.isfinite(member)):
             return False
-    return True
+    return _TAGS.isdisjoint(value)
 
 
 def revive(value: Any) -> Any:
@@ -185,6 +182,9 @@ class Encoder:
     types.
     """
 
+    sees_all = False
+    """True if `plain` is to be called for each member, of flat objects too."""
+
     def __init__(self, root: str, max_bytes: float = math.inf) -> None:
         self.tagged = False
         self._root = root
@@ -196,16 +196,18 @@ class Encoder:
     def plain(self, value: Any, depth: int) -> Any:
         """The same as None, bool, str, int, float, list and dict only."""
         kind = cast("type[object]", type(value))
-        if kind is str or kind is bool or value is None:
+        if kind in _UNCHANGED:
             return value
         if kind is int:
             return self.integer(value, depth)
         if kind is float:
             return self.number(value)
         if kind is dict:
-            return self.mapping(value, cast("dict[Any, Any]", value).items(), depth)
+            if depth < MAX_DEPTH and not self.sees_all and _is_flat(value):
+                return value
+            return self.mapping(value, value.items(), depth)
         if kind is list or kind is tuple:
-            return self.sequence(value, cast("list[Any]", value), depth)
+            return self.sequence(value, value, depth)
         return self.other(value, depth)
 
     def integer(self, value: int, depth: int) -> Any:

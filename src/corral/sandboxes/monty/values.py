@@ -125,6 +125,8 @@ def _is_flat(value: object, max_bytes: int) -> bool:
 class _Encoder(Encoder):
     """Counts while it walks: a value takes at least as many bytes of text as are counted."""
 
+    sees_all = True
+
     def __init__(self, root: str, max_bytes: int, tool_of: Callable[[int], str | None]) -> None:
         super().__init__(root)
         self._name = root
