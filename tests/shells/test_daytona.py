@@ -28,7 +28,7 @@ class TestCommands(_Daytona, ShellSuite):
 
 
 class TestFiles(_Daytona, FilesSuite):
-    pass
+    many_files = 1_000
 
 
 async def test_programs_run_there() -> None:

@@ -28,7 +28,7 @@ class TestCommands(_E2B, ShellSuite):
 
 
 class TestFiles(_E2B, FilesSuite):
-    pass
+    many_files = 1_000
 
 
 async def test_programs_run_there() -> None:

@@ -143,7 +143,7 @@ async def test_a_program_calls_tools_over_http(language: Language, engine: str, 
         assert told.error is not None
         assert (told.error.code, told.error.name) == ("tool_error", "ToolError"), told
 
-        ended = await corral.execute(endless, language=language, limits=Limits(wall_seconds=2.0))
+        ended = await corral.execute(endless, language=language, limits=Limits(wall_seconds=0.4))
         assert ended.status == "timed_out"
 
 
@@ -152,7 +152,7 @@ async def test_a_program_calls_tools_over_http(language: Language, engine: str, 
 async def test_a_program_calls_tools_over_other_protocols(
     language: Language, bridge: type[WebBridge | GrpcBridge], tmp_path: Path
 ) -> None:
-    program, _, refused, _ = CASES[language]
+    program, *_ = CASES[language]
     over_grpc: Mapping[Language, str] = {**ENGINES, "python": sys.executable}  # which has grpcio
     web = issubclass(bridge, WebBridge)
     async with opened(tmp_path, bridge) if web else opened_over_grpc(tmp_path, over_grpc) as corral:
@@ -160,9 +160,6 @@ async def test_a_program_calls_tools_over_other_protocols(
         assert result.error is None, result
         assert result.value == {"sums": [2, 4], "env": {"MODE": "test"}, "big": 2**70}
         assert sorted(call.name for call in result.tool_calls) == ["double", "double"]
-        told = await corral.execute(refused, language=language)
-        assert told.error is not None
-        assert (told.error.code, told.error.name) == ("tool_error", "ToolError"), told
 
 
 async def test_a_sandbox_without_grpcio_says_so(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -178,7 +175,7 @@ async def test_a_sandbox_without_grpcio_says_so(tmp_path: Path, tmp_path_factory
 async def test_what_a_program_writes_is_bounded_and_its_end_is_seen(tmp_path: Path) -> None:
     async with opened(tmp_path) as corral:
         loud = await corral.execute(
-            "for n in range(20_000):\n    print('x' * 100)\n7", language="python", limits=Limits(log_bytes=10_000)
+            "for n in range(2_000):\n    print('x' * 100)\n7", language="python", limits=Limits(log_bytes=10_000)
         )
         assert loud.value == 7
         assert sum(len(entry.text) for entry in loud.logs) <= 10_000

@@ -18,9 +18,10 @@ import pytest
 from anyio.abc import TaskStatus
 
 import corral
-from corral import Corral, Directory, Mount, Scratch
+from corral import Corral, Directory, Language, Mount, Scratch
 from corral.egress import Network
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, Shell, ShellLimits
 from corral.types import Tier
 from tests.shells.attempts import expect_no_escape, jailed
@@ -78,9 +79,12 @@ def test_no_attempt_gets_out_of_a_jail_whose_user_is_the_hosts() -> None:
 
 
 @pytest.mark.parametrize("tier", _JAILS)
-async def test_programs_and_commands_share_a_session(tier: Tier) -> None:
+async def test_programs_and_commands_share_a_session(
+    tier: Tier, warm_deno: DenoSandbox, warm_cpython: CPythonSandbox
+) -> None:
     limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
-    async with Corral() as corral, corral.session(shell=limits) as session:
+    sandboxes: dict[Language, SandboxProvider] = {"typescript": warm_deno, "python": warm_cpython}
+    async with Corral(sandbox=sandboxes, check=False) as corral, corral.session(shell=limits) as session:
         assert session.shell.capabilities.isolation == tier
         assert session.exact_quota == (tier == "namespaces")
         await session.files.write_text("in.txt", "host")
@@ -107,11 +111,13 @@ async def test_programs_and_commands_share_a_session(tier: Tier) -> None:
 
 
 @pytest.mark.parametrize("tier", _JAILS)
-async def test_links_that_commands_make_never_lead_out_of_their_session(tier: Tier, tmp_path: Path) -> None:
+async def test_links_that_commands_make_never_lead_out_of_their_session(
+    tier: Tier, tmp_path: Path, warm_deno: DenoSandbox
+) -> None:
     """For the host they are links: it sees and removes them, and neither reads nor writes through them."""
     (tmp_path / "secret").write_text("secret")
     limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
-    async with Corral() as corral, corral.session(shell=limits) as session:
+    async with Corral(sandbox=warm_deno, check=False) as corral, corral.session(shell=limits) as session:
         files = session.files
         links = f"ln -s {tmp_path}/secret file; ln -s {tmp_path} folder; ln -s / deep/root; ln -s nothing dangling; "
         await session.shell.run(
@@ -159,8 +165,8 @@ async def test_links_that_commands_make_never_lead_out_of_their_session(tier: Ti
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-async def test_a_session_without_a_shell_says_so() -> None:
-    async with Corral() as corral, corral.session() as session:
+async def test_a_session_without_a_shell_says_so(warm_deno: DenoSandbox) -> None:
+    async with Corral(sandbox=warm_deno, check=False) as corral, corral.session() as session:
         with pytest.raises(ConfigError, match="shell=True"):
             _ = session.shell
 
@@ -201,12 +207,14 @@ async def test_bounds_of_memory_processes_disk_and_number(tier: Tier) -> None:
 
 
 @pytest.mark.parametrize("tier", _JAILS)
-async def test_a_fork_bomb_a_full_disk_and_100_hung_commands_harm_no_other_session(tier: Tier) -> None:
+async def test_a_fork_bomb_a_full_disk_and_hung_commands_harm_no_other_session(
+    tier: Tier, warm_deno: DenoSandbox
+) -> None:
     files = [Mount("/workspace", Scratch(bytes=5_000_000, files=100))]
-    limits = ShellLimits(processes=30, commands=100)
+    limits = ShellLimits(processes=30, commands=20)
     accepting = replace(limits, tier=tier, accept_unenforced={"disk", "processes"})
     async with (
-        Corral() as corral,
+        Corral(sandbox=warm_deno, check=False) as corral,
         corral.session(shell=accepting) as good,
         jailed(tier, files=files, limits=limits) as bombed,
         jailed(tier, files=files, limits=limits) as filled,
@@ -221,14 +229,14 @@ async def test_a_fork_bomb_a_full_disk_and_100_hung_commands_harm_no_other_sessi
                 await anyio.sleep_forever()
 
         with anyio.fail_after(60):
-            for _ in range(100):
+            for _ in range(20):
                 await tasks.start(begin, held, "trap '' TERM INT")
             await tasks.start(begin, bombed, ":(){ :|:& };:")
             await tasks.start(begin, filled, "while head -c 3000000 /dev/zero >> full; do :; done 2>/dev/null")
             assert (await good.shell.run("seq 1 1000 | tail -1")).stdout == "1000\n"
             assert (await good.shell.run("head -c 4000000 /dev/zero > f; stat -c %s f")).stdout == "4000000\n"
             assert (await good.execute("return 6 * 7")).value == 42
-            with pytest.raises(ShellError, match="100 commands are running"):
+            with pytest.raises(ShellError, match="20 commands are running"):
                 await held.run("true")
         tasks.cancel_scope.cancel()
 
@@ -264,7 +272,7 @@ while True:  # always another process, whose parent has ended
         assert done.stdout == "end\n"
 
 
-async def test_a_jail_without_namespaces_says_what_it_does_not_hold() -> None:
+async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: DenoSandbox) -> None:
     own_user = os.geteuid() == 0
     names = "disk" if own_user else "disk and processes"
     accepted = ("disk",) if own_user else ("disk", "processes")
@@ -287,11 +295,11 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold() -> None:
         assert (await shell.run("cat a", cwd=f"{home}/deep")).stdout == "1"
         assert (await shell.run("echo $TMPDIR > $TMPDIR/x", cwd="/tmp")).exit_code == 0
         assert await shell.files.read_text("/tmp/x") != ""
-    for corral_, limits in (
-        (Corral(required_tier="namespaces"), ShellLimits(tier="landlock")),
-        (Corral(), ShellLimits(tier="landlock", accept_unenforced={"processes"})),
+    for required, limits in (
+        ("namespaces", ShellLimits(tier="landlock")),
+        ("landlock", ShellLimits(tier="landlock", accept_unenforced={"processes"})),
     ):
-        async with corral_ as opened:
+        async with Corral(sandbox=warm_deno, required_tier=required, check=False) as opened:
             with pytest.raises((StartFailed, LimitNotEnforceable), match=r"required tier|disk"):
                 async with opened.session(shell=limits):
                     pass

@@ -55,7 +55,7 @@ class TestLocalCommands(_Local, ShellSuite):
 
 
 class TestLocalFiles(_Local, FilesSuite):
-    pass
+    many_files = 1_000
 
 
 class TestJailedCommands(_Jailed, ShellSuite):
@@ -71,7 +71,7 @@ class TestLandlockedCommands(_Landlocked, ShellSuite):
 
 
 class TestLandlockedFiles(_Landlocked, FilesSuite):
-    pass
+    many_files = 1_000
 
 
 @pytest.mark.parametrize("kind", [_Local, _Jailed, _Landlocked])

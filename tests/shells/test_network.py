@@ -17,6 +17,7 @@ from corral import Corral
 from corral.audit import AuditEvent, CallbackSink
 from corral.egress import Header, Network
 from corral.egress.authority import Authority
+from corral.sandboxes import DenoSandbox
 from corral.shells import JailedShell, Shell, ShellLimits
 from tests.egress.site import Site, site
 
@@ -155,11 +156,11 @@ async def test_requests_follow_one_another_on_a_connection_and_bodies_without_a_
         assert sent == "1000\n"
 
 
-async def test_each_request_and_each_denial_is_an_audit_event_of_the_session() -> None:
+async def test_each_request_and_each_denial_is_an_audit_event_of_the_session(warm_deno: DenoSandbox) -> None:
     events: list[AuditEvent] = []
     async with (
         sites() as (network, safe, _, _),
-        Corral(audit=CallbackSink(events.extend)) as corral,
+        Corral(sandbox=warm_deno, audit=CallbackSink(events.extend), check=False) as corral,
         corral.session(network=network, shell=ShellLimits()) as session,
         corral.session(shell=ShellLimits()) as other,
     ):
@@ -183,12 +184,12 @@ async def test_budgets_hold_for_all_commands_of_a_shell_together() -> None:
         assert codes == ["200 ", "200 ", "403 "]
 
 
-async def test_refused_requests_of_commands_fill_no_audit_log() -> None:
+async def test_refused_requests_of_commands_fill_no_audit_log(warm_deno: DenoSandbox) -> None:
     """As many have an event as there may be requests, those that were sent always, and one has the number of the rest."""
     events: list[AuditEvent] = []
     async with (
         sites(requests=5) as (network, _, plain, _),
-        Corral(audit=CallbackSink(events.extend)) as corral,
+        Corral(sandbox=warm_deno, audit=CallbackSink(events.extend), check=False) as corral,
         corral.session(network=network, shell=ShellLimits()) as session,
     ):
         many = "for i in $(seq 1 20); do echo url=http://evil$i.example.com/; done | curl -s -K -"

@@ -21,6 +21,7 @@ from corral import Corral
 from corral.audit import AuditEvent, CallbackSink
 from corral.egress import Header, Network
 from corral.egress.authority import Authority
+from corral.sandboxes import DenoSandbox
 from corral.shells import Shell, ShellLimits
 from tests.egress.test_fetch import SECRET
 from tests.egress.test_sockets import Speaker, choose
@@ -95,7 +96,7 @@ def library() -> bytes:
 
 
 @asynccontextmanager
-async def world(**options: Any) -> AsyncGenerator[World]:
+async def world(sandbox: DenoSandbox, **options: Any) -> AsyncGenerator[World]:
     authority = Authority()
     tls = await authority.context("api.example.com")
     events: list[AuditEvent] = []
@@ -103,7 +104,7 @@ async def world(**options: Any) -> AsyncGenerator[World]:
     async with (
         serve(plain.speak, plain.host, 0, select_subprotocol=choose) as plain_server,
         serve(safe.speak, safe.host, 0, select_subprotocol=choose, ssl=tls) as safe_server,
-        Corral(audit=CallbackSink(events.extend)) as corral,
+        Corral(sandbox=sandbox, audit=CallbackSink(events.extend), check=False) as corral,
     ):
         for speaker, server in ((plain, plain_server), (safe, safe_server)):
             speaker.port = next(iter(server.sockets)).getsockname()[1]
@@ -125,8 +126,8 @@ async def world(**options: Any) -> AsyncGenerator[World]:
             yield World(session.shell, plain, safe, events)
 
 
-async def test_messages_pass_in_both_directions_with_tls_and_without() -> None:
-    async with world() as found:
+async def test_messages_pass_in_both_directions_with_tls_and_without(warm_deno: DenoSandbox) -> None:
+    async with world(warm_deno) as found:
         messages = ["héllo", [0, 1, 255], "", "x" * 300_000]
         echoed = ["v2", "héllo", [0, 1, 255], "", "x" * 40]
         answers = await found.ask(
@@ -151,13 +152,13 @@ async def test_messages_pass_in_both_directions_with_tls_and_without() -> None:
         assert SECRET not in repr(found.events)
 
 
-async def test_budgets_of_websockets_are_those_of_the_shell() -> None:
-    async with world(response_bytes=2_000_000, seconds=1.0, websockets=2, request_bytes=1_500_000) as found:
+async def test_budgets_of_websockets_are_those_of_the_shell(warm_deno: DenoSandbox) -> None:
+    async with world(warm_deno, response_bytes=2_000_000, seconds=1.0, websockets=2, request_bytes=1_500_000) as found:
         [big, endless] = await found.ask((found.url("/big"), []), (found.url("/endless"), []))
         assert big[1] == [1008, "egress to 'plain.example.com' blocked: a message is larger than 1000000 bytes"]
         assert endless[-1] == [1008, "the program has received more than Network(response_bytes=2000000)"]
         assert 50 < len(endless) < 200
-    async with world(seconds=0.5, websockets=2, request_bytes=1_500_000) as found:
+    async with world(warm_deno, seconds=0.5, websockets=2, request_bytes=1_500_000) as found:
         silent: tuple[str, list[Any]] = (found.url("/silent"), [])
         three = await found.ask(silent, silent, silent)
         assert sum("HTTP 403" in str(each) for each in three) == 1
@@ -168,8 +169,8 @@ async def test_budgets_of_websockets_are_those_of_the_shell() -> None:
         assert many[-1] == [1008, "the program has sent more than Network(request_bytes=1500000)"]
 
 
-async def test_an_upgrade_that_is_none_or_leads_elsewhere_is_refused() -> None:
-    async with world() as found:
+async def test_an_upgrade_that_is_none_or_leads_elsewhere_is_refused(warm_deno: DenoSandbox) -> None:
+    async with world(warm_deno) as found:
         host = f"plain.example.com:{found.plain.port}"
         start = f"GET http://{host}/echo HTTP/1.1\r\nHost: {host}\r\n"
         whole = f"{UPGRADE}{VERSION}{KEY}"

@@ -37,4 +37,4 @@ class TestCommands(_Own, ShellSuite):
 
 
 class TestFiles(_Own, FilesSuite):
-    pass
+    many_files = 1_000

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from corral import Corral
+from corral import Corral, Language
 from corral.errors import ToolError
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, LocalShell, current_shell, shell_tools, use_shell
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +33,9 @@ git add -A && git commit -qm start
 """
 
 
-async def test_a_program_greps_edits_tests_and_commits() -> None:
-    async with JailedShell() as shell, Corral(shell_tools(shell), check=True) as corral:
+async def test_a_program_greps_edits_tests_and_commits(warm_deno: DenoSandbox, warm_cpython: CPythonSandbox) -> None:
+    sandboxes: dict[Language, SandboxProvider] = {"typescript": warm_deno, "python": warm_cpython}
+    async with JailedShell() as shell, Corral(shell_tools(shell), sandbox=sandboxes, check=True) as corral:
         await shell.run(_SETUP, check=True)
         result = await corral.execute(_FIX)
         assert result.error is None, result.error
@@ -54,11 +56,11 @@ async def test_a_program_greps_edits_tests_and_commits() -> None:
         assert "times" in str(result.value)
 
 
-async def test_the_shell_of_a_call_changes_from_step_to_step(tmp_path: Path) -> None:
+async def test_the_shell_of_a_call_changes_from_step_to_step(tmp_path: Path, warm_deno: DenoSandbox) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     program = "return (await tools.bash({ command: 'basename $PWD' })).stdout.trim()"
-    async with Corral(shell_tools()) as corral:
+    async with Corral(shell_tools(), sandbox=warm_deno, check=False) as corral:
         for name in ("one", "two"):
             async with LocalShell(tmp_path / name) as shell:
                 with use_shell(shell):
@@ -72,9 +74,9 @@ async def test_the_shell_of_a_call_changes_from_step_to_step(tmp_path: Path) -> 
         current_shell()
 
 
-async def test_an_agent_works_in_a_shell_by_one_tool() -> None:
+async def test_an_agent_works_in_a_shell_by_one_tool(warm_deno: DenoSandbox) -> None:
     """The model tool of a Corral whose tools are a shell's, called as an agent's framework calls it."""
-    async with JailedShell() as shell, Corral(shell_tools(shell)) as corral:
+    async with JailedShell() as shell, Corral(shell_tools(shell), sandbox=warm_deno, check=False) as corral:
         model_tool = corral.model_tool()
         assert "bash" in model_tool.description
         result = await model_tool.run({"code": "return (await tools.bash({command: 'echo $((6 * 7))'})).stdout"})

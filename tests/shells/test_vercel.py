@@ -28,7 +28,7 @@ class TestCommands(_Vercel, ShellSuite):
 
 
 class TestFiles(_Vercel, FilesSuite):
-    pass
+    many_files = 1_000
 
 
 async def test_programs_run_there() -> None:

@@ -3,9 +3,9 @@
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-import socket
 import ssl
 import sys
 from collections import deque
@@ -22,6 +22,7 @@ import grpc.aio
 import httpx
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from corral import ExecutionContext, Limits
 from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
@@ -80,21 +81,28 @@ def encoded(input: object) -> EncodedValue | Reply:
 
 @asynccontextmanager
 async def served(app: ASGIApp) -> AsyncGenerator[int]:
-    """A server in this event loop; yields its port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        server = uvicorn.Server(
-            uvicorn.Config(app, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=2)
-        )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
-            yield listener.getsockname()[1]
-            server.should_exit = True
+    """A server in this event loop; yields its port. `uvicorn.Server` would look ten times a second if it should end."""
+    state = ServerState()
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+    config.load()
+
+    def protocol() -> asyncio.Protocol:
+        made: Any = config.http_protocol_class
+        return made(config=config, server_state=state, app_state={})
+
+    async with await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        server.close()
+        for connection in [*state.connections]:
+            connection.shutdown()
+        if state.tasks:
+            await asyncio.wait([*state.tasks], timeout=2)
 
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """In place of httpx's own, which reads all certificates of the system for each client."""
+FEW_CONNECTIONS = httpx.Limits(max_connections=16)
+"""With each answer httpx compares all requests that wait with all connections."""
 
 
 @asynccontextmanager
@@ -102,7 +110,9 @@ async def client_of(app: ASGIApp, token: str) -> AsyncGenerator[httpx.AsyncClien
     headers = {"authorization": f"Bearer {token}"}
     async with (
         served(app) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, verify=NO_TLS) as http,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, verify=NO_TLS, limits=FEW_CONNECTIONS
+        ) as http,
     ):
         yield http
 

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import anyio
 import pytest
@@ -57,15 +57,36 @@ def test_the_documentation_counts_the_tests_of_bridges() -> None:
     assert f"{streams + messages - calls} tests" in text
 
 
-@pytest.mark.anyio
-class TestDeno(SandboxSuite):
+class Entered(SandboxSuite):
+    """The suite on one provider that stays open."""
+
+    opened: ClassVar[SandboxProvider]
+
+    @classmethod
+    def made(cls) -> SandboxProvider:
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    async def entered(cls, anyio_backend: object) -> AsyncGenerator[None]:
+        async with cls.made() as cls.opened:
+            yield
+
     def provider(self) -> SandboxProvider:
+        return self.opened
+
+
+@pytest.mark.anyio
+class TestDeno(Entered):
+    @classmethod
+    def made(cls) -> SandboxProvider:
         return DenoSandbox(isolation="fork", pool_size=1)
 
 
 @pytest.mark.anyio
-class TestDenoProcesses(SandboxSuite):
-    def provider(self) -> SandboxProvider:
+class TestDenoProcesses(Entered):
+    @classmethod
+    def made(cls) -> SandboxProvider:
         return DenoSandbox(isolation="process", pool_size=0)
 
 
@@ -76,11 +97,12 @@ class TestDenoWithoutJail(SandboxSuite):
 
 
 @pytest.mark.anyio
-class TestCPython(SandboxSuite):
+class TestCPython(Entered):
     language = "python"
 
-    def provider(self) -> SandboxProvider:
-        return CPythonSandbox(pool_size=0)
+    @classmethod
+    def made(cls) -> SandboxProvider:
+        return CPythonSandbox()
 
 
 @pytest.mark.anyio

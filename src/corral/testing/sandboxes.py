@@ -62,12 +62,12 @@ _PROGRAMS: Mapping[Language, _Programs] = {
 
 
 class SandboxSuite:
-    """Tests that every sandbox provider has to pass. Implement `provider`; each test makes one and closes it."""
+    """Tests that every sandbox provider has to pass. Implement `provider`; each test closes what that gives."""
 
     language: Language = "typescript"
 
     def provider(self) -> SandboxProvider:
-        """Makes the provider to test."""
+        """Makes the provider to test. All tests may be given the same one; inside its `async with` it stays open."""
         raise NotImplementedError
 
     async def test_a_value_and_the_console_leave_the_program(self) -> None:
@@ -104,7 +104,7 @@ class SandboxSuite:
 
     async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self) -> None:
         async with self._corral() as corral:
-            limits = Limits(wall_seconds=1.0)  # of which it uses the processor
+            limits = Limits(wall_seconds=0.4)  # of which it uses the processor
             result = await self._run(corral, self._programs.endless, limits=limits)
             assert result.status == "timed_out"
             assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
@@ -112,9 +112,9 @@ class SandboxSuite:
     async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
         """Only of providers that enforce `cpu_seconds`."""
         provider = self.provider()
-        async with self._corral(provider) as corral:
-            if "cpu_seconds" in provider.capabilities.enforces:
-                result = await self._run(corral, self._programs.endless, limits=Limits(cpu_seconds=0.5))
+        if "cpu_seconds" in provider.capabilities.enforces:
+            async with self._corral(provider) as corral:
+                result = await self._run(corral, self._programs.endless, limits=Limits(cpu_seconds=0.2))
                 assert result.error is not None
                 assert "processor time" in result.error.message, result
 
@@ -139,7 +139,7 @@ class SandboxSuite:
 
     async def test_programs_share_nothing(self) -> None:
         async with self._corral() as corral:
-            assert [(await self._run(corral, self._programs.state)).value for _ in range(3)] == [None] * 3
+            assert [(await self._run(corral, self._programs.state)).value for _ in range(2)] == [None] * 2
 
     async def test_executions_at_the_same_time_do_not_mix(self) -> None:
         values: dict[str, Any] = {}
@@ -149,9 +149,9 @@ class SandboxSuite:
                 values[mode] = (await self._run(corral, self._programs.environment, env={"MODE": mode})).value
 
             async with anyio.create_task_group() as tasks:
-                for mode in "abcd":
+                for mode in "abc":
                     tasks.start_soon(run, mode)
-        assert values == {mode: mode for mode in "abcd"}
+        assert values == {mode: mode for mode in "abc"}
 
     @property
     def _programs(self) -> _Programs:

@@ -16,6 +16,9 @@ __all__ = ["FilesSuite"]
 class FilesSuite(BehaviourSuite):
     """Tests of files that every shell has to pass. Implement `shell`, and `fresh_shell` if that is always the same."""
 
+    many_files: int = 10_001
+    """Number of files in one folder."""
+
     # Reading and writing
 
     async def test_bytes_are_exact(self) -> None:
@@ -170,13 +173,13 @@ class FilesSuite(BehaviourSuite):
     @differs(many_files="refused, with the bound")
     async def test_10000_files(self) -> None:
         async with self._opened(fresh=True) as shell:
-            done = await shell.run("mkdir all; cd all; touch $(seq 1 10001)")
+            done = await shell.run(f"mkdir all; cd all; touch $(seq 1 {self.many_files})")
             found = await shell.files.list("all", recursive=True)
             assert found is not None
             if shell.capabilities.many_files:
-                assert (len(found), done.exit_code) == (10_001, 0)
+                assert (len(found), done.exit_code) == (self.many_files, 0)
             else:
-                assert len(found) < 10_001
+                assert len(found) < self.many_files
                 assert done.exit_code != 0
                 assert done.stderr
 

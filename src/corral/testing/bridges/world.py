@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from http import HTTPStatus
@@ -197,47 +197,62 @@ class BridgeHarness:
             world.grants.close(grant)
 
 
+_DECLARED: dict[str, Tool] = {}
+
+
+def _declared(**settings: Any) -> Callable[[Callable[..., Any]], Tool]:
+    """Makes a tool as `@tool` does, but reads its signature in the first world only: that costs more than a test."""
+
+    def declare(function: Callable[..., Any]) -> Tool:
+        name = function.__name__
+        if name not in _DECLARED:
+            _DECLARED[name] = tool(**settings)(function)
+        return replace(_DECLARED[name], function=function)
+
+    return declare
+
+
 def _tools(world: World) -> Collection[Tool]:
     async def echo(input: dict[str, Any]) -> object:
         world.ran.append("echo")
         return input["value"]
 
-    @tool
+    @_declared()
     async def double(number: int) -> int:
         world.ran.append("double")
         return 2 * number
 
-    @tool
+    @_declared()
     async def whoami(context: ExecutionContext) -> str:
         return context.user_id
 
-    @tool(scopes={"secrets"})
+    @_declared(scopes={"secrets"})
     async def secret() -> str:
         world.ran.append("secret")
         return "hunter2"
 
-    @tool
+    @_declared()
     async def refuse() -> None:
         raise ToolError("not today, größer")
 
-    @tool
+    @_declared()
     async def break_down() -> None:
         raise ValueError("password=hunter2")
 
-    @tool
+    @_declared()
     async def go_on() -> None:
         raise ToolError("on and on " * 100_000)
 
-    @tool(needs_approval=True)
+    @_declared(needs_approval=True)
     async def pay(euros: float) -> str:
         world.ran.append("pay")
         return f"paid {euros:g}"
 
-    @tool(rate_limit="1/day")
+    @_declared(rate_limit="1/day")
     async def rare() -> str:
         return "done"
 
-    @tool
+    @_declared()
     async def meet(number: int) -> int:
         """Returns once five calls run."""
         world.met += 1
@@ -246,7 +261,7 @@ def _tools(world: World) -> Collection[Tool]:
         await world.all_met.wait()
         return number
 
-    @tool
+    @_declared()
     async def wait() -> None:
         world.waiting.set()
         try:
@@ -254,42 +269,42 @@ def _tools(world: World) -> Collection[Tool]:
         finally:
             world.cancelled.set()
 
-    @tool
+    @_declared()
     async def nothing() -> None:
         world.ran.append("nothing")
 
-    @tool
+    @_declared()
     async def data() -> dict[str, Any]:
         when = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)
         return {"when": when, "id": UUID(int=1), "price": Decimal("1.10"), "pair": (1, 2), "status": HTTPStatus.OK}
 
-    @tool
+    @_declared()
     async def measure(data: bytes) -> int:
         return len(data)
 
-    @tool
+    @_declared()
     async def power(base: int, exponent: int = 2) -> int:
         return base**exponent
 
-    @tool(namespace="mail")
+    @_declared(namespace="mail")
     async def send(to: str) -> str:
         return f"sent to {to}"
 
-    @tool
+    @_declared()
     async def refuse_in_lines() -> None:
         raise ToolError(LINES)
 
-    @tool(scopes={"secrets", "keys"})
+    @_declared(scopes={"secrets", "keys"})
     async def both() -> str:
         world.ran.append("both")
         return "both"
 
-    @tool(any_scope={"secrets", "keys"})
+    @_declared(any_scope={"secrets", "keys"})
     async def either() -> str:
         world.ran.append("either")
         return "either"
 
-    @tool
+    @_declared()
     async def hold(number: int) -> int:
         """Returns once the test says so."""
         world.at_once += 1
@@ -299,12 +314,12 @@ def _tools(world: World) -> Collection[Tool]:
         world.at_once -= 1
         return number
 
-    @tool(stream=True)
+    @_declared(stream=True)
     async def count(to: int) -> AsyncIterator[int]:
         for number in range(to):
             yield number
 
-    @tool(stream=True)
+    @_declared(stream=True)
     async def steps() -> AsyncIterator[str]:
         """Goes on when the test says so."""
         try:
@@ -315,18 +330,18 @@ def _tools(world: World) -> Collection[Tool]:
         finally:
             world.closed.set()
 
-    @tool(stream=True)
+    @_declared(stream=True)
     async def stumble() -> AsyncIterator[int]:
         yield 1
         yield 2
         raise ToolError("no more today")
 
-    @tool(stream=True, scopes={"secrets"})
+    @_declared(stream=True, scopes={"secrets"})
     async def secrets() -> AsyncIterator[str]:
         world.ran.append("secrets")
         yield "hunter2"
 
-    @tool(stream=True)
+    @_declared(stream=True)
     async def flood() -> AsyncIterator[str]:
         """Far more than the buffers between host and guest hold."""
         try:
