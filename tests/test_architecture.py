@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain, takewhile
 from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from corral.languages import LANGUAGES
+from corral.types import Language
 
 SOURCE = Path(__file__).parents[1] / "src" / "corral"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -278,9 +285,19 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def trees_uncollected() -> Iterator[None]:
+    """Keeps garbage collection from looking at half a million nodes again and again, here and in later tests."""
+    gc.disable()
+    yield
+    nodes.cache_clear()
+    gc.enable()
+
+
 @cache
-def parsed(module: Path) -> ast.Module:
-    return ast.parse(module.read_text(encoding="utf-8"))
+def nodes(module: Path) -> list[ast.AST]:
+    """All nodes of a module."""
+    return [*ast.walk(ast.parse(module.read_text(encoding="utf-8")))]
 
 
 def part_of(module: Path) -> str:
@@ -288,7 +305,7 @@ def part_of(module: Path) -> str:
 
 
 def imported_parts(module: Path) -> Iterator[str]:
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom) and node.module == "corral":
             yield from ("__init__" for _ in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("corral."):
@@ -299,7 +316,7 @@ def imported_parts(module: Path) -> Iterator[str]:
 
 def modules_imported(module: Path) -> Iterator[tuple[str, ...]]:
     """The modules of ours that one imports, as the parts of their paths; a package stands for its `__init__`."""
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "corral":
             path = tuple((node.module or "").split("."))[1:]
             for alias in node.names:
@@ -354,7 +371,7 @@ def test_no_import_of_our_own_hides_in_a_function() -> None:
     hidden = {
         f"{module.relative_to(SOURCE)}: {function.name}: {ast.unparse(node)}"
         for module in MODULES
-        for function in ast.walk(parsed(module))
+        for function in nodes(module)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom) and "corral" in ast.unparse(node)
@@ -380,7 +397,7 @@ def test_docstrings_open_with_a_verb_or_a_noun() -> None:
     docstrings = [
         (module, node.value)
         for module in MODULES
-        for node in ast.walk(parsed(module))
+        for node in nodes(module)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
     assert not [
@@ -388,3 +405,37 @@ def test_docstrings_open_with_a_verb_or_a_noun() -> None:
         for module, text in docstrings
         if INDIRECT.match(str(text.value))
     ]
+
+
+def tables() -> Iterator[tuple[str, set[str]]]:
+    """The tables by language: annotated `Mapping[Language, ...]` and written as a dict."""
+    for module in MODULES:
+        for node in nodes(module):
+            if (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(node.value, ast.Dict)
+                and ast.unparse(node.annotation).startswith(("Mapping[Language,", "dict[Language,"))
+                and node.value.keys
+            ):
+                keys = {each.value for each in node.value.keys if isinstance(each, ast.Constant)}
+                yield f"{module.relative_to(SOURCE)}: {ast.unparse(node.target)}", {str(each) for each in keys}
+
+
+def test_every_table_knows_every_language() -> None:
+    found = dict(tables())
+    assert len(found) >= 6
+    assert {name: keys for name, keys in found.items() if keys != {*get_args(Language)}} == {}
+    assert {*LANGUAGES} == {*get_args(Language)}
+
+
+def test_nothing_branches_on_the_name_of_a_language() -> None:
+    """A third language fills tables in; it must not have to find conditions."""
+    branches = [
+        f"{module.relative_to(SOURCE)}:{node.lineno}"
+        for module in MODULES
+        if not {"guest", "cli"} & {*Path(module.relative_to(SOURCE)).parts}
+        for node in nodes(module)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(each, ast.Constant) and each.value in get_args(Language) for each in node.comparators)
+    ]
+    assert branches == []

@@ -26,9 +26,9 @@ _SERVICES = """
 
 
 @cache
-def google_tools() -> tuple[Tool, ...]:
-    """The tools, the same in every run with one version of the package."""
-    return tuple(islice(chain.from_iterable(map(_tools_of, _SERVICES)), COUNT))
+def google_tools(count: int = COUNT) -> tuple[Tool, ...]:
+    """The first so many tools, the same in every run with one version of the package."""
+    return tuple(islice(chain.from_iterable(map(_tools_of, _SERVICES)), count))
 
 
 def _tools_of(service: str) -> Iterator[Tool]:

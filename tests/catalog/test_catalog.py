@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ PARSERS: dict[Language, Parser] = {
 both = pytest.mark.parametrize("language", LANGUAGES)
 
 
+@cache
 def made(path: str, description: str = "Does what its name says, and says so at some length.", **options: Any) -> Tool:
     namespace, _, name = path.rpartition(".")
     schema = {
@@ -46,6 +48,11 @@ def made(path: str, description: str = "Does what its name says, and says so at 
 
 def many(count: int) -> ToolRegistry:
     return ToolRegistry(*(made(f"space{number % 7}.thing_{number:04}") for number in range(count)))
+
+
+@cache
+def catalog_of_many(count: int, language: Language) -> Catalog:
+    return Catalog(many(count), language)
 
 
 tokens = estimated_tokens
@@ -74,7 +81,7 @@ def test_few_tools_are_declared_in_full_and_nothing_is_said_of_searching(languag
 def test_the_more_tools_the_less_is_shown_of_each_and_the_budget_holds(
     language: Language, count: int, level: str
 ) -> None:
-    catalog = Catalog(many(count), language)
+    catalog = catalog_of_many(count, language)
     assert catalog.level == level
     assert tokens(catalog.text) <= 4000
     assert parses(catalog.text, language)
@@ -147,7 +154,7 @@ def test_names_stand_beside_their_namespaces(language: Language) -> None:
 
 @both
 def test_of_very_many_tools_each_namespace_has_some_named_and_the_others_counted(language: Language) -> None:
-    text = Catalog(many(2000), language).text
+    text = catalog_of_many(2000, language).text
     assert " 2000 tools, not all of them named." in text
     lines = [line.partition(" ")[2] for line in text.splitlines() if " space" in line[:8]]
     assert [line.partition(":")[0] for line in lines] == [f"space{number}" for number in range(7)]
@@ -188,9 +195,8 @@ def test_a_budget_in_which_nothing_can_be_told_is_refused() -> None:
 @both
 @pytest.mark.parametrize("count", [5, 120, 400, 2000])
 def test_the_same_tools_give_the_same_text(language: Language, count: int) -> None:
-    registry = many(count)
-    reverse = ToolRegistry(*reversed(list(registry.snapshot().values())))
-    assert Catalog(registry, language).text == Catalog(reverse, language).text
+    reverse = ToolRegistry(*reversed(list(many(count).snapshot().values())))
+    assert Catalog(reverse, language).text == catalog_of_many(count, language).text
 
 
 @both

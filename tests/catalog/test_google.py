@@ -56,11 +56,11 @@ def test_they_are_shown_within_the_budget(registry: ToolRegistry, language: Lang
 
 
 @pytest.mark.parametrize("language", ["typescript", "python"])
-def test_one_in_twenty_can_be_described(registry: ToolRegistry, language: Language) -> None:
+def test_one_in_fifty_can_be_described(registry: ToolRegistry, language: Language) -> None:
     """`python -m bench.catalog` does it with all of them, which takes a while."""
     grammar = python_grammar() if language == "python" else typescript_grammar()
     parser = Parser(Grammar(grammar))
-    for name, tool in islice(registry.snapshot().items(), 0, None, 20):
+    for name, tool in islice(registry.snapshot().items(), 0, None, 50):
         declared = declare({name: tool}, language)
         assert not parser.parse(declared.encode()).root_node.has_error, name
         assert name.name in declared

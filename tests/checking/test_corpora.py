@@ -5,27 +5,26 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
 import pytest
 
 from corral import Corral, Language, Limits, Tool, ToolRegistry
 from corral.checking import Checker, Verdict
-from corral.errors import ProgramRejected
+from corral.sandboxes import DenoSandbox
 from tests.checking.business import BUSINESS
-from tests.checking.test_valid_run_python import programs as valid_python_programs
+from tests.checking.corpora import LANGUAGES, valid_python_programs, verdicts
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
 from tests.conftest import TOOLS as FEW_TOOLS
 from tests.conftest import cases
 
-LANGUAGES: tuple[Language, ...] = ("typescript", "python")
+pytestmark = pytest.mark.anyio
+
 TESTS = Path(__file__).parents[1]
 EXAMPLE = TESTS.parent / "examples" / "flights"
-SECONDS = 60
 LEAST: dict[Language, float] = {"typescript": 0.95, "python": 0.95}
 """The part of the mistakes that is found."""
 PLACED = 0.95
@@ -34,27 +33,6 @@ PRINTS_A_PROMISE = "console.log(tools.echo({}), tools, Promise.resolve(1))"
 """Runs, and is rejected all the same: what it prints of the call is nothing that a model could want."""
 BEYOND_DECLARATIONS = {"wrong_operation", "awaited_twice", "text_as_date"}
 """Kinds of mistakes that concern neither declarations nor names nor calls that nothing awaits."""
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    """Has a server for each language."""
-    checker = Checker()
-    for language in LANGUAGES:
-        checker.start(language, ToolRegistry())
-        assert checker.wait(language, SECONDS)
-    yield checker
-    checker.close()
-
-
-def verdicts(checker: Checker, language: Language, programs: dict[str, str], tools: ToolRegistry) -> dict[str, Verdict]:
-    found: dict[str, Verdict] = {}
-    for name, source in programs.items():
-        try:
-            found[name] = checker.check(source, language, tools, env=False, must=True)
-        except ProgramRejected as error:
-            found[name] = Verdict(unchecked=str(error))
-    return found
 
 
 def rejected(found: dict[str, Verdict]) -> dict[str, str]:
@@ -66,17 +44,17 @@ def unchecked(found: dict[str, Verdict]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker, language: Language) -> None:
+async def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker, language: Language) -> None:
     programs = valid_programs() if language == "typescript" else valid_python_programs()
-    found = verdicts(checker, language, programs, ToolRegistry(*TOOLS))
+    found = await verdicts(checker, programs, language, ToolRegistry(*TOOLS))
     assert len(found) > 400
     assert unchecked(found) == {}
     assert rejected(found) == {}
 
 
-def test_no_program_is_rejected_that_changes_the_results_of_tools(checker: Checker) -> None:
+async def test_no_program_is_rejected_that_changes_the_results_of_tools(checker: Checker) -> None:
     programs = valid_python_programs("business")
-    found = verdicts(checker, "python", programs, ToolRegistry(*BUSINESS))
+    found = await verdicts(checker, programs, "python", ToolRegistry(*BUSINESS))
     assert len(found) > 200
     assert unchecked(found) == {}
     assert rejected(found) == {}
@@ -90,21 +68,19 @@ def recorded_mistakes(language: Language) -> list[dict[str, Any]]:
     return [each for each in found if each["kind"] not in BEYOND_DECLARATIONS]
 
 
-def rejection_lines(checker: Checker, language: Language, source: str, tools: ToolRegistry) -> list[int | None]:
+def rejection_lines(verdict: Verdict) -> list[int | None]:
     """The lines of all for which a program is rejected."""
-    try:
-        verdict = checker.check(source, language, tools, env=False, must=True)
-    except ProgramRejected as error:
-        return [error.line]
-    assert verdict.unchecked is None, source
-    return [each.line for each in verdict.diagnostics if each.severity == "error"]
+    lines = [each.line for each in verdict.diagnostics if each.severity == "error"]
+    return lines or ([verdict.rejection.line] if verdict.rejection else [])
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_nearly_every_mistake_is_found_and_its_place_is_named(checker: Checker, language: Language) -> None:
-    tools = ToolRegistry(*TOOLS)
+async def test_nearly_every_mistake_is_found_and_its_place_is_named(checker: Checker, language: Language) -> None:
     recorded = {each["id"]: each for each in recorded_mistakes(language)}
-    lines = {id: rejection_lines(checker, language, each["program"], tools) for id, each in recorded.items()}
+    programs = {id: each["program"] for id, each in recorded.items()}
+    found = await verdicts(checker, programs, language, ToolRegistry(*TOOLS))
+    assert unchecked(found) == {}
+    lines = {id: rejection_lines(verdict) for id, verdict in found.items()}
     missed = [id for id, found in lines.items() if not found]
     misplaced = [id for id, found in lines.items() if found and recorded[id]["line"] not in found]
     assert len(recorded) > 200
@@ -124,29 +100,25 @@ def flight_tools() -> Iterator[tuple[Tool, ...]]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_programs_of_the_example_pass(checker: Checker, flight_tools: tuple[Tool, ...], language: Language) -> None:
+async def test_the_programs_of_the_example_pass(
+    checker: Checker, flight_tools: tuple[Tool, ...], language: Language
+) -> None:
     files = sorted(EXAMPLE.glob(f"programs/{language}/*"))
     programs = {file.name: file.read_text(encoding="utf-8") for file in files}
-    found = verdicts(checker, language, programs, ToolRegistry(*flight_tools))
+    found = await verdicts(checker, programs, language, ToolRegistry(*flight_tools))
     assert len(found) == 3
     assert unchecked(found) == {}
     assert rejected(found) == {}
 
 
-@pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral(FEW_TOOLS, limits=Limits(wall_seconds=20), check=False) as corral:
-        yield corral
-
-
-@pytest.mark.anyio
 async def test_of_programs_that_other_tests_run_only_those_are_rejected_that_fail(
-    checker: Checker, corral: Corral
+    checker: Checker, warm_deno: DenoSandbox
 ) -> None:
     texts: list[str] = json.loads((TESTS / "guest/programs.json").read_text(encoding="utf-8"))
     texts += [case["input"]["code"] for case in cases("js-peers.json", "normalise", "language")]
     programs, registry = {text: text for text in texts}, ToolRegistry(*FEW_TOOLS)
-    found = await anyio.to_thread.run_sync(verdicts, checker, "typescript", programs, registry)
-    results = {text: await corral.execute(text) for text in rejected(found)}
+    found = await verdicts(checker, programs, "typescript", registry)
+    async with Corral(FEW_TOOLS, sandbox=warm_deno, limits=Limits(wall_seconds=20), check=False) as corral:
+        results = {text: await corral.execute(text) for text in rejected(found)}
     assert len(found) > 100
     assert {text for text, result in results.items() if result.success} == {PRINTS_A_PROMISE}

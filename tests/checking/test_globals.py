@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import cast
 
-import deno
 import pytest
 
 import corral
 from corral import Corral
+from corral.sandboxes import DenoSandbox
+from tests.declarations.compiler import all_type_errors
 
 pytestmark = pytest.mark.anyio
 
 DECLARATIONS = Path(corral.__file__).parent / "checking" / "servers" / "globals.d.ts"
-OPTIONS = {"lib": ["esnext"], "types": [], "strict": True, "skipLibCheck": False}
 
 NOT_DECLARED_BY_US = {"tools", "codemode"}
 """What programs have besides: the declarations of tools say it."""
@@ -34,22 +33,13 @@ return [names, [{", ".join(f"typeof {name}" for name in ABSENT)}]];
 """
 
 
-def type_errors(program: str, folder: Path) -> list[str]:
+def type_errors(program: str) -> list[str]:
     """What a compiler that knows the language and our declarations says of a program: a line for each error."""
-    folder.joinpath("deno.json").write_text(json.dumps({"compilerOptions": OPTIONS}), encoding="utf-8")
-    folder.joinpath("globals.d.ts").write_bytes(DECLARATIONS.read_bytes())
-    reference = '/// <reference path="./globals.d.ts" />\nexport {};\n'
-    folder.joinpath("program.ts").write_text(reference + program, encoding="utf-8")
-    command = [deno.find_deno_bin(), "check", "--no-lock", "--no-npm", "--no-remote", "program.ts"]
-    environment = {"DENO_DIR": str(folder), "HOME": str(folder), "NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    found: list[str] = re.findall(r"^TS\d+ \[ERROR\]: (.*)$", done.stderr, re.MULTILINE)
-    assert bool(found) == (done.returncode != 0), done.stderr
-    return found
+    return [message.partition(": ")[2].partition("\n")[0] for _, message in all_type_errors(program, DECLARATIONS)]
 
 
-async def test_a_guest_has_each_declared_global_and_no_other(tmp_path: Path) -> None:
-    async with Corral(check=False) as corral:
+async def test_a_guest_has_each_declared_global_and_no_other(warm_deno: DenoSandbox) -> None:
+    async with Corral(sandbox=warm_deno, check=False) as corral:
         result = await corral.execute(PROGRAM)
     names, absent = cast("tuple[list[str], list[str]]", result.value)
     guest = " | ".join(json.dumps(name) for name in names if name not in NOT_DECLARED_BY_US)
@@ -57,8 +47,7 @@ async def test_a_guest_has_each_declared_global_and_no_other(tmp_path: Path) -> 
         f"type Guest = {guest};\n"
         "export const missing: Exclude<Guest, keyof typeof globalThis> = 0;\n"
         "export const extra: Exclude<keyof typeof globalThis, Guest> = 0;\n"
-        f"void [{', '.join(ABSENT)}];\n",
-        tmp_path,
+        f"void [{', '.join(ABSENT)}];\n"
     )
     assert missing == "Type '0' is not assignable to type 'never'."
     assert set(re.findall(r'"(\w+)"', extra)) == BEYOND_US
@@ -66,8 +55,8 @@ async def test_a_guest_has_each_declared_global_and_no_other(tmp_path: Path) -> 
     assert absent == ["undefined"] * len(ABSENT)
 
 
-def test_what_programs_do_with_globals_is_no_error(tmp_path: Path) -> None:
-    assert type_errors(USES, tmp_path) == []
+def test_what_programs_do_with_globals_is_no_error() -> None:
+    assert type_errors(USES) == []
 
 
 USES = """

@@ -28,7 +28,7 @@ from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Remark, Workspace
 from corral.containment import Engine, unavailable_reason
 from corral.errors import StartFailed
-from tests.checking.test_valid_run_python import programs as valid_python_programs
+from tests.checking.corpora import valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 from tests.processes import assert_ending, descendants

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from corral import Corral, ExecutionContext, Language, ToolRegistry, define_tool
+from corral import Corral, ExecutionContext, ExecutionResult, Language, ToolRegistry, define_tool
 from corral.checking import Case, Checker
 from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
@@ -41,38 +41,28 @@ def new(program: str, language: Language) -> str:
 
 @BOTH
 async def test_a_program_that_is_slow_to_check_is_refused_and_keeps_nobody_unchecked(
-    corral: Corral, language: Language
+    corral: Corral, language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await corral.execute(new(RIGHT[language], language), language=language, context=BOB)).value == 3
-    for _ in range(3):
-        slow = await corral.execute(new(ENDLESS[language], language), language=language, context=EVE)
-        assert (slow.status, slow.checked) == ("rejected", False)
-        assert "takes too long to check" in slow.model_text()
-        result = await corral.execute(new(RIGHT[language], language), language=language, context=BOB)
+    async def run(program: str, context: ExecutionContext, **options: Any) -> ExecutionResult:
+        return await corral.execute(program, language=language, context=context, **options)
+
+    assert (await run(new(RIGHT[language], language), BOB)).value == 3
+    first = server_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
+    slow, pids = "", list[int | None]()
+    for _ in range(2):
+        slow = new(ENDLESS[language], language)
+        refused = await run(slow, EVE)
+        assert (refused.status, refused.checked) == ("rejected", False)
+        assert "takes too long to check" in refused.model_text()
+        result = await run(new(RIGHT[language], language), BOB)
         assert (result.value, result.checked) == (3, True)
-    result = await corral.execute(new(RIGHT[language], language), language=language, context=EVE)
+        pids.append(first.pid)
+    assert pids[0] == pids[1], "after the first, those of its tenant are in nobody's way"
+    result = await run(new(RIGHT[language], language), EVE)
     assert (result.value, result.checked) == (3, True), "and those of the same tenant are checked too"
-
-
-async def test_a_program_that_was_slow_to_check_is_not_tried_again(
-    corral: Corral, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert (await corral.execute(ENDLESS["typescript"], context=EVE)).status == "rejected"
     monkeypatch.setattr(LanguageServer, "submit", Mock(side_effect=AssertionError("it is tried again")))
-    assert (await corral.execute(ENDLESS["typescript"], context=EVE)).status == "rejected"
-    assert not (await corral.execute(ENDLESS["typescript"], context=EVE, check=True)).checked
-
-
-async def test_after_a_slow_program_those_of_its_tenant_are_in_nobodys_way(
-    corral: Corral, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await corral.execute(RIGHT["typescript"], context=BOB)
-    await corral.execute(new(ENDLESS["typescript"], "typescript"), context=EVE)
-    first = server_of(corral._runtime.checker, "typescript")  # pyright: ignore[reportPrivateUsage]
-    assert await anyio.to_thread.run_sync(first.wait, 20)
-    pid = first.pid
-    await corral.execute(new(ENDLESS["typescript"], "typescript"), context=EVE)
-    assert (first.ready, first.pid) == (True, pid)
+    assert (await run(slow, EVE)).status == "rejected"
+    assert not (await run(slow, EVE, check=True)).checked
 
 
 def test_tenants_take_turns() -> None:

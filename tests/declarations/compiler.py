@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import deno
-
+from corral.checking.servers.specs import SERVERS
 from corral.declarations import declare_typescript
 from corral.types import JsonSchema, ToolName
 
-_ERROR = re.compile(r"^(TS\d+ .*?)^ {4}at file://\S+:(\d+):\d+$", re.MULTILINE | re.DOTALL)
+_ERROR = re.compile(r"^program\.ts\((\d+),\d+\): error (TS\d+: .*(?:\n .*)*)$", re.MULTILINE)
+_OPTIONS = """
+    --noEmit --strict --target esnext --module esnext --moduleDetection force --lib esnext --pretty false
+""".split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +47,20 @@ def declare(**tools: Shape) -> str:
 
 def type_errors(source: str) -> dict[int, str]:
     """The first error of each line that has one. Lines count from 1."""
+    return dict(reversed(all_type_errors(source)))
+
+
+def all_type_errors(source: str, *declarations: Path) -> list[tuple[int, str]]:
+    """Line and message of all errors of a program, for which files with declarations hold too."""
+    skipped = [] if declarations else ["--skipLibCheck"]  # those of the compiler, which are many
+    engine = SERVERS[0].engine()
+    assert engine is not None
     with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "program.ts")
-        program.write_text(source, encoding="utf-8")
-        command = [deno.find_deno_bin(), "check", "--no-config", "--no-lock", "--no-npm", "--no-remote", program.name]
-        environment = {"DENO_DIR": folder, "HOME": folder, "NO_COLOR": "1"}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    found: dict[int, str] = {}
-    for message, line in _ERROR.findall(done.stderr):
-        found.setdefault(int(line), message)
-    assert bool(found) == (done.returncode != 0), done.stderr
+        Path(folder, "program.ts").write_text(source, encoding="utf-8")
+        command = [engine.executable, *_OPTIONS, *skipped, *declarations, "program.ts"]
+        done = subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=False)
+    found = [(int(line), message) for line, message in _ERROR.findall(done.stdout)]
+    assert bool(found) == (done.returncode != 0), done.stdout + done.stderr
     return found
 
 

@@ -7,6 +7,7 @@ A file by itself spends most of its time on them. Each line of the output is the
 from __future__ import annotations
 
 import ast
+import asyncio
 import gc
 import importlib
 import json
@@ -51,11 +52,27 @@ def run(file: str, end: EarlyEnd) -> tuple[int, str, str]:
         return os.waitstatus_to_exitcode(status), stdout.read().decode(), stderr.read().decode()
 
 
+@corral.tool
+def half(n: float) -> float:
+    """Half of a number."""
+    return n / 2
+
+
+async def warm_up() -> None:
+    """Runs a program in each language, so that forks need not import and look up what that takes."""
+    async with corral.Corral([half]) as opened:
+        await opened.execute("return await tools.half({ n: 2 })")
+        await opened.execute("await tools.half(n=2)", language="python")
+
+
 def main(files: list[str]) -> None:
     end = EarlyEnd()
     for name in dict.fromkeys(name for file in files for name in modules(file)):
         importlib.import_module(name)
-    corral.Corral  # noqa: B018 - imports it, and most modules of corral with it
+    asyncio.run(warm_up())
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join()
     assert threading.active_count() == 1, "a fork has none of the threads"
     gc.freeze()
     for file in files:

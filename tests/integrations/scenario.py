@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from corral import Corral, ExecutionContext, tool
+from corral.sandboxes import DenoSandbox
 
 __all__ = [
     "ANSWER",
@@ -87,9 +88,9 @@ class Scenario:
             await self._all_there.wait()
 
     @asynccontextmanager
-    async def corral(self) -> AsyncGenerator[Corral]:
+    async def corral(self, sandbox: DenoSandbox) -> AsyncGenerator[Corral]:
         """No program of it runs unchecked."""
-        async with Corral(self.tools, check="required") as corral:
+        async with Corral(self.tools, sandbox=sandbox, check="required") as corral:
             yield corral
 
     def after_wrong(self, text: str) -> None:

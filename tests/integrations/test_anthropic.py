@@ -14,6 +14,7 @@ from anthropic.types.beta import BetaMessageParam
 from corral import Corral, Event, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.anthropic import RunnerParts, code_mode
+from corral.sandboxes import DenoSandbox
 from tests.integrations.scenario import (
     ANSWER,
     PICTURE,
@@ -48,10 +49,10 @@ async def run(client: AsyncAnthropic, options: RunnerParts) -> str:
     return "".join(block.text for block in message.content if block.type == "text")
 
 
-async def test_a_model_mends_its_program() -> None:
+async def test_a_model_mends_its_program(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
     context = ExecutionContext(user_id="ann")
-    async with api(mending(scenario)) as (client, model), scenario.corral() as corral:
+    async with api(mending(scenario)) as (client, model), scenario.corral(warm_deno) as corral:
         assert await run(client, code_mode(corral, system="Be brief.", context=context)) == ANSWER
     first = model.requests[0]
     assert first["system"].startswith("Be brief.\n\nYou call tools from programs in TypeScript.")
@@ -62,9 +63,9 @@ async def test_a_model_mends_its_program() -> None:
     assert scenario.contexts == [context]
 
 
-async def test_a_model_mends_its_program_while_its_replies_stream() -> None:
+async def test_a_model_mends_its_program_while_its_replies_stream(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
-    async with api(mending(scenario)) as (client, model), scenario.corral() as corral:
+    async with api(mending(scenario)) as (client, model), scenario.corral(warm_deno) as corral:
         runner = client.beta.messages.tool_runner(
             model="scripted", max_tokens=1_000, messages=MESSAGES, stream=True, **code_mode(corral)
         )
@@ -73,13 +74,13 @@ async def test_a_model_mends_its_program_while_its_replies_stream() -> None:
     assert model.requests[0]["stream"] is True
 
 
-async def test_a_program_that_did_not_succeed_is_a_result_that_is_an_error() -> None:
+async def test_a_program_that_did_not_succeed_is_a_result_that_is_an_error(warm_deno: DenoSandbox) -> None:
     read: list[str] = []
     programs = [Call("execute_code", {"code": code}) for code in (WRONG, "throw new Error('no')", RIGHT)]
     scenario = Scenario()
     async with (
         api(calling(*programs, Call("execute_code", {"program": "1"}), read=read)) as (client, _),
-        scenario.corral() as corral,
+        scenario.corral(warm_deno) as corral,
     ):
         await run(client, code_mode(corral))
     rejected, failed, succeeded, misread = read
@@ -90,28 +91,30 @@ async def test_a_program_that_did_not_succeed_is_a_result_that_is_an_error() -> 
     assert "program: unexpected field" in misread
 
 
-async def test_events_have_no_id_of_the_call_because_the_sdk_tells_a_tool_none() -> None:
+async def test_events_have_no_id_of_the_call_because_the_sdk_tells_a_tool_none(warm_deno: DenoSandbox) -> None:
     heard: list[Event] = []
     async with (
         api(calling(Call("execute_code", {"code": "return 1"}))) as (client, _),
-        Corral(check=False) as corral,
+        Corral(sandbox=warm_deno, check=False) as corral,
     ):
         await run(client, code_mode(corral, on_event=heard.append))
     assert {each.tool_call_id for each in heard} == {None}
 
 
-async def test_what_the_operator_must_mend_is_logged_and_told_by_the_runner(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_the_operator_must_mend_is_logged_and_told_by_the_runner(
+    caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox
+) -> None:
     read: list[str] = []
     async with api(calling(Call("execute_code", {"code": "return 1"}), read=read)) as (client, _):
-        async with Corral(check=False) as corral:
+        async with Corral(sandbox=warm_deno, check=False) as corral:
             options = code_mode(corral)
         await run(client, options)
     assert read == ["is_error: ConfigError('this Corral is closed')"]
     assert "Error occurred while calling tool: execute_code" in caplog.text
 
 
-async def test_what_the_provider_may_keep_ends_with_the_system_prompt() -> None:
-    async with Corral(check=False) as corral:
+async def test_what_the_provider_may_keep_ends_with_the_system_prompt(warm_deno: DenoSandbox) -> None:
+    async with Corral(sandbox=warm_deno, check=False) as corral:
         options = code_mode(corral, system="Be brief.", cache_control={"type": "ephemeral"})
         assert options["system"] == [
             {
@@ -125,7 +128,9 @@ async def test_what_the_provider_may_keep_ends_with_the_system_prompt() -> None:
     assert model.requests[0]["system"] == options["system"]
 
 
-async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_events_are_heard_of_all() -> None:
+async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_events_are_heard_of_all(
+    warm_deno: DenoSandbox,
+) -> None:
     @tool
     async def who(*, context: ExecutionContext) -> str:
         return context.user_id
@@ -144,8 +149,8 @@ async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_event
     read: list[str] = []
     async with (
         api(calling(*calls, read=read)) as (client, model),
-        Corral([who], check=False) as sales,
-        Corral(check=False) as people,
+        Corral([who], sandbox=warm_deno, check=False) as sales,
+        Corral(sandbox=warm_deno, check=False) as people,
     ):
         options = code_mode(
             {"sales": sales, "people": people},
@@ -164,7 +169,7 @@ async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_event
     assert len([event for event in heard if isinstance(event, ExecutionFinished)]) == 2
 
 
-async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
+async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix(warm_deno: DenoSandbox) -> None:
     @beta_async_tool(name="execute_code")
     async def mine() -> str:
         """Mine."""
@@ -172,13 +177,13 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
 
     for own in (mine, {"name": "execute_code", "input_schema": {"type": "object"}}):
         with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-            code_mode(Corral(check=False), tools=[own])
+            code_mode(Corral(sandbox=warm_deno, check=False), tools=[own])
 
 
-async def test_cancelling_ends_the_program() -> None:
+async def test_cancelling_ends_the_program(warm_deno: DenoSandbox) -> None:
     endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (client, _), Corral([endless.tool], check=False) as corral:
+    async with api(calling(program)) as (client, _), Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, client, code_mode(corral))
             await endless.begun.wait()
@@ -187,9 +192,9 @@ async def test_cancelling_ends_the_program() -> None:
         assert (await corral.execute("return 1")).value == 1
 
 
-async def test_pictures_go_with_the_text() -> None:
+async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
     script = calling(Call("execute_code", {"code": PICTURE}))
-    async with api(script) as (client, model), Corral([screenshot, picture], check=False) as corral:
+    async with api(script) as (client, model), Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral:
         await run(client, code_mode(corral))
     source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
     image = {"type": "image", "source": source}

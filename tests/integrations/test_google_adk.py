@@ -20,6 +20,7 @@ from pydantic import Field
 from corral import Corral, Event, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.google_adk import code_mode
+from corral.sandboxes import DenoSandbox
 from tests.integrations.scenario import (
     ANSWER,
     PICTURE,
@@ -86,9 +87,9 @@ def sent(request: LlmRequest) -> dict[str, Any]:
     return request.config.model_dump(exclude_none=True)
 
 
-async def test_a_model_mends_its_program_for_the_user_of_the_session() -> None:
+async def test_a_model_mends_its_program_for_the_user_of_the_session(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
-    async with scenario.corral() as corral:
+    async with scenario.corral(warm_deno) as corral:
         text, requests = await run(mending(scenario), code_mode(corral))
     assert text == ANSWER
     assert [(context.user_id, context.session_id) for context in scenario.contexts] == [("ann", "s-1")]
@@ -97,9 +98,9 @@ async def test_a_model_mends_its_program_for_the_user_of_the_session() -> None:
     assert declared["parameters_json_schema"]["required"] == ["code"]
 
 
-async def test_events_have_the_id_of_the_call_that_the_model_made() -> None:
+async def test_events_have_the_id_of_the_call_that_the_model_made(warm_deno: DenoSandbox) -> None:
     heard: list[Event] = []
-    async with Corral(check=False) as corral:
+    async with Corral(sandbox=warm_deno, check=False) as corral:
         script = calling(Call("execute_code", {"code": "return 1"}))
         agent = LlmAgent(name="agent", model=ScriptedModel(script=script), **code_mode(corral, on_event=heard.append))
         async with InMemoryRunner(agent=agent, app_name="tests") as runner:
@@ -111,7 +112,9 @@ async def test_events_have_the_id_of_the_call_that_the_model_made() -> None:
     assert {each.tool_call_id for each in heard} == {made}
 
 
-async def test_braces_of_declarations_are_no_variables_and_those_of_an_own_instruction_are() -> None:
+async def test_braces_of_declarations_are_no_variables_and_those_of_an_own_instruction_are(
+    warm_deno: DenoSandbox,
+) -> None:
     @tool
     async def weather(city: str) -> dict[str, float]:
         """The weather, {city}."""
@@ -120,7 +123,7 @@ async def test_braces_of_declarations_are_no_variables_and_those_of_an_own_instr
     async def provider(context: ReadonlyContext) -> str:
         return f"Speak {context.state['language']} {{so}}."
 
-    async with Corral([weather], check=False) as corral:
+    async with Corral([weather], sandbox=warm_deno, check=False) as corral:
         for own in ("Speak {language}.", provider):
             _, [request] = await run(saying("Hei."), code_mode(corral, instruction=own), {"language": "Norwegian"})
             told = sent(request)["system_instruction"]
@@ -129,19 +132,21 @@ async def test_braces_of_declarations_are_no_variables_and_those_of_an_own_instr
             assert "The weather, {city}." in told
 
 
-async def test_programs_of_one_turn_run_at_the_same_time() -> None:
+async def test_programs_of_one_turn_run_at_the_same_time(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()  # whose tools wait for each other
     texts: list[str] = []
     programs = [
         Call("execute_code", {"code": f'return await tools.{name}({{ city: "Oslo" }})'})
         for name in ("get_weather", "get_population", "get_timezone")
     ]
-    async with Corral(scenario.tools, check=False) as corral:
+    async with Corral(scenario.tools, sandbox=warm_deno, check=False) as corral:
         await run(calling(*programs, read=texts), code_mode(corral))
     assert texts == ['Result: {"degrees":-2.5}', "Result: 709000", 'Result: "Europe/Oslo"']
 
 
-async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_events_are_heard_of_all() -> None:
+async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_events_are_heard_of_all(
+    warm_deno: DenoSandbox,
+) -> None:
     @tool
     async def who(*, context: ExecutionContext) -> str:
         return context.user_id
@@ -160,7 +165,7 @@ async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_event
         Call("mine", {"number": 3}),
         Call("execute_code_people", {"code": "return nothing"}),
     ]
-    async with Corral([who], check=False) as sales, Corral(check=False) as people:
+    async with Corral([who], sandbox=warm_deno, check=False) as sales, Corral(sandbox=warm_deno, check=False) as people:
         options = code_mode({"sales": sales, "people": people}, tools=[mine], context=context, on_event=heard.append)
         await run(calling(*calls, read=texts), options, {"account": "bob"})
     assert texts[:2] == ['Result: "bob"', "3"]
@@ -168,16 +173,16 @@ async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_event
     assert len([event for event in heard if isinstance(event, ExecutionFinished)]) == 2
 
 
-async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
+async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix(warm_deno: DenoSandbox) -> None:
     def execute_code() -> None: ...
 
     with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-        code_mode(Corral(check=False), tools=[execute_code])
+        code_mode(Corral(sandbox=warm_deno, check=False), tools=[execute_code])
 
 
-async def test_cancelling_ends_the_program() -> None:
+async def test_cancelling_ends_the_program(warm_deno: DenoSandbox) -> None:
     endless = Endless()
-    async with Corral([endless.tool], check=False) as corral:
+    async with Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, calling(Call("execute_code", {"code": "await tools.wait()"})), code_mode(corral))
             await endless.begun.wait()
@@ -186,8 +191,8 @@ async def test_cancelling_ends_the_program() -> None:
         assert (await corral.execute("return 1")).value == 1
 
 
-async def test_pictures_go_with_the_text() -> None:
-    async with Corral([screenshot, picture], check=False) as corral:
+async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
+    async with Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral:
         _, requests = await run(calling(Call("execute_code", {"code": PICTURE})), code_mode(corral))
     [part] = requests[-1].contents[-1].parts or []
     assert part.function_response is not None

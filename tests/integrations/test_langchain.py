@@ -27,6 +27,7 @@ from typing_extensions import override
 from corral import Corral, Event, ExecutionContext, Tool, tool
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.langchain import AgentParts, code_mode, runtime_of, tools_of
+from corral.sandboxes import DenoSandbox
 from corral.tools import ToolSource
 from tests.integrations.scenario import (
     ANSWER,
@@ -115,15 +116,15 @@ async def ask(agent: Any, question: str = "?", **options: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral([add, caller], check=False) as corral:
+async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
+    async with Corral([add, caller], sandbox=warm_deno, check=False) as corral:
         yield corral
 
 
-async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers() -> None:
+async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
     model = Script(runs(WRONG), runs(RIGHT), ANSWER, judges=[scenario.after_wrong, scenario.after_right])
-    async with scenario.corral() as corral:
+    async with scenario.corral(warm_deno) as corral:
         assert await ask(agent_of(model, code_mode(corral)), QUESTION) == ANSWER
     assert [message.status for message in model.seen.read] == ["error", "success"]
     assert len(set(model.seen.prompts)) == 1
@@ -168,12 +169,12 @@ async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(corral: Corra
     assert len(code_mode({"math": corral}, tools=[execute_code])["tools"]) == 2
 
 
-async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
+async def test_several_corrals_have_a_tool_each(corral: Corral, warm_deno: DenoSandbox) -> None:
     @tool
     async def total() -> int:
         return 7
 
-    async with Corral([total], check=False) as sales:
+    async with Corral([total], sandbox=warm_deno, check=False) as sales:
         model = Script(
             runs("return await tools.add({ a: 1, b: 2 })", "execute_code_math"),
             runs("return await tools.total()", "execute_code_sales"),
@@ -218,14 +219,14 @@ async def test_a_function_of_the_runtime_says_whom_programs_run_for(corral: Corr
     assert model.seen.texts == ['Result: "bob"']
 
 
-async def test_tools_find_the_runtime_they_are_called_in() -> None:
+async def test_tools_find_the_runtime_they_are_called_in(warm_deno: DenoSandbox) -> None:
     @tool
     async def customer(*, context: ExecutionContext) -> str:
         runtime = runtime_of(context)
         assert runtime is not None
         return runtime.context.name
 
-    async with Corral([customer], check=False) as corral:
+    async with Corral([customer], sandbox=warm_deno, check=False) as corral:
         model = Script(runs("return await tools.customer()"), "done")
         await ask(agent_of(model, code_mode(corral), context_schema=Customer), context=Customer("bob"))
     assert model.seen.texts == ['Result: "bob"']
@@ -238,9 +239,9 @@ async def test_what_programs_do_is_told(corral: Corral) -> None:
     assert heard == ["started", "call", "result", "finished"]
 
 
-async def test_cancelling_the_agent_cancels_the_program() -> None:
+async def test_cancelling_the_agent_cancels_the_program(warm_deno: DenoSandbox) -> None:
     endless = Endless()
-    async with Corral([endless.tool], check=False) as corral:
+    async with Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
         agent = agent_of(Script(runs("await tools.wait()")), code_mode(corral))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, agent)
@@ -325,14 +326,18 @@ def made(*tools: object, namespace: str | None = None) -> list[Tool | ToolSource
     return [each for tool in tools for each in tools_of(tool, namespace)]
 
 
-async def test_tools_of_all_kinds_keep_their_schemas() -> None:
+async def test_tools_of_all_kinds_keep_their_schemas(warm_deno: DenoSandbox) -> None:
     async def following(n: int) -> int:
         return n + 1
 
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     by_schema = StructuredTool(name="following", description="The next.", args_schema=schema, coroutine=following)
     text = TextTool("shout", str.upper, "Shouts.")
-    corral = Corral([*made(double, by_schema, Reverse(), fetch, text), *made(largest, namespace="world")], check=False)
+    corral = Corral(
+        [*made(double, by_schema, Reverse(), fetch, text), *made(largest, namespace="world")],
+        sandbox=warm_deno,
+        check=False,
+    )
     declared = corral.declarations()
     assert "// Doubles a number.\n" in declared
     assert "x: number; // The number.\n  }): Promise<number>" in declared
@@ -353,7 +358,7 @@ async def test_tools_of_all_kinds_keep_their_schemas() -> None:
     )
 
 
-async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
+async def test_what_a_tool_says_to_a_model_it_says_to_the_program(warm_deno: DenoSandbox) -> None:
     handled = refuse.model_copy(update={"name": "handled", "handle_tool_error": "please {}".format})
     said = refuse.model_copy(update={"name": "said", "handle_tool_error": "no"})
 
@@ -367,7 +372,7 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
         """Answers by itself."""
         return ToolMessage("broken", tool_call_id="1", status="error")
 
-    corral = Corral(made(refuse, handled, said, go, answer, visit), check=False)
+    corral = Corral(made(refuse, handled, said, go, answer, visit), sandbox=warm_deno, check=False)
     result = await corral.execute("""
         const calls = [tools.refuse(), tools.handled(), tools.said(), tools.go(), tools.answer(),
                        tools.visit({ name: "Atlantis" }), tools.visit({ name: "Oslo" })];
@@ -385,9 +390,9 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
     assert "tools.visit failed" in hidden
 
 
-async def test_a_tool_gets_the_runtime_of_the_agent() -> None:
+async def test_a_tool_gets_the_runtime_of_the_agent(warm_deno: DenoSandbox) -> None:
     program = 'return await tools.whose({ word: "Hello" })'
-    corral = Corral(made(whose), check=False)
+    corral = Corral(made(whose), sandbox=warm_deno, check=False)
     assert "whose(input: { word: string }): Promise<string>" in corral.declarations()
     model = Script(runs(program), "done")
     await ask(agent_of(model, code_mode(corral), context_schema=Customer), context=Customer("bob"))
@@ -397,9 +402,9 @@ async def test_a_tool_gets_the_runtime_of_the_agent() -> None:
     assert result.error.message == "whose can only be called by programs of a LangChain agent"
 
 
-async def test_calls_of_a_tool_are_told_as_steps_of_the_agents_run() -> None:
+async def test_calls_of_a_tool_are_told_as_steps_of_the_agents_run(warm_deno: DenoSandbox) -> None:
     model = Script(runs("return await tools.double({ x: 2 })"), "done")
-    agent = agent_of(model, code_mode(Corral(made(double), check=False)))
+    agent = agent_of(model, code_mode(Corral(made(double), sandbox=warm_deno, check=False)))
     program, call = [
         event
         async for event in agent.astream_events({"messages": [HumanMessage("?")]})
@@ -440,9 +445,9 @@ def test_corral_itself_does_not_import_it() -> None:
     assert (run.stdout, run.stderr) == ("False\n", "")
 
 
-async def test_pictures_go_with_the_text() -> None:
+async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
     model = Script(runs(PICTURE), "done")
-    async with Corral([screenshot, picture], check=False) as corral:
+    async with Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral:
         await ask(agent_of(model, code_mode(corral)))
     image = {"type": "image", "base64": base64.b64encode(PNG).decode(), "mime_type": "image/png"}
     [message] = model.seen.read

@@ -33,6 +33,7 @@ from pydantic import BaseModel
 from corral import ApprovalRequest, Corral, Event, ExecutionContext, ExecutionFinished, tool, tools_from
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
+from corral.sandboxes import DenoSandbox
 from tests.integrations.mcp.serving import listening
 from tests.integrations.scenario import (
     ANSWER,
@@ -62,9 +63,9 @@ async def api(script: Script) -> AsyncGenerator[tuple[Model, Stub]]:
             yield OpenAIResponsesModel("scripted", client), model
 
 
-async def test_a_model_mends_its_program_for_the_context_of_the_run() -> None:
+async def test_a_model_mends_its_program_for_the_context_of_the_run(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
-    async with api(mending(scenario)) as (model, requested), scenario.corral() as corral:
+    async with api(mending(scenario)) as (model, requested), scenario.corral(warm_deno) as corral:
         agent = Agent[ExecutionContext](name="agent", model=model, **code_mode(corral, instructions="Be brief."))
         result = await Runner.run(agent, QUESTION, context=ExecutionContext(user_id="ann"))
     assert result.final_output == ANSWER
@@ -76,9 +77,9 @@ async def test_a_model_mends_its_program_for_the_context_of_the_run() -> None:
     assert (given["name"], given["strict"], given["parameters"]["required"]) == ("execute_code", False, ["code"])
 
 
-async def test_a_model_mends_its_program_while_its_replies_stream() -> None:
+async def test_a_model_mends_its_program_while_its_replies_stream(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
-    async with api(mending(scenario)) as (model, requested), scenario.corral() as corral:
+    async with api(mending(scenario)) as (model, requested), scenario.corral(warm_deno) as corral:
         agent = Agent[None](name="agent", model=model, **code_mode(corral))
         result = Runner.run_streamed(agent, QUESTION)
         items = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
@@ -87,18 +88,18 @@ async def test_a_model_mends_its_program_while_its_replies_stream() -> None:
     assert requested.requests[0]["stream"] is True
 
 
-async def test_events_have_the_id_of_the_call_that_the_model_made() -> None:
+async def test_events_have_the_id_of_the_call_that_the_model_made(warm_deno: DenoSandbox) -> None:
     heard: list[Event] = []
     async with (
         api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _),
-        Corral(check=False) as corral,
+        Corral(sandbox=warm_deno, check=False) as corral,
     ):
         agent = Agent[None](name="agent", model=model, **code_mode(corral, on_event=heard.append))
         await Runner.run(agent, QUESTION)
     assert {each.tool_call_id for each in heard} == {"call_1_0"}
 
 
-async def test_instructions_may_be_a_function_and_context_a_function_of_the_call() -> None:
+async def test_instructions_may_be_a_function_and_context_a_function_of_the_call(warm_deno: DenoSandbox) -> None:
     @tool
     async def who(*, context: ExecutionContext) -> str:
         return context.user_id
@@ -111,14 +112,19 @@ async def test_instructions_may_be_a_function_and_context_a_function_of_the_call
 
     read: list[str] = []
     program = Call("execute_code", {"code": "return await tools.who()"})
-    async with api(calling(program, read=read)) as (model, requested), Corral([who], check=False) as corral:
+    async with (
+        api(calling(program, read=read)) as (model, requested),
+        Corral([who], sandbox=warm_deno, check=False) as corral,
+    ):
         agent = Agent[str](name="Ada", model=model, **code_mode(corral, instructions=instructions, context=context))
         await Runner.run(agent, QUESTION, context="bob")
     assert requested.requests[0]["instructions"].startswith("You are Ada, for bob.\n\nYou call tools")
     assert read == ['Result: "bob by execute_code"']
 
 
-async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events_are_heard_of_all() -> None:
+async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events_are_heard_of_all(
+    warm_deno: DenoSandbox,
+) -> None:
     @tool
     async def count() -> int:
         return 7
@@ -136,8 +142,8 @@ async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events
     ]
     async with (
         api(calling(*calls, read=read)) as (model, _),
-        Corral([count], check=False) as sales,
-        Corral(check=False) as people,
+        Corral([count], sandbox=warm_deno, check=False) as sales,
+        Corral(sandbox=warm_deno, check=False) as people,
     ):
         options = code_mode({"sales": sales, "people": people}, tools=[mine], on_event=heard.append)
         await Runner.run(Agent[None](name="agent", model=model, **options), QUESTION)
@@ -146,26 +152,26 @@ async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events
     assert len([event for event in heard if isinstance(event, ExecutionFinished)]) == 2
 
 
-async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
+async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix(warm_deno: DenoSandbox) -> None:
     @function_tool
     def execute_code() -> None: ...
 
     with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-        code_mode(Corral(check=False), tools=[execute_code])
+        code_mode(Corral(sandbox=warm_deno, check=False), tools=[execute_code])
 
 
-async def test_a_corral_that_is_closed_fails_the_run() -> None:
+async def test_a_corral_that_is_closed_fails_the_run(warm_deno: DenoSandbox) -> None:
     async with api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _):
-        async with Corral(check=False) as corral:
+        async with Corral(sandbox=warm_deno, check=False) as corral:
             agent = Agent[None](name="agent", model=model, **code_mode(corral))
         with pytest.raises(UserError, match="this Corral is closed"):
             await Runner.run(agent, QUESTION)
 
 
-async def test_cancelling_the_run_ends_the_program() -> None:
+async def test_cancelling_the_run_ends_the_program(warm_deno: DenoSandbox) -> None:
     endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (model, _), Corral([endless.tool], check=False) as corral:
+    async with api(calling(program)) as (model, _), Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
         agent = Agent[None](name="agent", model=model, **code_mode(corral))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Runner.run, agent, QUESTION)
@@ -189,13 +195,13 @@ async def run(corral: Corral, program: str, **options: Any) -> Any:
     return result.value if result.success else result.error
 
 
-async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_types() -> None:
+async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_types(warm_deno: DenoSandbox) -> None:
     @function_tool
     async def find(name: str, limit: int) -> list[City]:
         """Finds cities."""
         return [City(name=name, people=limit)]
 
-    async with Corral(tools_from(find, namespace="geo"), check=False) as corral:
+    async with Corral(tools_from(find, namespace="geo"), sandbox=warm_deno, check=False) as corral:
         assert "Promise<City[]>" in corral.declarations()
         assert "Finds cities." in corral.declarations()
         found = await run(corral, 'return (await tools.geo.find({ name: "Oslo", limit: 7 }))[0].people')
@@ -204,7 +210,9 @@ async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_typ
     assert wrong.message.startswith('tool "geo.find": limit: ')
 
 
-async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_text_for_models() -> None:
+async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_text_for_models(
+    warm_deno: DenoSandbox,
+) -> None:
     @function_tool
     def leak() -> str:
         raise ValueError("password=hunter2")
@@ -221,7 +229,7 @@ async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_tex
         await anyio.sleep_forever()
         return ""
 
-    async with Corral(tools_from(leak, look, slow), check=False) as corral:
+    async with Corral(tools_from(leak, look, slow), sandbox=warm_deno, check=False) as corral:
         errors = [await run(corral, f"return await tools.{name}()") for name in ("leak", "look", "slow")]
         told = (await corral.execute("try { await tools.look() } catch (error) { return error.code }")).value
     assert [error.name for error in errors] == ["ToolFailed", "ToolError", "ToolError"]
@@ -231,7 +239,7 @@ async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_tex
     assert told == "tool_error"
 
 
-async def test_a_function_tool_knows_the_run_that_the_program_is_part_of() -> None:
+async def test_a_function_tool_knows_the_run_that_the_program_is_part_of(warm_deno: DenoSandbox) -> None:
     seen: list[RunContextWrapper[Any]] = []
 
     @function_tool
@@ -246,7 +254,10 @@ async def test_a_function_tool_knows_the_run_that_the_program_is_part_of() -> No
     read: list[str] = []
     look_there = 'return await tools.look({ place: "Oslo" })'
     program = Call("execute_code", {"code": f"await tools.own(); {look_there}"})
-    async with api(calling(program, read=read)) as (model, _), Corral(tools_from(look, own), check=False) as corral:
+    async with (
+        api(calling(program, read=read)) as (model, _),
+        Corral(tools_from(look, own), sandbox=warm_deno, check=False) as corral,
+    ):
         agent = Agent[dict[str, str]](name="agent", model=model, **code_mode(corral))
         context = {"account": "ann"}
         await Runner.run(agent, QUESTION, context=context)
@@ -261,7 +272,7 @@ async def test_a_function_tool_knows_the_run_that_the_program_is_part_of() -> No
     assert outside.context == alone
 
 
-async def test_approvals_of_a_function_tool_are_corrals() -> None:
+async def test_approvals_of_a_function_tool_are_corrals(warm_deno: DenoSandbox) -> None:
     asked: list[Any] = []
 
     async def large(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
@@ -279,7 +290,7 @@ async def test_approvals_of_a_function_tool_are_corrals() -> None:
         asked.append((request.tool, request.input))
         return request.tool == "pay"
 
-    async with Corral(tools_from(pay, close), approve=approve, check=False) as corral:
+    async with Corral(tools_from(pay, close), approve=approve, sandbox=warm_deno, check=False) as corral:
         assert await run(corral, "return await Promise.all([1, 20].map((amount) => tools.pay({ amount })))") == [
             "paid 1",
             "paid 20",
@@ -288,7 +299,7 @@ async def test_approvals_of_a_function_tool_are_corrals() -> None:
     assert asked == [("pay", {"amount": 20}), ("close", {})]
 
 
-async def test_what_is_approved_is_what_the_function_gets() -> None:
+async def test_what_is_approved_is_what_the_function_gets(warm_deno: DenoSandbox) -> None:
     @function_tool(needs_approval=True, strict_mode=False)
     def pay(amount: int, currency: str = "EUR") -> str:
         return f"paid {amount} {currency}"
@@ -299,17 +310,17 @@ async def test_what_is_approved_is_what_the_function_gets() -> None:
         asked.append(request.shown())
         return True
 
-    async with Corral(tools_from(pay), approve=approve, check=False) as corral:
+    async with Corral(tools_from(pay), approve=approve, sandbox=warm_deno, check=False) as corral:
         assert await run(corral, "return await tools.pay({ amount: 7 })") == "paid 7 EUR"
     assert asked == ['{"amount": 7, "currency": "EUR"}']
 
 
-async def test_a_function_tool_that_is_not_enabled_is_not_called() -> None:
+async def test_a_function_tool_that_is_not_enabled_is_not_called(warm_deno: DenoSandbox) -> None:
     @function_tool(is_enabled=lambda context, agent: context.context.user_id == "ann")
     def secret() -> str:
         return "secret"
 
-    async with Corral(tools_from(secret), check=False) as corral:
+    async with Corral(tools_from(secret), sandbox=warm_deno, check=False) as corral:
         values = [
             await run(corral, "return await tools.secret()", context=ExecutionContext(user_id=user))
             for user in ("ann", "bob")
@@ -354,10 +365,12 @@ def cities() -> Any:
     return server
 
 
-async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(cities: Any) -> None:
+async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(
+    cities: Any, warm_deno: DenoSandbox
+) -> None:
     async with listening(cities) as url:
         server = MCPServerStreamableHttp({"url": url}, require_approval={"forget": "always"})
-        async with Corral(tools_from(server, namespace="cities"), check=False) as corral:
+        async with Corral(tools_from(server, namespace="cities"), sandbox=warm_deno, check=False) as corral:
             assert "population(input: { city: string }): Promise<number>" in corral.declarations()
             assert await run(corral, 'return await tools.cities.population({ city: "Oslo" })') == 709_000
             failed = await run(corral, 'return await tools.cities.population({ city: "Rome" })')
@@ -368,18 +381,22 @@ async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(cit
     assert denied.code == "approval_denied"
 
 
-async def test_an_mcp_server_that_was_connected_stays_so(cities: Any) -> None:
+async def test_an_mcp_server_that_was_connected_stays_so(cities: Any, warm_deno: DenoSandbox) -> None:
     async with listening(cities) as url, MCPServerStreamableHttp({"url": url}) as server:
-        async with Corral(tools_from(server), check=False) as corral:
+        async with Corral(tools_from(server), sandbox=warm_deno, check=False) as corral:
             assert await run(corral, 'return await tools.forget({ city: "Oslo" })') == "forgot Oslo"
         assert len(await server.list_tools()) == 2
 
 
-async def test_corrals_that_share_an_mcp_server_keep_it_connected_until_the_last_is_closed(cities: Any) -> None:
+async def test_corrals_that_share_an_mcp_server_keep_it_connected_until_the_last_is_closed(
+    cities: Any, warm_deno: DenoSandbox
+) -> None:
     forget = 'return await tools.cities.forget({ city: "Oslo" })'
     async with listening(cities) as url:
         server = MCPServerStreamableHttp({"url": url})
-        first, second = (Corral(tools_from(server, namespace="cities"), check=False) for _ in range(2))
+        first, second = (
+            Corral(tools_from(server, namespace="cities"), sandbox=warm_deno, check=False) for _ in range(2)
+        )
         async with second:
             async with first:
                 assert await run(first, forget) == "forgot Oslo"
@@ -400,8 +417,10 @@ class Crowded(MCPServerStdio):
         return [ListedTool(name=name, input_schema={"type": "object"}) for name in names]
 
 
-async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(caplog: pytest.LogCaptureFixture) -> None:
-    async with Corral(tools_from(Crowded({"command": "none"})), check=False) as corral:
+async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(
+    caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox
+) -> None:
+    async with Corral(tools_from(Crowded({"command": "none"})), sandbox=warm_deno, check=False) as corral:
         assert len(corral.tools) == 999
         assert "first" in corral.tools
     assert "called 'first'; the second is left out" in caplog.text
@@ -410,7 +429,7 @@ async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(caplog: pytes
 
 
 async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_working(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox
 ) -> None:
     server = MCPServerStdio({"command": sys.executable, "args": ["-c", "raise SystemExit(1)"]})
 
@@ -418,16 +437,21 @@ async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_workin
     def count() -> int:
         return 7
 
-    async with Corral([*tools_from(server, namespace="cities"), *tools_from(count)], check=False) as corral:
+    async with Corral(
+        [*tools_from(server, namespace="cities"), *tools_from(count)], sandbox=warm_deno, check=False
+    ) as corral:
         assert await run(corral, "return await tools.count()") == 7
         failed = await run(corral, "return await tools.cities.forget()")
     assert failed.message == 'no tool "cities.forget": the MCP server does not answer'
     assert "an MCP server of the Agents SDK does not answer" in caplog.text
 
 
-async def test_pictures_go_with_the_text() -> None:
+async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
     script = calling(Call("execute_code", {"code": PICTURE}))
-    async with api(script) as (model, requested), Corral([screenshot, picture], check=False) as corral:
+    async with (
+        api(script) as (model, requested),
+        Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral,
+    ):
         await Runner.run(Agent[None](name="agent", model=model, **code_mode(corral)), QUESTION)
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
     text, *images = requested.requests[-1]["input"][-1]["output"]

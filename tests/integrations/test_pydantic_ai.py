@@ -50,6 +50,7 @@ from corral.integrations.pydantic_ai import (
     run_context,
     tools_of,
 )
+from corral.sandboxes import DenoSandbox
 from corral.tools import ToolSource
 from tests.integrations.scenario import (
     ANSWER,
@@ -122,15 +123,15 @@ class Script(FunctionModel):
 
 
 @pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral([add, caller], check=False) as corral:
+async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
+    async with Corral([add, caller], sandbox=warm_deno, check=False) as corral:
         yield corral
 
 
-async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers() -> None:
+async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
     model = Script(runs(WRONG), runs(RIGHT), ANSWER, judges=[scenario.after_wrong, scenario.after_right])
-    async with scenario.corral() as corral:
+    async with scenario.corral(warm_deno) as corral:
         result = await Agent(model, capabilities=[CodeMode(corral)]).run(QUESTION)
     assert result.output == ANSWER
     assert [part.outcome for part in model.read] == ["retried", "success"]
@@ -184,12 +185,12 @@ async def test_a_second_code_mode_of_the_same_names_is_refused_with_the_way_out(
     assert sorted(model.tools()) == ["execute_code", "execute_code_b"]
 
 
-async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
+async def test_several_corrals_have_a_tool_each(corral: Corral, warm_deno: DenoSandbox) -> None:
     @tool
     async def total() -> int:
         return 7
 
-    async with Corral([total], check=False) as sales:
+    async with Corral([total], sandbox=warm_deno, check=False) as sales:
         model = Script(
             runs("return await tools.add({ a: 1, b: 2 })", "execute_code_math"),
             runs("return await tools.total()", "execute_code_sales"),
@@ -200,11 +201,13 @@ async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
     assert "Programs that `execute_code_sales` runs" in model.prompts[0]
 
 
-async def test_many_tools_come_with_tools_to_search_them() -> None:
+async def test_many_tools_come_with_tools_to_search_them(warm_deno: DenoSandbox) -> None:
     def draw() -> None:
         pass
 
-    async with Corral([tool(name=f"draw_{number}")(draw) for number in range(60)], check=False) as corral:
+    async with Corral(
+        [tool(name=f"draw_{number}")(draw) for number in range(60)], sandbox=warm_deno, check=False
+    ) as corral:
         model = Script(
             ToolCallPart("search_tools", {"query": "draw 7", "limit": 1}),
             ToolCallPart("search_tools", {"limit": 1_000}),
@@ -263,13 +266,13 @@ async def test_a_function_of_the_run_says_whom_programs_run_for(corral: Corral) 
     assert model.texts == ['Result: "bob"']
 
 
-async def test_tools_find_the_run_they_are_called_in() -> None:
+async def test_tools_find_the_run_they_are_called_in(warm_deno: DenoSandbox) -> None:
     @tool
     async def customer(*, context: ExecutionContext) -> list[str]:
         run: RunContext[Deps] = run_context(context)
         return [run.deps.customer, context.user_id, context.session_id]
 
-    async with Corral([customer], check=False) as corral:
+    async with Corral([customer], sandbox=warm_deno, check=False) as corral:
         model = Script(runs("return await tools.customer()"), "done")
         agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
         await agent.run("?", deps=Deps("bob"), conversation_id="c-1")
@@ -313,7 +316,7 @@ async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) 
     assert {each.tool_call_id for each in heard} == {begun.part.tool_call_id}
 
 
-async def test_what_a_tool_reports_is_in_the_runs_stream_of_events() -> None:
+async def test_what_a_tool_reports_is_in_the_runs_stream_of_events(warm_deno: DenoSandbox) -> None:
     @tool
     async def book(*, call: ToolCall) -> None:
         call.progress(1, 2, "reserving")
@@ -321,7 +324,7 @@ async def test_what_a_tool_reports_is_in_the_runs_stream_of_events() -> None:
 
     model = Script(runs("await tools.book()"), "done")
     async with (
-        Corral([book], check=False) as corral,
+        Corral([book], sandbox=warm_deno, check=False) as corral,
         Agent(model, capabilities=[CodeMode(corral)]).run_stream_events("?") as stream,
     ):
         events = [event async for event in stream if isinstance(event, ProgramProgressEvent)]
@@ -331,9 +334,9 @@ async def test_what_a_tool_reports_is_in_the_runs_stream_of_events() -> None:
     ]
 
 
-async def test_cancelling_the_run_cancels_the_program() -> None:
+async def test_cancelling_the_run_cancels_the_program(warm_deno: DenoSandbox) -> None:
     endless = Endless()
-    async with Corral([endless.tool], check=False) as corral:
+    async with Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
         agent = Agent(Script(runs("await tools.wait()")), capabilities=[CodeMode(corral)])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.run, "?")
@@ -343,8 +346,8 @@ async def test_cancelling_the_run_cancels_the_program() -> None:
         assert endless.ended.is_set()
 
 
-async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is() -> None:
-    corral = Corral([add], check=False)
+async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is(warm_deno: DenoSandbox) -> None:
+    corral = Corral([add], sandbox=warm_deno, check=False)
     agent = Agent(Script(runs("return await tools.add({ a: 1, b: 2 })"), "done"), capabilities=[CodeMode(corral)])
     assert (await agent.run("?")).usage.tool_calls == 2
     with pytest.raises(ConfigError, match="closed"):
@@ -356,7 +359,7 @@ async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is() -
         await corral.execute("return 1")
 
 
-async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended() -> None:
+async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended(warm_deno: DenoSandbox) -> None:
     called, go_on = anyio.Event(), anyio.Event()
 
     @tool
@@ -365,7 +368,7 @@ async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended(
         await go_on.wait()
         return 7
 
-    corral = Corral([wait], check=False)
+    corral = Corral([wait], sandbox=warm_deno, check=False)
     model = Script(runs("return await tools.wait()"), "done")
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -383,12 +386,12 @@ async def test_a_corral_that_was_open_stays_open(corral: Corral) -> None:
     assert (await corral.execute("return 1")).value == 1
 
 
-async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_run() -> None:
+async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_run(warm_deno: DenoSandbox) -> None:
     @tool
     async def learn() -> None:
         corral.tools.register(add)
 
-    async with Corral([learn], check=False) as corral:
+    async with Corral([learn], sandbox=warm_deno, check=False) as corral:
         model = Script(runs("await tools.learn()"), runs("return await tools.add({ a: 1, b: 2 })"), "done")
         agent = Agent(model, capabilities=[CodeMode(corral)])
         await agent.run("?")
@@ -401,8 +404,8 @@ async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_ru
         assert "add(" in model.prompts[-1]
 
 
-async def test_a_refused_program_does_not_lose_the_news() -> None:
-    corral = Corral([caller], check=False)
+async def test_a_refused_program_does_not_lose_the_news(warm_deno: DenoSandbox) -> None:
+    corral = Corral([caller], sandbox=warm_deno, check=False)
     model = Script(ToolCallPart("more", {}), runs("return ]"), runs("return await tools.caller()"), "done")
     agent = Agent(model, capabilities=[CodeMode(corral)])
 
@@ -462,11 +465,13 @@ async def value(tools: Sequence[Tool | ToolSource], program: str, context: Execu
     return result.value if result.error is None else result.error.message
 
 
-async def test_tools_and_function_toolsets_keep_their_schemas() -> None:
+async def test_tools_and_function_toolsets_keep_their_schemas(warm_deno: DenoSandbox) -> None:
     toolset = FunctionToolset([AgentTool(largest), AgentTool(wrapped)])
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     made = AgentTool[Any].from_schema(following, "next-number", "The next one.", schema)
-    corral = Corral([*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)], check=False)
+    corral = Corral(
+        [*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)], sandbox=warm_deno, check=False
+    )
     declared = corral.declarations()
     assert "double(input: {\n    x: number; // The number.\n  }): Promise<number>" in declared
     assert "next_number(input: { n: number }): Promise<unknown>" in declared
@@ -478,9 +483,9 @@ async def test_tools_and_function_toolsets_keep_their_schemas() -> None:
     assert value == [8, 2, {"name": "Oslo", "people": 7}, {"rows": 3}]
 
 
-async def test_tools_get_the_run_of_the_agent_or_else_the_caller_as_deps() -> None:
+async def test_tools_get_the_run_of_the_agent_or_else_the_caller_as_deps(warm_deno: DenoSandbox) -> None:
     program = 'return await tools.greet({ word: "Hello" })'
-    async with Corral(tools_of(AgentTool(greet)), check=False) as corral:
+    async with Corral(tools_of(AgentTool(greet)), sandbox=warm_deno, check=False) as corral:
         model = Script(runs(program), "done")
         agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
         await agent.run("?", deps=Deps("bob"))
@@ -513,14 +518,16 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
     assert wrong.startswith('tool "double": x')
 
 
-async def test_tools_that_require_approval_are_approved_by_corral() -> None:
+async def test_tools_that_require_approval_are_approved_by_corral(warm_deno: DenoSandbox) -> None:
     asked: list[str] = []
 
     def approve(request: ApprovalRequest) -> bool:
         asked.append(request.tool)
         return len(asked) == 1
 
-    corral = Corral(tools_of(AgentTool(double, requires_approval=True)), approve=approve, check=False)
+    corral = Corral(
+        tools_of(AgentTool(double, requires_approval=True)), approve=approve, sandbox=warm_deno, check=False
+    )
     result = await corral.execute("console.log(await tools.double({ x: 1 })); await tools.double({ x: 2 })")
     assert result.output == "2\n"
     assert result.error is not None
@@ -533,7 +540,7 @@ class Transfer(BaseModel):
     euros: int = Field(10_000, alias="amount")
 
 
-async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function() -> None:
+async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function(warm_deno: DenoSandbox) -> None:
     def transfer(transfer: Transfer, note: str = "none") -> int:
         return transfer.euros
 
@@ -543,7 +550,9 @@ async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function() -> N
         asked.append(request.shown())
         return True
 
-    corral = Corral(tools_of(AgentTool(transfer, requires_approval=True)), approve=approve, check=False)
+    corral = Corral(
+        tools_of(AgentTool(transfer, requires_approval=True)), approve=approve, sandbox=warm_deno, check=False
+    )
     calls = ["{ to: 'ann' }", "{ to: 'bob', euros: 1, amount: 9, seen: true }"]
     for each, euros in zip(calls, (10_000, 9), strict=True):
         assert (await corral.execute(f"return await tools.transfer({{ transfer: {each} }})")).value == euros
@@ -553,9 +562,9 @@ async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function() -> N
     ]
 
 
-async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open() -> None:
+async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open(warm_deno: DenoSandbox) -> None:
     toolset = FunctionToolset([AgentTool(double), AgentTool(greet)]).prefixed("my")
-    async with Corral(tools_of(toolset, "kit"), check=False) as corral:
+    async with Corral(tools_of(toolset, "kit"), sandbox=warm_deno, check=False) as corral:
         assert "my_double(input: {" in corral.declarations()
         program = 'return [await tools.kit.my_double({ x: 4 }), await tools.kit.my_greet({ word: "Hi" })]'
         assert (await corral.execute(program)).value == [8, "Hi, anonymous"]
@@ -565,21 +574,23 @@ def everything(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
     return True
 
 
-async def test_a_tool_that_cannot_be_beside_the_hosts_own_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_cannot_be_beside_the_hosts_own_is_left_out(
+    caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox
+) -> None:
     toolset = FunctionToolset([AgentTool(greet, name="search"), AgentTool(greet, name="add"), AgentTool(double)])
-    async with Corral([add, *tools_of(toolset.filtered(everything))], check=False) as corral:
+    async with Corral([add, *tools_of(toolset.filtered(everything))], sandbox=warm_deno, check=False) as corral:
         assert [str(name) for name in corral.tools.snapshot()] == ["add", "double"]
         assert corral.tools.get("add") is add
     assert "tool 'search' is left out; give a namespace: " in caplog.text
     assert "tool 'add' is left out; give a namespace: there is already a tool 'add'" in caplog.text
 
 
-async def test_what_is_no_tool_or_runs_elsewhere_is_refused() -> None:
+async def test_what_is_no_tool_or_runs_elsewhere_is_refused(warm_deno: DenoSandbox) -> None:
     with pytest.raises(ToolDefinitionError, match="not of int"):
         tools_of(3)
     [source] = tools_of(ExternalToolset[Any]([ToolDefinition(name="far")]))
     assert isinstance(source, ToolSource)
-    async with Corral([add, source], check=False) as corral:
+    async with Corral([add, source], sandbox=warm_deno, check=False) as corral:
         assert [str(name) for name in corral.tools.snapshot()] == ["add"]
 
 
@@ -603,15 +614,15 @@ def test_corral_itself_does_not_import_it() -> None:
     assert (run.stdout, run.stderr) == ("False\n", "")
 
 
-async def test_pictures_go_with_the_text() -> None:
+async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
     model = Script(runs(PICTURE), "done")
-    async with Corral([screenshot, picture], check=False) as corral:
+    async with Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral:
         await Agent(model, capabilities=[CodeMode(corral)]).run("?")
     [part] = model.read
     assert part.content == [PICTURE_TEXT, *[BinaryContent(PNG, media_type="image/png")] * 2]
 
 
-async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one() -> None:
+async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one(warm_deno: DenoSandbox) -> None:
     def shot() -> BinaryContent:
         return BinaryContent(PNG, media_type="image/png")
 
@@ -619,7 +630,9 @@ async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one() -
         return ToolReturn("saved", content=["Look:", BinaryContent(PNG, media_type="image/png")])
 
     model = Script(runs("return [await tools.shot()]"), runs("return await tools.shot_along()"), "done")
-    async with Corral([*tools_of(AgentTool(shot)), *tools_of(AgentTool(shot_along))], check=False) as corral:
+    async with Corral(
+        [*tools_of(AgentTool(shot)), *tools_of(AgentTool(shot_along))], sandbox=warm_deno, check=False
+    ) as corral:
         await Agent(model, capabilities=[CodeMode(corral)]).run("?")
     [part, along] = model.read
     assert along.content == [
@@ -632,12 +645,12 @@ async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one() -
     ]
 
 
-async def test_a_run_is_shown_the_tools_that_its_own_caller_may_call() -> None:
+async def test_a_run_is_shown_the_tools_that_its_own_caller_may_call(warm_deno: DenoSandbox) -> None:
     @tool(scopes={"admin"})
     async def shred() -> str:
         return "gone"
 
-    async with Corral([shred], hide_denied=True, check=False) as corral:
+    async with Corral([shred], hide_denied=True, sandbox=warm_deno, check=False) as corral:
         for scopes, shown in ((set[str](), False), ({"admin"}, True)):
             model = Script(runs("return await tools.shred()"), "done")
             agent = Agent(model, deps_type=ExecutionContext, capabilities=[CodeMode(corral)])

@@ -16,6 +16,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from corral import ApprovalRequest, Corral
 from corral.errors import ConfigError
 from corral.integrations.pydantic_ai import CodeMode
+from corral.sandboxes import DenoSandbox
 from tests.integrations.scenario import add
 from tests.integrations.test_pydantic_ai import Script, runs
 
@@ -83,9 +84,11 @@ async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> N
         assert "cancel" not in script.prompts[0]
 
 
-async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_stays_as_it_was() -> None:
+async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_stays_as_it_was(
+    warm_deno: DenoSandbox,
+) -> None:
     script = Script(runs("return [await tools.my_list_orders(), await tools.add({ a: 1, b: 2 })]"), "done")
-    async with Corral([add], check=False) as corral:
+    async with Corral([add], sandbox=warm_deno, check=False) as corral:
         mode = CodeMode(corral, tools="all")
         toolsets = [FunctionToolset([AgentTool(list_orders)]).prefixed("my")]
         await agent_of(script, mode, toolsets=toolsets).run("?", deps=DEPS)
@@ -93,8 +96,8 @@ async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_s
         assert [str(name) for name in corral.tools] == ["add"]
 
 
-async def test_a_run_knows_only_what_is_prepared_for_it() -> None:
-    mode = CodeMode(Corral(check=False), tools="all")
+async def test_a_run_knows_only_what_is_prepared_for_it(warm_deno: DenoSandbox) -> None:
+    mode = CodeMode(Corral(sandbox=warm_deno, check=False), tools="all")
     for allowed in (True, False, True):
         script = Script(runs("return await tools.cancel({ order: 7 }).catch((error) => error.code)"), "done")
         agent = agent_of(script, mode, AgentTool(cancel, prepare=only_if_allowed))
@@ -103,7 +106,7 @@ async def test_a_run_knows_only_what_is_prepared_for_it() -> None:
         assert ("cancel" in script.prompts[0]) is allowed
 
 
-async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_the_run() -> None:
+async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_the_run(warm_deno: DenoSandbox) -> None:
     asked: list[str] = []
 
     def approve(request: ApprovalRequest) -> bool:
@@ -112,7 +115,9 @@ async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_th
 
     held = AgentTool(cancel, requires_approval=True)
     script = Script(runs("return await tools.cancel({ order: 7 })"), "done")
-    await agent_of(script, CodeMode(Corral(approve=approve, check=False), tools="all"), held).run("?", deps=DEPS)
+    await agent_of(script, CodeMode(Corral(approve=approve, sandbox=warm_deno, check=False), tools="all"), held).run(
+        "?", deps=DEPS
+    )
     assert script.texts == ['Result: "7 is cancelled, none"']
     assert asked == ['{"order": 7, "reason": "none"}']
 
@@ -140,8 +145,8 @@ async def test_what_no_program_can_name_stays_with_the_model(caplog: pytest.LogC
     assert "a tool of the agent stays with the model" in caplog.text
 
 
-async def test_one_corral_is_open_as_long_as_its_agent() -> None:
-    corral = Corral(check=False)
+async def test_one_corral_is_open_as_long_as_its_agent(warm_deno: DenoSandbox) -> None:
+    corral = Corral(sandbox=warm_deno, check=False)
     agent = agent_of(Script(runs("return 1"), "done"), CodeMode(corral, tools="all"), AgentTool(list_orders))
     async with agent:
         await agent.run("?", deps=DEPS)
@@ -149,11 +154,11 @@ async def test_one_corral_is_open_as_long_as_its_agent() -> None:
     assert not corral.is_open
 
 
-async def test_what_does_not_fit_together_is_refused() -> None:
+async def test_what_does_not_fit_together_is_refused(warm_deno: DenoSandbox) -> None:
     with pytest.raises(ConfigError, match="of one Corral"):
-        CodeMode({"a": Corral(check=False)}, tools="all")
+        CodeMode({"a": Corral(sandbox=warm_deno, check=False)}, tools="all")
     with pytest.raises(ConfigError, match="outside names tools"):
-        CodeMode(Corral(check=False), outside=["cancel"])
+        CodeMode(Corral(sandbox=warm_deno, check=False), outside=["cancel"])
     agent = agent_of(Script("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
     with pytest.raises(ConfigError, match="there is a tool 'execute_code' already"):
         await agent.run("?", deps=DEPS)

@@ -18,6 +18,7 @@ from corral.errors import ConfigError
 from corral.integrations.kit import kit
 from corral.integrations.openai import code_mode
 from corral.integrations.pydantic_ai import CodeMode
+from corral.sandboxes import DenoSandbox
 from corral.shells import LocalShell, Shell, shell_tools, use_shell
 
 pytestmark = pytest.mark.anyio
@@ -25,9 +26,9 @@ pytestmark = pytest.mark.anyio
 WRITE = 'await tools.write_file({path: "a.txt", text: "1"}); return (await tools.bash({command: "cat a.txt"})).stdout;'
 
 
-async def test_programs_of_a_call_have_the_shell_of_the_integration(tmp_path: Path) -> None:
+async def test_programs_of_a_call_have_the_shell_of_the_integration(tmp_path: Path, warm_deno: DenoSandbox) -> None:
     shell = LocalShell(tmp_path)
-    async with Corral(shell_tools(), check=False) as corral:
+    async with Corral(shell_tools(), sandbox=warm_deno, check=False) as corral:
         mode = code_mode(corral, shell=shell, describe_shell=lambda given: f"Files are at {type(given).__name__}.")
         arguments = json.dumps({"code": WRITE})
         item = ResponseFunctionToolCall(type="function_call", name="execute_code", arguments=arguments, call_id="1")
@@ -38,7 +39,7 @@ async def test_programs_of_a_call_have_the_shell_of_the_integration(tmp_path: Pa
     assert "Files are at" in mode.instructions
 
 
-async def test_a_tool_of_ones_own_has_the_shell_of_the_call(tmp_path: Path) -> None:
+async def test_a_tool_of_ones_own_has_the_shell_of_the_call(tmp_path: Path, warm_deno: DenoSandbox) -> None:
     @tool
     async def count_files(*, call: ToolCall) -> int:
         """Counts files."""
@@ -46,7 +47,7 @@ async def test_a_tool_of_ones_own_has_the_shell_of_the_call(tmp_path: Path) -> N
         return int((await call.shell.run("ls | wc -l", check=True)).stdout)
 
     (tmp_path / "a.txt").touch()
-    async with Corral([count_files], check=False) as corral:
+    async with Corral([count_files], sandbox=warm_deno, check=False) as corral:
         with use_shell(LocalShell(tmp_path)):
             counted = await corral.execute("return await tools.count_files()")
         without = await corral.execute("return await tools.count_files()")
@@ -55,7 +56,9 @@ async def test_a_tool_of_ones_own_has_the_shell_of_the_call(tmp_path: Path) -> N
     assert "needs a shell, and there is none" in without.error.message
 
 
-async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_abort(tmp_path: Path) -> None:
+async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_abort(
+    tmp_path: Path, warm_deno: DenoSandbox
+) -> None:
     events: list[str] = []
 
     @asynccontextmanager
@@ -74,7 +77,7 @@ async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_a
         started.set()
         await anyio.sleep_forever()
 
-    async with Corral([*shell_tools(), wait], check=False) as corral:
+    async with Corral([*shell_tools(), wait], sandbox=warm_deno, check=False) as corral:
         [execute] = [each for each in kit(corral, shell=opened).tools if each.name == "execute_code"]
         assert (await execute.run({"code": WRITE})).value == "1"
         assert events == ["open", "closed"]
@@ -88,7 +91,7 @@ async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_a
         assert events == ["open", "closed"] * 3
 
 
-async def test_an_agent_of_pydantic_ai_has_a_shell(tmp_path: Path) -> None:
+async def test_an_agent_of_pydantic_ai_has_a_shell(tmp_path: Path, warm_deno: DenoSandbox) -> None:
     said: list[str] = []
 
     def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
@@ -97,14 +100,14 @@ async def test_an_agent_of_pydantic_ai_has_a_shell(tmp_path: Path) -> None:
         said.append(str(messages[-1].parts))
         return ModelResponse(parts=[TextPart("Done.")])
 
-    async with Corral(shell_tools(), check=False) as corral:
+    async with Corral(shell_tools(), sandbox=warm_deno, check=False) as corral:
         agent = Agent(FunctionModel(respond), capabilities=[CodeMode(corral, shell=LocalShell(tmp_path))])
         await agent.run("Write a file.")
     assert (tmp_path / "a.txt").read_text() == "1", said
 
 
-async def test_a_tool_without_a_shell_fails_with_the_name_of_the_option() -> None:
-    async with Corral(shell_tools(), check=False) as corral:
+async def test_a_tool_without_a_shell_fails_with_the_name_of_the_option(warm_deno: DenoSandbox) -> None:
+    async with Corral(shell_tools(), sandbox=warm_deno, check=False) as corral:
         [execute] = [each for each in kit(corral).tools if each.name == "execute_code"]
         result = await execute.run({"code": WRITE})
     assert "shell=" in result.model_text()

@@ -16,6 +16,7 @@ from starlette.routing import Mount
 from corral import Corral, ExecutionContext, tool
 from corral.errors import AccessDenied
 from corral.integrations.mcp import McpRequest, mcp_server
+from corral.sandboxes import DenoSandbox
 from tests.integrations.mcp.serving import MODES, listening, make_corral, run, serving
 
 pytestmark = pytest.mark.anyio
@@ -108,7 +109,7 @@ async def test_it_can_be_mounted_in_another_app() -> None:
                 assert (await who(client))[0] == "anonymous"
 
 
-async def test_who_asks_is_shown_the_tools_that_it_may_call() -> None:
+async def test_who_asks_is_shown_the_tools_that_it_may_call(warm_deno: DenoSandbox) -> None:
     @tool(scopes={"admin"})
     async def shred() -> str:
         """Shreds."""
@@ -124,7 +125,7 @@ async def test_who_asks_is_shown_the_tools_that_it_may_call() -> None:
         return ExecutionContext(scopes=request.request.headers["x-scopes"].split(), session_id="s")
 
     async with (
-        Corral([shred, look], hide_denied=True, check=False) as corral,
+        Corral([shred, look], hide_denied=True, sandbox=warm_deno, check=False) as corral,
         listening(mcp_server(corral, context=scoped)) as url,
     ):
         for scopes, shown in (("", False), ("admin", True), ("other", False)):

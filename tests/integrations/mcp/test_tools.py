@@ -17,6 +17,7 @@ from corral.checking import Checker
 from corral.checking.servers.specs import SERVERS
 from corral.errors import ConfigError
 from corral.integrations.mcp import mcp_server
+from corral.sandboxes import DenoSandbox
 from tests.integrations.mcp.serving import MODES, Elicitation, make_corral, run
 
 pytestmark = pytest.mark.anyio
@@ -53,10 +54,12 @@ async def test_three_tools_are_listed_and_the_first_declares_all_others(client: 
     assert len(client.instructions or "") < 300
 
 
-async def test_programs_that_can_only_read_are_declared_so() -> None:
+async def test_programs_that_can_only_read_are_declared_so(warm_deno: DenoSandbox) -> None:
     async def read(input: object) -> None: ...
 
-    server = mcp_server(Corral([define_tool(name="read", execute=read, read_only=True)], check=False))
+    server = mcp_server(
+        Corral([define_tool(name="read", execute=read, read_only=True)], sandbox=warm_deno, check=False)
+    )
     async with Client(server) as client:
         runs = (await client.list_tools()).tools[0]
     assert runs.annotations is not None
@@ -98,15 +101,15 @@ async def test_lists_asked_for_at_the_same_time_are_made_once(monkeypatch: pytes
     assert made == 2
 
 
-async def test_a_budget_bounds_the_description() -> None:
+async def test_a_budget_bounds_the_description(warm_deno: DenoSandbox) -> None:
     async def nothing(input: object) -> None: ...
 
     tools = [define_tool(name=f"tool_{n}", description="Does what it does. " * 9, execute=nothing) for n in range(300)]
-    async with Client(mcp_server(Corral(tools, check=False), budget_tokens=1_000)) as client:
+    async with Client(mcp_server(Corral(tools, sandbox=warm_deno, check=False), budget_tokens=1_000)) as client:
         runs = (await client.list_tools()).tools[0]
     assert "300 tools" in (runs.description or "")
     assert len(runs.description or "") < 4 * 1_000 + 1_500
-    server = mcp_server(Corral(tools, check=False), budget_tokens=0)
+    server = mcp_server(Corral(tools, sandbox=warm_deno, check=False), budget_tokens=0)
     with pytest.raises(ConfigError, match="budget_tokens"):
         async with server.lifespan(server):
             pass
@@ -219,7 +222,7 @@ async def test_programs_in_python_run_too() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_no_more_programs_run_than_are_allowed(mode: str) -> None:
+async def test_no_more_programs_run_than_are_allowed(mode: str, warm_deno: DenoSandbox) -> None:
     others_refused = anyio.Event()
     codes: list[str] = []
 
@@ -236,7 +239,7 @@ async def test_no_more_programs_run_than_are_allowed(mode: str) -> None:
                 others_refused.set()
 
     nobody = Elicitation(lambda _: types.ElicitResult(action="decline"))
-    server = mcp_server(Corral([wait], check=False), programs_at_once=1)
+    server = mcp_server(Corral([wait], sandbox=warm_deno, check=False), programs_at_once=1)
     async with Client(server, mode=mode, elicitation_callback=nobody) as client:
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:

@@ -1,0 +1,67 @@
+"""The corpus in Python, and what becomes of all programs of a corpus: run, or checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio
+
+from corral import Corral, ExecutionError, Language, ToolRegistry
+from corral.checking import Case, Checker, Verdict
+from corral.errors import ProgramRejected
+from corral.programs import read_program
+
+__all__ = ["LANGUAGES", "unsuccessful", "valid_python_programs", "verdicts"]
+
+LANGUAGES: tuple[Language, ...] = ("typescript", "python")
+_AT_ONCE = 2
+"""More of them share the same processors."""
+_MARKER = re.compile(r"^=== (\w+)\n", re.MULTILINE)
+
+
+def valid_python_programs(folder: str = "python") -> dict[str, str]:
+    """Name to source: a file holds several programs, each behind a line `=== name`.
+
+    Those in `business` are for the tools of `tests.checking.business`.
+    """
+    found: dict[str, str] = {}
+    for file in sorted((Path(__file__).parent / "valid" / folder).glob("*.txt")):
+        _, *parts = _MARKER.split(file.read_text(encoding="utf-8"))
+        for name, source in zip(parts[::2], parts[1::2], strict=True):
+            assert f"{file.stem}/{name}" not in found, f"two programs are called {file.stem}/{name}"
+            found[f"{file.stem}/{name}"] = source
+    return found
+
+
+async def unsuccessful(
+    corral: Corral, programs: dict[str, str], language: Language
+) -> dict[str, ExecutionError | None]:
+    """Runs the programs; returns those that do not succeed, and why."""
+    found: dict[str, ExecutionError | None] = {}
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def run(name: str, source: str) -> None:
+        async with limiter:
+            result = await corral.execute(source, language=language)
+        if result.status != "succeeded":
+            found[name] = result.error
+
+    async with anyio.create_task_group() as tasks:
+        for name, source in programs.items():
+            tasks.start_soon(run, name, source)
+    return found
+
+
+async def verdicts(
+    checker: Checker, programs: dict[str, str], language: Language, tools: ToolRegistry
+) -> dict[str, Verdict]:
+    """Checks the programs. What cannot be a program is rejected too."""
+
+    async def check(source: str) -> Verdict:
+        try:
+            return await checker.verdict(Case(read_program(source, language), tools, env=False, must=True))
+        except ProgramRejected as error:
+            return Verdict(rejection=error)
+
+    return {name: await check(source) for name, source in programs.items()}

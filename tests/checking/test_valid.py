@@ -1,0 +1,56 @@
+"""The programs that a check must let pass run well: what fails when it runs is no measure of a check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from corral import Corral, Tool
+from corral.sandboxes import CPythonSandbox, DenoSandbox
+from tests.checking.business import BUSINESS
+from tests.checking.corpora import unsuccessful, valid_python_programs
+from tests.checking.tools import TOOLS
+from tests.checking.typescript import valid_programs
+
+pytestmark = pytest.mark.anyio
+
+TOGETHER = 20
+
+
+def in_one(programs: dict[str, str]) -> str:
+    """A program that runs several, each as a function, and fails with the names of those that fail."""
+    functions = ",\n".join(f"{json.dumps(name)}: async () => {{\n{source}\n}}" for name, source in programs.items())
+    return f"""
+        const failed = [];
+        for (const [name, run] of Object.entries({{ {functions} }})) {{
+          try {{ await run() }} catch (error) {{ failed.push(`${{name}}: ${{error}}`) }}
+        }}
+        if (failed.length > 0) throw new Error(failed.join("\\n"));
+    """
+
+
+async def test_every_valid_program_in_typescript_succeeds(warm_deno: DenoSandbox) -> None:
+    """Runs most as functions of one program, which takes a tenth of the time, and those alone that cannot be one."""
+    programs = valid_programs()
+    names = list(programs)
+    groups = {
+        names[at]: {name: programs[name] for name in names[at : at + TOGETHER]} for at in range(0, len(names), TOGETHER)
+    }
+    async with Corral(TOOLS, sandbox=warm_deno, check=False) as corral:
+        together = {first: in_one(group) for first, group in groups.items()}
+        alone = [groups[first] for first in await unsuccessful(corral, together, "typescript")]
+        failed = [await unsuccessful(corral, group, "typescript") for group in alone]
+    assert failed == [{}] * len(alone)
+    assert len(alone) < len(groups) / 5
+    assert len(programs) > 400
+
+
+@pytest.mark.parametrize(("folder", "tools", "least"), [("python", TOOLS, 475), ("business", BUSINESS, 200)])
+async def test_every_valid_program_in_python_succeeds(
+    folder: str, tools: list[Tool], least: int, warm_cpython: CPythonSandbox
+) -> None:
+    programs = valid_python_programs(folder)
+    async with Corral(tools, sandbox=warm_cpython, check=False) as corral:
+        assert await unsuccessful(corral, programs, "python") == {}
+    assert len(programs) >= least
