@@ -295,10 +295,11 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
         assert (await shell.run("cat a", cwd=f"{home}/deep")).stdout == "1"
         assert (await shell.run("echo $TMPDIR > $TMPDIR/x", cwd="/tmp")).exit_code == 0
         assert await shell.files.read_text("/tmp/x") != ""
-    for required, limits in (
+    too_weak: list[tuple[Tier, ShellLimits]] = [
         ("namespaces", ShellLimits(tier="landlock")),
         ("landlock", ShellLimits(tier="landlock", accept_unenforced={"processes"})),
-    ):
+    ]
+    for required, limits in too_weak:
         async with Corral(sandbox=warm_deno, required_tier=required, check=False) as opened:
             with pytest.raises((StartFailed, LimitNotEnforceable), match=r"required tier|disk"):
                 async with opened.session(shell=limits):
