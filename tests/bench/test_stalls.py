@@ -42,6 +42,9 @@ def idle_seconds() -> float:
 
 @pytest.mark.parametrize("name", CASE_NAMES)
 def test_the_loop_is_not_held_for_long(name: str, idle_seconds: float) -> None:
-    # The first of three may import and start what is needed; other tests' use of the memory and processor only adds.
-    held_seconds = min(asyncio.run(measured(CASES[name])).held_seconds for _ in range(3))
-    assert held_seconds < MOST_TIMES_IDLE * idle_seconds
+    # The first may import and start what is needed; other tests' use of the memory and processor only adds.
+    most_seconds = MOST_TIMES_IDLE * idle_seconds
+    held_seconds: list[float] = []
+    while len(held_seconds) < 3 and not any(held < most_seconds for held in held_seconds):
+        held_seconds.append(asyncio.run(measured(CASES[name])).held_seconds)
+    assert min(held_seconds) < most_seconds

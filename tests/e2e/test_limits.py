@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,12 +28,19 @@ from tests.processes import assert_ending, descendants, guests
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral(TOOLS, limits=Limits(wall_seconds=20, cpu_seconds=10), check=False) as corral:
+@pytest.fixture(scope="module")
+async def shared() -> AsyncIterator[Corral]:
+    """Starts no engine in the background, since tests count those that are left."""
+    limits = Limits(wall_seconds=20, cpu_seconds=10)
+    async with Corral(TOOLS, sandbox=DenoSandbox(pool_size=0), limits=limits, check=False) as corral:
         yield corral
-        after = await corral.execute("return await tools.add({a: 1, b: 2})")
-        assert after.value == 3, "the next execution works"
+
+
+@pytest.fixture
+async def corral(shared: Corral) -> AsyncIterator[Corral]:
+    yield shared
+    after = await shared.execute("return await tools.add({a: 1, b: 2})")
+    assert after.value == 3, "the next execution works"
 
 
 def code_of(result: ExecutionResult) -> str | None:
@@ -76,7 +83,7 @@ async def test_an_endless_loop_ends_at_its_processor_limit(corral: Corral, loop:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(heartbeat.run)
         program = f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}"
-        results.append(await corral.execute(program, limits=Limits(cpu_seconds=0.3, wall_seconds=10)))
+        results.append(await corral.execute(program, limits=Limits(cpu_seconds=0.1, wall_seconds=10)))
         tasks.cancel_scope.cancel()
     [result] = results
     assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
@@ -169,31 +176,20 @@ async def test_memory_runs_out_while_a_tool_is_running(corral: Corral) -> None: 
     assert [call.error is not None for call in result.tool_calls] == [True]
 
 
-async def test_a_program_may_use_the_memory_it_was_given(corral: Corral) -> None:
-    heap = await corral.execute(
-        "const a = Array.from({length: 60}, () => new Array(131072).fill(0.5)); return a.length"
-    )
-    assert heap.value == 60, heap.error
-    buffers = await corral.execute(
-        "const a = Array.from({length: 6}, () => new Uint8Array(1e7).fill(1)); return a.length"
-    )
-    assert buffers.value == 6, buffers.error
-
-
 async def test_outputs_that_the_program_has_dropped_do_not_count() -> None:
     @tool
     async def page() -> str:
         return "x" * 1_000_000
 
     result = await Corral([page], check=False).execute(
-        "let n = 0; for (let i = 0; i < 200; i++) n += (await tools.page()).length; return n"
+        "let n = 0; for (let i = 0; i < 100; i++) n += (await tools.page()).length; return n"
     )
-    assert result.value == 200_000_000, result.error
+    assert result.value == 100_000_000, result.error
 
 
 async def test_buffers_that_the_program_has_dropped_do_not_count(corral: Corral) -> None:
     result = await corral.execute(
-        "const a = []; for (let i = 0; i < 2000; i++) { a.push(new Uint8Array(7e5)); a.shift() } return 1"
+        "const a = []; for (let i = 0; i < 500; i++) { a.push(new Uint8Array(7e5)); a.shift() } return 1"
     )
     assert result.value == 1, result.error
 
@@ -400,35 +396,14 @@ async def test_leaving_the_block_of_a_handle_ends_the_run() -> None:
         assert_ending(guests() - others)
 
 
-async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
-    results: list[ExecutionResult] = []
-    started = anyio.Event()
-    others = guests()
-    corral = Corral(TOOLS, check=False)
-
-    async def one() -> None:
-        results.append(
-            await corral.execute("await tools.nothing(); while (true) {}", on_event=lambda event: started.set())
-        )
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(one)
-        await started.wait()
-        await corral.aclose()  # from another task than those that run
-        assert guests() <= others
-    assert [result.status for result in results] == ["cancelled"] * 3
-    with pytest.raises(Exception, match="closed"):
-        await corral.execute("return 1")
-
-
 async def test_a_guest_that_is_killed_is_named_and_the_next_one_works(corral: Corral) -> None:
     async with corral.start("console.log('x'); await tools.wait({seconds: 60})") as run:
         async for event in run:
             if isinstance(event, ToolCallStarted):
                 killed = guests()  # those that wait in the pool too
                 for guest in killed:
-                    os.kill(guest, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # it has ended with its server
+                        os.kill(guest, signal.SIGKILL)
                 assert_ending(killed)
         result = await run.result()
     assert (result.status, code_of(result)) == ("failed", "sandbox_lost")
@@ -446,19 +421,6 @@ async def test_many_executions_run_at_once(corral: Corral) -> None:
         for number in range(24):
             tasks.start_soon(one, number)
     assert sorted(map(str, values)) == sorted(str(float(number + 1)).removesuffix(".0") for number in range(24))
-
-
-async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    others = guests()
-    async with Corral(TOOLS, check=False) as corral:
-        for program in ["return 1", "throw 1", "await tools.fail()", "let x = ;"]:
-            await corral.execute(program)
-        assert list(tmp_path.iterdir())
-    assert list(tmp_path.iterdir()) == []
-    assert guests() <= others
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1
 
 
 async def test_a_missing_engine_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,18 +542,6 @@ async def test_an_outcome_survives_calls_that_outlast_the_deadline(corral: Corra
     succeeded = await corral.execute("tools.wait({seconds: 60}); return 42", limits=Limits(wall_seconds=0.5))
     assert (succeeded.status, succeeded.value) == ("succeeded", 42)
     assert "cut short" in succeeded.model_text()
-
-
-async def test_native_cancellation_during_a_start_leaves_no_guest() -> None:
-    others = guests()
-    async with Corral(check=False) as corral:
-        for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.01):
-            task = asyncio.ensure_future(corral.execute("while (true) {}"))
-            await asyncio.sleep(delay)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-    assert guests() <= others
 
 
 async def test_one_corral_starts_guests_from_several_threads() -> None:

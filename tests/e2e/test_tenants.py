@@ -760,22 +760,20 @@ async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, job
     assert watch.returncode == 0
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_job_whose_worker_ends_leaves_no_process_and_does_not_run_again(
-    example: Example, jobs: Any, end: signal.Signals
-) -> None:
+async def test_a_job_whose_worker_ends_leaves_no_process_and_does_not_run_again(example: Example, jobs: Any) -> None:
     program = mail_to("ann@acme.example", text="started") + "; for (;;) await tools.list_invoices();"
     await example.database.store_program(example.settings.postgres, ANN, "endless", program)
-    with worker(example) as (watch, pid):
-        await jobs.program.kiq(user="ann", name="endless")
-        assert await mails(example, 1) == [("ann@acme.example", "started")]
-        os.kill(pid, end)
-        await anyio.to_thread.run_sync(watch.wait)
-        assert watch.returncode == (-end % 256 if end is signal.SIGKILL else 0)
+    for number, end in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
+        with worker(example) as (watch, pid):
+            await jobs.program.kiq(user="ann", name="endless")
+            assert await mails(example, number) == [("ann@acme.example", "started")] * number, end
+            os.kill(pid, end)
+            await anyio.to_thread.run_sync(watch.wait)
+            assert watch.returncode == (-end % 256 if end is signal.SIGKILL else 0)
     with worker(example):
         await jobs.agent.kiq(user="gus", prompt="Which are unpaid?")
-        readers = [reader for reader, _ in await mails(example, 2)]
-    assert readers == ["ann@acme.example", "gus@globex.example"]
+        readers = [reader for reader, _ in await mails(example, 3)]
+    assert readers == ["ann@acme.example", "ann@acme.example", "gus@globex.example"]
 
 
 async def test_a_job_closes_its_corral_on_success_error_and_cancellation(

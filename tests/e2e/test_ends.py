@@ -1,0 +1,62 @@
+"""Where a Corral is closed that was the only one, no guest, file or descriptor is left at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import pytest
+
+from corral import Corral, ExecutionResult
+from tests.conftest import TOOLS
+from tests.processes import guests
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
+    results: list[ExecutionResult] = []
+    started = anyio.Event()
+    others = guests()
+    corral = Corral(TOOLS, check=False)
+
+    async def one() -> None:
+        results.append(
+            await corral.execute("await tools.nothing(); while (true) {}", on_event=lambda event: started.set())
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(one)
+        await started.wait()
+        await corral.aclose()  # from another task than those that run
+        assert guests() <= others
+    assert [result.status for result in results] == ["cancelled"] * 3
+    with pytest.raises(Exception, match="closed"):
+        await corral.execute("return 1")
+
+
+async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    others = guests()
+    async with Corral(TOOLS, check=False) as corral:
+        for program in ["return 1", "throw 1", "await tools.fail()", "let x = ;"]:
+            await corral.execute(program)
+        assert list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
+    assert guests() <= others
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1
+
+
+async def test_native_cancellation_during_a_start_leaves_no_guest() -> None:
+    others = guests()
+    async with Corral(check=False) as corral:
+        for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.01):
+            task = asyncio.ensure_future(corral.execute("while (true) {}"))
+            await asyncio.sleep(delay)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert guests() <= others
