@@ -6,17 +6,22 @@ import gc
 import json
 import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio import pytest_plugin
+from anyio._core._eventloop import get_async_backend
+from anyio.abc import TestRunner
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from corral import Corral, Limits, ToolError, define_tool, tool
-from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral import Corral, Language, Limits, ToolError, define_tool, tool
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.selection import Sandboxes
 
 # The same examples in every run: what fails here fails everywhere.
@@ -48,6 +53,32 @@ class ByFileOrBatch(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return ByFileOrBatch(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+_runners: dict[tuple[str, bool], tuple[ExitStack, TestRunner]] = {}
+_leases: Counter[tuple[str, bool]] = Counter()
+
+
+@contextmanager
+def _runner_of(backend: str, options: dict[str, Any]) -> Generator[TestRunner]:
+    """Keeps a runner for each kind of event loop; anyio's plugin runs all tests on that of the first fixture that is open.
+
+    It does not say either that a loop runs here while none does, so that tests without one may call `anyio.run`.
+    """
+    kind = backend, bool(options.get("use_uvloop"))
+    if kind not in _runners:
+        stack = ExitStack()
+        _runners[kind] = stack, stack.enter_context(get_async_backend(backend).create_test_runner(options))
+    _leases[kind] += 1
+    try:
+        yield _runners[kind][1]
+    finally:
+        _leases[kind] -= 1
+        if not _leases[kind]:
+            _runners.pop(kind)[0].close()
+
+
+pytest_plugin.get_runner = _runner_of
 
 
 @pytest.hookimpl(wrapper=True)
@@ -141,3 +172,9 @@ async def warm_cpython() -> AsyncIterator[CPythonSandbox]:
     """The same for programs in Python."""
     async with CPythonSandbox() as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="session")
+async def warm(warm_deno: DenoSandbox, warm_cpython: CPythonSandbox) -> dict[Language, str | SandboxProvider]:
+    """Both, as the `sandbox` of a Corral."""
+    return {"typescript": warm_deno, "python": warm_cpython}
