@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from corral import ApprovalRequest, Corral, ExecutionContext, Limits, define_tool, tool
 from corral.errors import ApprovalDenied
+from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ def paying(needs_approval: Any = True) -> tuple[list[float], Any]:
     return paid, pay
 
 
-async def test_an_approved_call_runs_and_the_approver_saw_what_the_tool_gets() -> None:
+async def test_an_approved_call_runs_and_the_approver_saw_what_the_tool_gets(warm_deno: DenoSandbox) -> None:
     paid, pay = paying()
     seen: list[ApprovalRequest] = []
 
@@ -38,7 +39,7 @@ async def test_an_approved_call_runs_and_the_approver_saw_what_the_tool_gets() -
         return True
 
     context = ExecutionContext(user_id="u", organization_id="o")
-    result = await Corral([pay], approve=approve, check=False).execute(CAUGHT, context=context)
+    result = await Corral([pay], approve=approve, sandbox=warm_deno, check=False).execute(CAUGHT, context=context)
     assert (result.value, paid) == ("7 to Ann", [7])
     (request,) = seen
     assert (request.tool, request.input, request.description) == ("pay", {"euros": 7.0, "to": "Ann"}, "Sends money.")
@@ -56,7 +57,9 @@ async def test_an_approved_call_runs_and_the_approver_saw_what_the_tool_gets() -
         (ValueError("secret"), r"tools.pay was not approved: asking failed (correlation id "),
     ],
 )
-async def test_anything_but_yes_denies_and_the_program_can_catch_it(answer: object, said: str) -> None:
+async def test_anything_but_yes_denies_and_the_program_can_catch_it(
+    answer: object, said: str, warm_deno: DenoSandbox
+) -> None:
     paid, pay = paying()
 
     async def approve(request: ApprovalRequest) -> Any:
@@ -64,21 +67,23 @@ async def test_anything_but_yes_denies_and_the_program_can_catch_it(answer: obje
             raise answer
         return answer
 
-    result = await Corral([pay], approve=approve, check=False).execute(CAUGHT)
+    result = await Corral([pay], approve=approve, sandbox=warm_deno, check=False).execute(CAUGHT)
     assert result.value[:2] == ["ApprovalDenied", "approval_denied"]
     assert result.value[2].startswith(said)
     assert "secret" not in result.value[2]
     assert paid == []
 
 
-async def test_where_nobody_can_be_asked_it_is_denied() -> None:
+async def test_where_nobody_can_be_asked_it_is_denied(warm_deno: DenoSandbox) -> None:
     paid, pay = paying()
-    result = await Corral([pay], check=False).execute(CAUGHT)
+    result = await Corral([pay], sandbox=warm_deno, check=False).execute(CAUGHT)
     assert (result.value[1], paid) == ("approval_denied", [])
 
 
 @pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
-async def test_a_predicate_decides_by_the_validated_input_and_the_context(*, asynchronous: bool) -> None:
+async def test_a_predicate_decides_by_the_validated_input_and_the_context(
+    *, asynchronous: bool, warm_deno: DenoSandbox
+) -> None:
     def is_much(input: dict[str, Any], context: ExecutionContext) -> bool | Awaitable[bool]:
         much = input["euros"] > 5 and context.user_id != "boss"
 
@@ -94,24 +99,24 @@ async def test_a_predicate_decides_by_the_validated_input_and_the_context(*, asy
         asked.append(request.input["euros"])
         return True
 
-    corral = Corral([pay], approve=approve, check=False)
+    corral = Corral([pay], approve=approve, sandbox=warm_deno, check=False)
     program = "await tools.pay({ euros: 1 }); await tools.pay({ euros: 10 })"
     await corral.execute(program)
     await corral.execute(program, context=ExecutionContext(user_id="boss"))
     assert (asked, paid) == ([10], [1, 10, 1, 10])
 
 
-async def test_a_predicate_that_fails_lets_nothing_through() -> None:
+async def test_a_predicate_that_fails_lets_nothing_through(warm_deno: DenoSandbox) -> None:
     def broken(input: Any, context: ExecutionContext) -> bool:
         raise KeyError("secret")
 
     paid, pay = paying(broken)
-    result = await Corral([pay], approve=lambda _: True, check=False).execute(CAUGHT)
+    result = await Corral([pay], approve=lambda _: True, sandbox=warm_deno, check=False).execute(CAUGHT)
     assert (result.value[1], paid) == ("tool_failed", [])
     assert "secret" not in result.value[2]
 
 
-async def test_an_invalid_input_is_refused_before_anybody_is_asked() -> None:
+async def test_an_invalid_input_is_refused_before_anybody_is_asked(warm_deno: DenoSandbox) -> None:
     _, pay = paying()
     asked: list[ApprovalRequest] = []
 
@@ -119,13 +124,13 @@ async def test_an_invalid_input_is_refused_before_anybody_is_asked() -> None:
         asked.append(request)
         return True
 
-    result = await Corral([pay], approve=approve, check=False).execute(
+    result = await Corral([pay], approve=approve, sandbox=warm_deno, check=False).execute(
         "try { await tools.pay({}) } catch (e) { return e.code }"
     )
     assert (result.value, asked) == ("invalid_arguments", [])
 
 
-async def test_no_answer_in_time_denies() -> None:
+async def test_no_answer_in_time_denies(warm_deno: DenoSandbox) -> None:
     paid, pay = paying()
 
     async def approve(request: ApprovalRequest) -> bool:
@@ -133,12 +138,14 @@ async def test_no_answer_in_time_denies() -> None:
         return True
 
     with anyio.fail_after(10):
-        result = await Corral([pay], approve=approve, approval_seconds=0.05, check=False).execute(CAUGHT)
+        result = await Corral([pay], approve=approve, approval_seconds=0.05, sandbox=warm_deno, check=False).execute(
+            CAUGHT
+        )
     assert result.value[1:] == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
     assert paid == []
 
 
-async def test_after_a_question_without_an_answer_no_other_is_asked() -> None:
+async def test_after_a_question_without_an_answer_no_other_is_asked(warm_deno: DenoSandbox) -> None:
     _, pay = paying()
     asked: list[ApprovalRequest] = []
 
@@ -147,34 +154,34 @@ async def test_after_a_question_without_an_answer_no_other_is_asked() -> None:
         await anyio.sleep_forever()
         return True
 
-    corral = Corral([pay], approve=approve, approval_seconds=0.05, check=False)
+    corral = Corral([pay], approve=approve, approval_seconds=0.05, sandbox=warm_deno, check=False)
     for _ in range(2):  # of each execution
         result = await corral.execute(f"const a = await (async () => {{ {CAUGHT} }})(); {CAUGHT}")
         assert result.value[2] == "tools.pay needs an approval, and an earlier request was not answered in time"
     assert len(asked) == 2
 
 
-async def test_the_programs_clock_stands_while_somebody_is_asked() -> None:
+async def test_the_programs_clock_stands_while_somebody_is_asked(warm_deno: DenoSandbox) -> None:
     _, pay = paying()
 
     async def approve(request: ApprovalRequest) -> bool:
         await anyio.sleep(0.6)
         return True
 
-    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=0.5), check=False)
+    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=0.5), sandbox=warm_deno, check=False)
     two_at_once = "await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })]); return 'in time'"
     result = await corral.execute(two_at_once)
     assert (result.status, result.value) == ("succeeded", "in time")
 
 
-async def test_the_clock_goes_on_when_the_answer_is_there() -> None:
+async def test_the_clock_goes_on_when_the_answer_is_there(warm_deno: DenoSandbox) -> None:
     _, pay = paying()
 
     async def approve(request: ApprovalRequest) -> bool:
         await anyio.sleep(0.2)
         return True
 
-    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=0.5), check=False)
+    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=0.5), sandbox=warm_deno, check=False)
     with anyio.fail_after(10):
         result = await corral.execute(
             "await tools.pay({ euros: 1 }); await new Promise(() => setInterval(() => 0, 50))"
@@ -182,7 +189,7 @@ async def test_the_clock_goes_on_when_the_answer_is_there() -> None:
     assert result.status == "timed_out"
 
 
-async def test_two_calls_at_once_are_both_asked_about_and_each_runs_once() -> None:
+async def test_two_calls_at_once_are_both_asked_about_and_each_runs_once(warm_deno: DenoSandbox) -> None:
     paid, pay = paying()
     both = anyio.Event()
     asked: list[float] = []
@@ -195,13 +202,13 @@ async def test_two_calls_at_once_are_both_asked_about_and_each_runs_once() -> No
         return True
 
     with anyio.fail_after(10):
-        await Corral([pay], approve=approve, check=False).execute(
+        await Corral([pay], approve=approve, sandbox=warm_deno, check=False).execute(
             "await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })])"
         )
     assert (sorted(asked), sorted(paid)) == ([1, 2], [1, 2])
 
 
-async def test_one_program_waits_for_an_approval_while_its_other_calls_go_on() -> None:
+async def test_one_program_waits_for_an_approval_while_its_other_calls_go_on(warm_deno: DenoSandbox) -> None:
     _, pay = paying()
     read = anyio.Event()
 
@@ -216,11 +223,11 @@ async def test_one_program_waits_for_an_approval_while_its_other_calls_go_on() -
 
     program = "const paid = tools.pay({ euros: 1 }); return [await tools.look(), await paid]"
     with anyio.fail_after(10):
-        result = await Corral([pay, look], approve=approve, check=False).execute(program)
+        result = await Corral([pay, look], approve=approve, sandbox=warm_deno, check=False).execute(program)
     assert result.value == [1, "1 to Ann"]
 
 
-async def test_cancelling_the_execution_withdraws_the_question() -> None:
+async def test_cancelling_the_execution_withdraws_the_question(warm_deno: DenoSandbox) -> None:
     paid, pay = paying()
     asked, withdrawn = anyio.Event(), anyio.Event()
 
@@ -232,7 +239,7 @@ async def test_cancelling_the_execution_withdraws_the_question() -> None:
             withdrawn.set()
         return True
 
-    async with Corral([pay], approve=approve, check=False) as corral, corral.start(CAUGHT) as run:
+    async with Corral([pay], approve=approve, sandbox=warm_deno, check=False) as corral, corral.start(CAUGHT) as run:
         await asked.wait()
         run.cancel()
         assert (await run.result()).status == "cancelled"
@@ -240,7 +247,7 @@ async def test_cancelling_the_execution_withdraws_the_question() -> None:
     assert paid == []
 
 
-async def test_the_approver_of_a_defined_tool_sees_its_model() -> None:
+async def test_the_approver_of_a_defined_tool_sees_its_model(warm_deno: DenoSandbox) -> None:
     class Order(BaseModel):
         item: str
 
@@ -254,11 +261,13 @@ async def test_the_approver_of_a_defined_tool_sees_its_model() -> None:
         return input.item
 
     order = define_tool(name="order", input_schema=Order, execute=execute, needs_approval=True)
-    result = await Corral([order], approve=approve, check=False).execute("return await tools.order({ item: 'tea' })")
+    result = await Corral([order], approve=approve, sandbox=warm_deno, check=False).execute(
+        "return await tools.order({ item: 'tea' })"
+    )
     assert (result.value, seen) == ("tea", [Order(item="tea")])
 
 
-async def test_an_approver_may_show_a_person_what_the_tool_gets() -> None:
+async def test_an_approver_may_show_a_person_what_the_tool_gets(warm_deno: DenoSandbox) -> None:
     paid, pay = paying()
     shown: list[str] = []
 
@@ -266,7 +275,7 @@ async def test_an_approver_may_show_a_person_what_the_tool_gets() -> None:
         shown.append(request.shown(100))
         return True
 
-    corral = Corral([pay], approve=approve, check=False)
+    corral = Corral([pay], approve=approve, sandbox=warm_deno, check=False)
     assert (await corral.execute(CAUGHT)).value == "7 to Ann"
     long = await corral.execute("await tools.pay({ euros: 7, to: 'x'.repeat(100) })")
     assert long.error is not None

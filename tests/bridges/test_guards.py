@@ -11,6 +11,7 @@ from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolError, Too
 from corral.bridges import Call, Grant
 from corral.bridges.guards import authorize, limit_calls
 from corral.errors import ScopeDenied
+from corral.sandboxes import DenoSandbox
 from corral.types import CallRequest, Reply
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:
     ],
 )
 async def test_scopes_are_compared_and_nothing_is_implied(
-    scopes: dict[str, set[str]], held: set[str], *, allowed: bool
+    scopes: dict[str, set[str]], held: set[str], *, allowed: bool, warm_deno: DenoSandbox
 ) -> None:
     ran: list[str] = []
 
@@ -68,7 +69,9 @@ async def test_scopes_are_compared_and_nothing_is_implied(
     async def t() -> None:
         ran.append("t")
 
-    result = await Corral([t], check=False).execute("await tools['' + 't']()", context=ExecutionContext(scopes=held))
+    result = await Corral([t], sandbox=warm_deno, check=False).execute(
+        "await tools['' + 't']()", context=ExecutionContext(scopes=held)
+    )
     assert bool(ran) is allowed
     assert (result.error and result.error.code) == (None if allowed else "scope_denied")
 
@@ -88,7 +91,7 @@ async def test_a_guard_can_be_used_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["SystemExit(3)", "BaseException('odd')", "BaseExceptionGroup('g', [SystemExit(1)])"])
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-async def test_whatever_a_tool_raises_the_host_lives(kind: str, *, sync: bool) -> None:
+async def test_whatever_a_tool_raises_the_host_lives(kind: str, *, sync: bool, warm_deno: DenoSandbox) -> None:
     def raise_it() -> None:
         raise eval(kind)  # noqa: S307 - our own text
 
@@ -100,33 +103,35 @@ async def test_whatever_a_tool_raises_the_host_lives(kind: str, *, sync: bool) -
     async def async_tool() -> None:
         raise_it()
 
-    result = await Corral([sync_tool if sync else async_tool], check=False).execute(
+    result = await Corral([sync_tool if sync else async_tool], sandbox=warm_deno, check=False).execute(
         "try { await tools.t() } catch (e) { return e.code }"
     )
     assert result.value == "tool_failed"
 
 
-async def test_an_error_whose_text_no_encoding_can_carry_arrives_all_the_same() -> None:
+async def test_an_error_whose_text_no_encoding_can_carry_arrives_all_the_same(warm_deno: DenoSandbox) -> None:
     @tool
     async def t() -> None:
         raise ToolError("cannot read a\udcffb")
 
-    result = await Corral([t], check=False).execute("await tools.t()")
+    result = await Corral([t], sandbox=warm_deno, check=False).execute("await tools.t()")
     assert result.error is not None
     assert result.error.message == "cannot read a?b"
 
 
-async def test_a_result_with_text_no_encoding_can_carry_is_json_all_the_same() -> None:
+async def test_a_result_with_text_no_encoding_can_carry_is_json_all_the_same(warm_deno: DenoSandbox) -> None:
     @tool
     async def t() -> str:
         return "a\ud800b"
 
-    result = await Corral([t], check=False).execute("return await tools.t()")
+    result = await Corral([t], sandbox=warm_deno, check=False).execute("return await tools.t()")
     assert result.value == "a\ufffdb"
     assert '"status":"succeeded"' in result.to_json()
 
 
-async def test_an_observer_that_raises_anything_does_not_end_a_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_observer_that_raises_anything_does_not_end_a_call(
+    caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox
+) -> None:
     @tool
     async def t() -> int:
         return 1
@@ -135,16 +140,18 @@ async def test_an_observer_that_raises_anything_does_not_end_a_call(caplog: pyte
         raise anyio.get_cancelled_exc_class()
 
     with anyio.fail_after(20):
-        result = await Corral([t], check=False).execute("console.log('kept'); return await tools.t()", on_event=observe)
+        result = await Corral([t], sandbox=warm_deno, check=False).execute(
+            "console.log('kept'); return await tools.t()", on_event=observe
+        )
     assert (result.value, result.output) == (1, "kept\n")
 
 
-async def test_a_tool_cannot_close_the_corral_that_runs_it() -> None:
+async def test_a_tool_cannot_close_the_corral_that_runs_it(warm_deno: DenoSandbox) -> None:
     @tool
     async def close() -> None:
         await corral.aclose()
 
-    corral = Corral([close], check=False)
+    corral = Corral([close], sandbox=warm_deno, check=False)
     with anyio.fail_after(20):
         result = await corral.execute("try { await tools.close() } catch (e) { return e.code }")
     assert result.value == "tool_failed"

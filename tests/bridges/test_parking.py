@@ -31,6 +31,7 @@ from corral.audit import AuditFilter, open_audit
 from corral.bridges import Grant, Handler, ParkedCalls, Policy, pipeline
 from corral.bridges.grants import current_grant
 from corral.errors import ApprovalDenied
+from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -76,7 +77,7 @@ def deciding(corral: Corral, decision: Approved | Denied, made: list[bool] | Non
     ],
 )
 async def test_a_decision_is_in_the_record_the_events_and_the_audit(
-    tmp_path: Path, answer: Any, value: object, decision: Approved | Denied
+    tmp_path: Path, warm_deno: DenoSandbox, answer: Any, value: object, decision: Approved | Denied
 ) -> None:
     async def approve(request: ApprovalRequest) -> Any:
         if isinstance(answer, Exception):
@@ -85,7 +86,7 @@ async def test_a_decision_is_in_the_record_the_events_and_the_audit(
 
     events: list[Event] = []
     log = str(tmp_path / "audit.jsonl")
-    async with Corral([pay], approve=approve, check=False, audit=log) as corral:
+    async with Corral([pay], approve=approve, sandbox=warm_deno, check=False, audit=log) as corral:
         result = await corral.execute(CAUGHT, context=ANN, on_event=events.append)
     assert result.value == value
     assert [call.decision for call in result.tool_calls] == [decision]
@@ -114,17 +115,18 @@ async def audited(log: str) -> list[AuditEvent]:
         await reader.aclose()
 
 
-async def test_a_decision_is_in_the_tables_of_an_audit_log(tmp_path: Path) -> None:
+async def test_a_decision_is_in_the_tables_of_an_audit_log(tmp_path: Path, warm_deno: DenoSandbox) -> None:
     log = str(tmp_path / "audit.sqlite")
-    async with Corral([pay], approve=lambda _: Approved(by="boss"), check=False, audit=log) as corral:
+    boss = Approved(by="boss")
+    async with Corral([pay], approve=lambda _: boss, sandbox=warm_deno, check=False, audit=log) as corral:
         await corral.execute(CAUGHT)
     [call] = [each for each in await audited(log) if each.kind == "call"]
     assert (call.decision, call.decided_by) == ("approved", "boss")
 
 
-async def test_decisions_and_their_events_are_plain_data() -> None:
+async def test_decisions_and_their_events_are_plain_data(warm_deno: DenoSandbox) -> None:
     events: list[Event] = []
-    corral = Corral([pay], approve=lambda _: Denied("no", by="boss"), check=False)
+    corral = Corral([pay], approve=lambda _: Denied("no", by="boss"), sandbox=warm_deno, check=False)
     result = await corral.execute(CAUGHT, on_event=events.append)
     plain = [json.loads(each.to_json()) for each in events]
     assert plain == [each.to_dict() for each in events]
@@ -134,26 +136,28 @@ async def test_decisions_and_their_events_are_plain_data() -> None:
     assert result.to_dict()["tool_calls"][0]["decision"] == plain[3]["decision"]
 
 
-async def test_an_input_that_nobody_can_be_shown_has_no_text_for_a_person() -> None:
+async def test_an_input_that_nobody_can_be_shown_has_no_text_for_a_person(warm_deno: DenoSandbox) -> None:
     events: list[Event] = []
-    corral = Corral([pay], approve=lambda _: False, check=False)
+    corral = Corral([pay], approve=lambda _: False, sandbox=warm_deno, check=False)
     await corral.execute("await tools.pay({ euros: 7, to: 'x'.repeat(20_000) })", on_event=events.append)
     assert [each.shown for each in events if isinstance(each, ApprovalRequested)] == [None]
 
 
-async def test_a_call_that_needs_no_approval_has_no_decision() -> None:
+async def test_a_call_that_needs_no_approval_has_no_decision(warm_deno: DenoSandbox) -> None:
     @tool
     async def look() -> int:
         return 1
 
     events: list[Event] = []
-    result = await Corral([look], approve=later, check=False).execute("await tools.look()", on_event=events.append)
+    result = await Corral([look], approve=later, sandbox=warm_deno, check=False).execute(
+        "await tools.look()", on_event=events.append
+    )
     assert [call.decision for call in result.tool_calls] == [None]
     assert [each.type for each in events] == ["started", "call", "result", "finished"]
 
 
-async def test_an_execution_may_have_an_approver_of_its_own() -> None:
-    corral = Corral([pay], approve=lambda _: Approved(by="corral"), check=False)
+async def test_an_execution_may_have_an_approver_of_its_own(warm_deno: DenoSandbox) -> None:
+    corral = Corral([pay], approve=lambda _: Approved(by="corral"), sandbox=warm_deno, check=False)
     own = await corral.execute(CAUGHT, approve=lambda _: Approved(by="own"))
     usual = await corral.execute(CAUGHT)
     async with corral.start(CAUGHT, approve=lambda _: Denied("no")) as run:
@@ -179,7 +183,7 @@ async def test_an_execution_may_have_an_approver_of_its_own() -> None:
     ],
 )
 async def test_a_call_waits_until_somebody_decides(decision: Approved | Denied, value: object) -> None:
-    corral = Corral([pay], approve=later, check=False)
+    corral = Corral([pay], approve=later, sandbox=DenoSandbox(isolation="process", pool_size=0), check=False)
     async with corral.start(CAUGHT, context=ANN) as run:
         async for event in run:
             if isinstance(event, ApprovalRequested):
@@ -193,8 +197,8 @@ async def test_a_call_waits_until_somebody_decides(decision: Approved | Denied, 
     assert result.tool_calls[0].decision == decision
 
 
-async def test_the_first_decision_holds_and_others_are_told_that_they_came_late() -> None:
-    corral = Corral([pay], approve=later, check=False)
+async def test_the_first_decision_holds_and_others_are_told_that_they_came_late(warm_deno: DenoSandbox) -> None:
+    corral = Corral([pay], approve=later, sandbox=warm_deno, check=False)
     made: list[bool] = []
     with (
         corral.observe(deciding(corral, Approved(by="first"), made)),
@@ -206,7 +210,7 @@ async def test_the_first_decision_holds_and_others_are_told_that_they_came_late(
     assert not corral.decide("execution-of-others", 1, Approved())
 
 
-async def test_a_decision_ends_the_question_of_an_approver_that_still_asks() -> None:
+async def test_a_decision_ends_the_question_of_an_approver_that_still_asks(warm_deno: DenoSandbox) -> None:
     withdrawn = anyio.Event()
 
     async def approve(request: ApprovalRequest) -> bool:
@@ -216,14 +220,14 @@ async def test_a_decision_ends_the_question_of_an_approver_that_still_asks() -> 
             withdrawn.set()
         return False
 
-    corral = Corral([pay], approve=approve, check=False)
+    corral = Corral([pay], approve=approve, sandbox=warm_deno, check=False)
     with corral.observe(deciding(corral, Approved(by="page"))):
         result = await corral.execute(CAUGHT)
     assert (result.value, withdrawn.is_set()) == ("7 to Ann", True)
 
 
-async def test_another_thread_may_decide() -> None:
-    corral = Corral([pay], approve=later, check=False)
+async def test_another_thread_may_decide(warm_deno: DenoSandbox) -> None:
+    corral = Corral([pay], approve=later, sandbox=warm_deno, check=False)
     threads: list[threading.Thread] = []
 
     def decide(event: Event) -> None:
@@ -248,16 +252,16 @@ async def test_only_a_decision_decides() -> None:
         Corral([pay]).decide("execution-1", 1, True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_call_that_waits_too_long_is_denied_on_record() -> None:
-    corral = Corral([pay], approve=later, approval_seconds=0.05, check=False)
+async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSandbox) -> None:
+    corral = Corral([pay], approve=later, approval_seconds=0.05, sandbox=warm_deno, check=False)
     result = await corral.execute(CAUGHT)
     assert result.value == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
     assert result.tool_calls[0].decision == Denied("none came within 0.05 s")
     assert corral.pending() == ()
 
 
-async def test_the_programs_clock_stands_while_its_call_waits() -> None:
-    corral = Corral([pay], approve=later, limits=Limits(wall_seconds=0.5), check=False)
+async def test_the_programs_clock_stands_while_its_call_waits(warm_deno: DenoSandbox) -> None:
+    corral = Corral([pay], approve=later, limits=Limits(wall_seconds=0.5), sandbox=warm_deno, check=False)
 
     async def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
@@ -268,8 +272,8 @@ async def test_the_programs_clock_stands_while_its_call_waits() -> None:
     assert result.value == "in time"
 
 
-async def test_a_cancelled_execution_leaves_no_call_that_waits() -> None:
-    corral = Corral([pay], approve=later, check=False)
+async def test_a_cancelled_execution_leaves_no_call_that_waits(warm_deno: DenoSandbox) -> None:
+    corral = Corral([pay], approve=later, sandbox=warm_deno, check=False)
     async with corral.start(CAUGHT) as run:
         async for event in run:
             if isinstance(event, ApprovalRequested):
@@ -279,9 +283,11 @@ async def test_a_cancelled_execution_leaves_no_call_that_waits() -> None:
     assert not corral.decide(run.execution_id, 1, Approved())
 
 
-async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
+    monkeypatch: pytest.MonkeyPatch, warm_deno: DenoSandbox
+) -> None:
     monkeypatch.setattr("corral.bridges.parking._MOST_PARKED", 1)
-    corral = Corral([pay], approve=later, check=False)
+    corral = Corral([pay], approve=later, sandbox=warm_deno, check=False)
     both = "return await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })])"
     async with corral.start(both) as run:
         asked: list[int] = []
@@ -320,7 +326,9 @@ class Store:
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["in vain", "not now"])
-async def test_a_call_that_is_taken_over_is_never_answered(tmp_path: Path, *, asks: bool) -> None:
+async def test_a_call_that_is_taken_over_is_never_answered(
+    tmp_path: Path, warm_deno: DenoSandbox, *, asks: bool
+) -> None:
     async def approve(request: ApprovalRequest) -> Later:
         if asks:
             await anyio.sleep_forever()
@@ -333,7 +341,13 @@ async def test_a_call_that_is_taken_over_is_never_answered(tmp_path: Path, *, as
     store, log = Store(), str(tmp_path / "audit.jsonl")
     events: list[Event] = []
     async with Corral(
-        [pay, look], approve=approve, approval_seconds=0.05, pipeline=store.pipeline, check=False, audit=log
+        [pay, look],
+        sandbox=warm_deno,
+        approve=approve,
+        approval_seconds=0.05,
+        pipeline=store.pipeline,
+        check=False,
+        audit=log,
     ) as corral:
         program = f"await tools.look(); const paid = await (async () => {{ {CAUGHT} }})(); console.log('answered')"
         async with corral.start(program, on_event=events.append) as run:
@@ -352,10 +366,12 @@ async def test_a_call_that_is_taken_over_is_never_answered(tmp_path: Path, *, as
     assert [each.outcome for each in await audited(log) if each.tool == "pay"] == ["pending"]
 
 
-async def test_a_call_that_cannot_be_stored_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_call_that_cannot_be_stored_fails(caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox) -> None:
     class Full(Store):
         async def take_over(self, request: ApprovalRequest) -> None:
             raise ApprovalDenied("the store is full")
 
-    result = await Corral([pay], approve=later, pipeline=Full().pipeline, check=False).execute(CAUGHT)
+    result = await Corral([pay], approve=later, pipeline=Full().pipeline, sandbox=warm_deno, check=False).execute(
+        CAUGHT
+    )
     assert result.value == ["approval_denied", "the store is full"]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from corral import Corral, ExecutionContext, Tool, define_tool, tool
 from corral.bridges.rates import Bucket, MemoryRates, RateLimits, RateStore, Refusal
 from corral.errors import ConfigError, RateLimited
+from corral.sandboxes import DenoSandbox
 from corral.tools.rates import Rate, RateLimit
 from tests.docs.markdown import ROOT, blocks
 
@@ -397,7 +398,7 @@ def test_a_wrong_rate_is_refused_at_once(scope: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_program_of_the_page_waits_and_tries_again() -> None:
+async def test_the_program_of_the_page_waits_and_tries_again(warm_deno: DenoSandbox) -> None:
     [page] = [block for block in blocks(ROOT / "docs" / "rates.md") if "retryAfterSeconds" in block.text]
     time = Time()
     limits = RateLimits(store=MemoryRates(clock=time))
@@ -413,7 +414,7 @@ async def test_the_program_of_the_page_waits_and_tries_again() -> None:
             raise RateLimited(str(error), retry_after_seconds=0.1) from None
         return float(len(symbol))
 
-    result = await Corral([get_quote], check=False).execute(page.text)
+    result = await Corral([get_quote], sandbox=warm_deno, check=False).execute(page.text)
     assert (result.error, result.value) == (None, {"KO": 2.0, "IBM": 3.0})
     assert calls == ["KO", "IBM", "IBM"]
     assert result.duration_ms >= 100

@@ -20,8 +20,16 @@ from tests.bridges.http.serving import Server, approve
 from tests.bridges.http.test_clients import CHECKS, CODES, LIMITS, SCOPES, SEEN, VECTORS, Tools, vectors
 
 STREAM = "const items = []; for await (const item of tools.numbers({ n: 3 })) items.push(item); return items;"
+PROGRAM = f"""
+const run = (token, part) => part(connect({{ url, token }}).tools);
+return [
+  await run(tokens.checks, async (tools) => {{ {CHECKS} }}),
+  await run(tokens.vectors, async (tools) => {{ {vectors()} }}),
+  await run(tokens.items, async (tools) => {{ {STREAM} }}),
+];
+"""
 PYTHON_STREAM = """
-tools = connect(url, tokens["main"]).tools
+tools = connect(url, tokens["items"]).tools
 seen["items"] = [item async for item in tools.numbers(n=3)]
 """
 
@@ -56,8 +64,9 @@ class Outcomes:
             self._url = f"{self._server.url}{path}"
             list(threads.map(self._run, ENGINES, [folder] * len(ENGINES)))
             below: Any = Address(self._url)
-            self.checks["python"] = python.run(folder, below, python.CHECKS, main=self._token("python"))
-            self.items["python"] = python.run(folder, below, PYTHON_STREAM, main=self._token("python"))["items"]
+            tokens = {name: self._token("python") for name in ("items", "main")}
+            self.checks["python"] = python.run(folder, below, python.CHECKS + PYTHON_STREAM, **tokens)
+            self.items["python"] = self.checks["python"].pop("items")
 
     def _token(self, user: str) -> str:
         context = ExecutionContext(user_id=user, scopes=SCOPES)
@@ -66,10 +75,9 @@ class Outcomes:
         return self._server.do(execution.token)
 
     def _run(self, engine: str, folder: Path) -> None:
-        url = self._url
-        self.checks[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, CHECKS)
-        self.vectors[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, vectors())
-        self.items[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, STREAM)
+        tokens = {name: self._token(engine) for name in ("vectors", "items", "checks")}  # whose checks end the last one
+        found = run_elsewhere(engine, folder, self._url, tokens, PROGRAM)
+        self.checks[engine], self.vectors[engine], self.items[engine] = found
 
 
 @pytest.fixture(scope="module", params=BRIDGES)

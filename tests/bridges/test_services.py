@@ -63,16 +63,16 @@ async def plain() -> dict[str, int]:
     return {"value": 7}
 
 
-def corral_with(*sources: Any, **options: Any) -> Corral:
-    corral = Corral([plain], check=False, **options)
+def corral_with(warm: Any, *sources: Any, **options: Any) -> Corral:
+    corral = Corral([plain], sandbox=warm, check=False, **options)
     corral._runtime.service_sources = sources  # pyright: ignore[reportPrivateUsage]
     return corral
 
 
 @pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_calls_of_services_are_no_tool_calls(language: Any) -> None:
+async def test_calls_of_services_are_no_tool_calls(warm: Any, language: Any) -> None:
     doubling = Doubling()
-    async with corral_with(doubling, limits=Limits(calls=1, calls_in_flight=2)) as corral:
+    async with corral_with(warm, doubling, limits=Limits(calls=1, calls_in_flight=2)) as corral:
         result = await corral.execute(CALLS[language], language=language)
     assert result.error is None
     assert result.value == {"doubled": [2, 4, 6], "failure": "tool_failed", "names": ["plain"], "again": 7}
@@ -81,14 +81,14 @@ async def test_calls_of_services_are_no_tool_calls(language: Any) -> None:
 
 
 @pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_a_service_that_is_not_granted_is_an_unknown_tool(language: Any) -> None:
-    async with corral_with() as corral:
+async def test_a_service_that_is_not_granted_is_an_unknown_tool(warm: Any, language: Any) -> None:
+    async with corral_with(warm) as corral:
         result = await corral.execute(CALLS[language], language=language)
     assert result.error is not None
     assert result.error.code == "tool_not_found"
 
 
-async def test_sizes_are_bounded_and_other_errors_stay_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sizes_are_bounded_and_other_errors_stay_in_the_log(warm: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Doubling):
         origins: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ async def test_sizes_are_bounded_and_other_errors_stay_in_the_log(caplog: pytest
       for (const name of ["$large", "$broken"]) await tools[name]({}).catch((error) => codes.push(error.code + error.message));
       return codes;
     """
-    async with corral_with(Broken(), limits=Limits(tool_output_bytes=1000)) as corral:
+    async with corral_with(warm, Broken(), limits=Limits(tool_output_bytes=1000)) as corral:
         result = await corral.execute(program)
     large, broken = result.value
     assert large.startswith("message_too_large")

@@ -11,6 +11,7 @@ import pytest
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
 from corral.bridges import Call, Grant
 from corral.bridges.guards import sequence_calls
+from corral.sandboxes import DenoSandbox
 from corral.types import CallRequest, Reply
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +124,9 @@ async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_passes_on() -> 
 
 
 @pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_programs_of_one_execution_find_it_alone_and_those_of_another_do_not_wait(language: Any) -> None:
+async def test_programs_of_one_execution_find_it_alone_and_those_of_another_do_not_wait(
+    language: Any, warm: Any
+) -> None:
     running: dict[str, int] = {}
     most: dict[str, int] = {}
 
@@ -149,15 +152,15 @@ async def test_programs_of_one_execution_find_it_alone_and_those_of_another_do_n
         "python": "import asyncio\n"
         "await asyncio.gather(*(tools.together(n=n) if n % 3 else tools.alone(n=n) for n in range(1, 9)))",
     }
-    async with Corral([together, alone], check=False) as corral:
+    async with Corral([together, alone], sandbox=warm, check=False) as corral:
         result = await corral.execute(programs[language], language=language)
     assert result.value == [1, 2, 3, 4, 5, 6, 7, 8]
     assert most["alone"] == 1
     assert most["together"] == 2
 
 
-async def test_a_sequential_tool_may_run_a_program_of_its_own() -> None:
-    corral = Corral(check=False)
+async def test_a_sequential_tool_may_run_a_program_of_its_own(warm_deno: DenoSandbox) -> None:
+    corral = Corral(sandbox=warm_deno, check=False)
 
     @tool(sequential=True)
     async def outer() -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, Later, tool
 from corral.chat import ChatBounds, ChatTurn, MemoryChats, Part, chat_app
+from corral.sandboxes import DenoSandbox
 from tests.audit.conftest import postgres_server as postgres_server
 
 HTML = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -89,8 +90,8 @@ def one_program(parts: list[dict[str, Any]], code: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-async def corral() -> AsyncIterator[Corral]:
-    async with Corral([greet, pay], approve=lambda _: Later(), check=False) as corral:
+async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
+    async with Corral([greet, pay], sandbox=warm_deno, approve=lambda _: Later(), check=False) as corral:
         yield corral
 
 

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from corral import Corral, ExecutionContext
 from corral.chat import ChatBounds, OneTimeLogin, chat_app
 from corral.errors import ConfigError
+from corral.sandboxes import DenoSandbox
 from corral.sessions import Sessions
 from tests.chat.conftest import HTML, Browser, ProgramAgent, parts_of
 
@@ -210,11 +211,11 @@ fs.writeFileSync("/workspace/passing.txt", "x");
 """
 
 
-async def test_files_of_a_program_are_downloads_and_images_for_its_user_alone() -> None:
+async def test_files_of_a_program_are_downloads_and_images_for_its_user_alone(warm_deno: DenoSandbox) -> None:
     def authenticate(request: Any) -> ExecutionContext:
         return ExecutionContext(user_id=request.headers["x-user"])
 
-    async with Corral([], sessions=Sessions(), check=False) as corral:
+    async with Corral([], sandbox=warm_deno, sessions=Sessions(), check=False) as corral:
         bounds = ChatBounds(file_bytes=1_000)
         app = chat_app(corral, ProgramAgent(corral), authenticate=authenticate, bounds=bounds)
         ann, bob = Browser(app, "ann"), Browser(app, "bob")
@@ -252,11 +253,11 @@ async def test_files_of_a_program_are_downloads_and_images_for_its_user_alone() 
         assert (await ann.client.get(address, params={"path": "/workspace/passing.txt"})).status_code == 404
 
 
-async def test_a_corral_without_sessions_has_no_files_of_them(corral: Corral) -> None:
+async def test_a_corral_without_sessions_has_no_files_of_them(corral: Corral, warm_deno: DenoSandbox) -> None:
     with pytest.raises(ConfigError, match="keeps no sessions"):
         async with corral.session_files(ExecutionContext(session_id="talk")):
             pass
-    async with Corral([], sessions=Sessions()) as keeping:
+    async with Corral([], sandbox=warm_deno, sessions=Sessions(), check=False) as keeping:
         with pytest.raises(ConfigError, match="no session_id of its own"):
             async with keeping.session_files(ExecutionContext()):
                 pass

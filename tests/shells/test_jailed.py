@@ -21,7 +21,7 @@ import corral
 from corral import Corral, Directory, Language, Mount, Scratch
 from corral.egress import Network
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
-from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, Shell, ShellLimits
 from corral.types import Tier
 from tests.shells.attempts import expect_no_escape, jailed
@@ -79,12 +79,9 @@ def test_no_attempt_gets_out_of_a_jail_whose_user_is_the_hosts() -> None:
 
 
 @pytest.mark.parametrize("tier", _JAILS)
-async def test_programs_and_commands_share_a_session(
-    tier: Tier, warm_deno: DenoSandbox, warm_cpython: CPythonSandbox
-) -> None:
+async def test_programs_and_commands_share_a_session(tier: Tier, warm: dict[Language, str | SandboxProvider]) -> None:
     limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
-    sandboxes: dict[Language, SandboxProvider] = {"typescript": warm_deno, "python": warm_cpython}
-    async with Corral(sandbox=sandboxes, check=False) as corral, corral.session(shell=limits) as session:
+    async with Corral(sandbox=warm, check=False) as corral, corral.session(shell=limits) as session:
         assert session.shell.capabilities.isolation == tier
         assert session.exact_quota == (tier == "namespaces")
         await session.files.write_text("in.txt", "host")
@@ -295,11 +292,11 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
         assert (await shell.run("cat a", cwd=f"{home}/deep")).stdout == "1"
         assert (await shell.run("echo $TMPDIR > $TMPDIR/x", cwd="/tmp")).exit_code == 0
         assert await shell.files.read_text("/tmp/x") != ""
-    too_weak: list[tuple[Tier, ShellLimits]] = [
-        ("namespaces", ShellLimits(tier="landlock")),
-        ("landlock", ShellLimits(tier="landlock", accept_unenforced={"processes"})),
-    ]
-    for required, limits in too_weak:
+    refusals: dict[Tier, ShellLimits] = {
+        "namespaces": ShellLimits(tier="landlock"),
+        "landlock": ShellLimits(tier="landlock", accept_unenforced={"processes"}),
+    }
+    for required, limits in refusals.items():
         async with Corral(sandbox=warm_deno, required_tier=required, check=False) as opened:
             with pytest.raises((StartFailed, LimitNotEnforceable), match=r"required tier|disk"):
                 async with opened.session(shell=limits):

@@ -8,7 +8,7 @@ import pytest
 
 from corral import Corral, Language
 from corral.errors import ToolError
-from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, LocalShell, current_shell, shell_tools, use_shell
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +33,8 @@ git add -A && git commit -qm start
 """
 
 
-async def test_a_program_greps_edits_tests_and_commits(warm_deno: DenoSandbox, warm_cpython: CPythonSandbox) -> None:
-    sandboxes: dict[Language, SandboxProvider] = {"typescript": warm_deno, "python": warm_cpython}
-    async with JailedShell() as shell, Corral(shell_tools(shell), sandbox=sandboxes, check=True) as corral:
+async def test_a_program_greps_edits_tests_and_commits(warm: dict[Language, str | SandboxProvider]) -> None:
+    async with JailedShell() as shell, Corral(shell_tools(shell), sandbox=warm, check=True) as corral:
         await shell.run(_SETUP, check=True)
         result = await corral.execute(_FIX)
         assert result.error is None, result.error

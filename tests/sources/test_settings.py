@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from tests.sources.openapi.service import document, serve
 pytestmark = pytest.mark.anyio
 
 Things: TypeAlias = Sequence[Tool | ToolSource]
+Told: TypeAlias = Callable[..., Awaitable[str]]
 
 
 def look() -> None:
@@ -77,23 +78,29 @@ def things(request: pytest.FixtureRequest, url: str) -> Things:
             return [Shop()]
 
 
-async def told(things: Iterable[Any], path: str = "shop.look", *, times: int = 1, scopes: Iterable[str] = ()) -> str:
-    """What a program is told by its last call; it computes the path, so that nothing is known of it before it runs."""
-    space, name = path.split(".")
-    program = f"""
-        let told = "";
-        for (let i = 0; i < {times}; i++) {{
-            try {{ await tools["{space}" + ""].{name}(); told = "done" }} catch (error) {{ told = error.message }}
-        }}
-        return told
-    """
-    async with Corral([*things], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
-        result = await corral.execute(program, context=ExecutionContext(user_id="ada", scopes=frozenset(scopes)))
-        return str(result.raise_for_error().value)
+@pytest.fixture
+def told(warm_deno: DenoSandbox) -> Told:
+    async def told(
+        things: Iterable[Any], path: str = "shop.look", *, times: int = 1, scopes: Iterable[str] = ()
+    ) -> str:
+        """What a program is told by its last call; it computes the path: nothing is known of that before it runs."""
+        space, name = path.split(".")
+        program = f"""
+            let told = "";
+            for (let i = 0; i < {times}; i++) {{
+                try {{ await tools["{space}" + ""].{name}(); told = "done" }} catch (error) {{ told = error.message }}
+            }}
+            return told
+        """
+        async with Corral([*things], sandbox=warm_deno, check=False) as corral:
+            result = await corral.execute(program, context=ExecutionContext(user_id="ada", scopes=frozenset(scopes)))
+            return str(result.raise_for_error().value)
+
+    return told
 
 
 @pytest.mark.parametrize("by", ["with_settings", "tools_from"])
-async def test_settings_are_those_of_every_tool_whatever_it_comes_from(things: Things, by: str) -> None:
+async def test_settings_are_those_of_every_tool_whatever_it_comes_from(things: Things, by: str, told: Told) -> None:
     def given(**settings: Any) -> Things:
         return [each.with_settings(**settings) for each in things] if by[0] == "w" else tools_from(things, **settings)
 
@@ -103,16 +110,16 @@ async def test_settings_are_those_of_every_tool_whatever_it_comes_from(things: T
     assert await told(given(needs_approval=False), "shop.drop") == "done"
     assert "the limit of 1/minute per user is used up" in await told(given(rate_limit="1/minute"), times=2)
     settled = given(timeout_seconds=7.0, sequential=True, validate_output="strict")
-    async with Corral(settled) as corral:
+    async with Corral(settled).connected() as corral:
         for each in corral.tools.snapshot().values():
             assert (each.timeout_seconds, each.sequential, each.validate_output) == (7.0, True, "strict")
 
 
-async def test_they_have_another_namespace(things: Things) -> None:
+async def test_they_have_another_namespace(things: Things, told: Told) -> None:
     assert await told([each.with_settings(namespace="store") for each in things], "store.look") == "done"
 
 
-async def test_later_settings_take_the_place_of_earlier_ones_but_scopes_are_added(things: Things) -> None:
+async def test_later_settings_take_the_place_of_earlier_ones_but_scopes_are_added(things: Things, told: Told) -> None:
     twice = [
         each.with_settings(scopes=["a"], needs_approval=True).with_settings(scopes=["b"], needs_approval=False)
         for each in things
@@ -129,7 +136,7 @@ def source(things: Things) -> ToolSource:
     return found
 
 
-async def test_a_source_is_filtered_and_transformed(source: ToolSource) -> None:
+async def test_a_source_is_filtered_and_transformed(source: ToolSource, told: Told) -> None:
     assert await told([source.filtered(lambda tool: tool.name == "look")]) == "done"
     assert "no tool" in await told([source.filtered(lambda tool: tool.name == "look")], "shop.drop")
     asking = source.transformed(lambda tool: replace(tool, needs_approval=tool.name == "drop"))
@@ -145,7 +152,7 @@ async def test_what_is_offered_later_is_held_to_the_same() -> None:
         asked.append(tool.name)
         return tool.name != "drop"
 
-    async with Corral([shop.filtered(keep).with_settings(scopes=["a"])]) as corral:
+    async with Corral([shop.filtered(keep).with_settings(scopes=["a"])]).connected() as corral:
         assert shop.offer is not None
         [known] = corral.tools.snapshot().values()
         later = tool(name="later", namespace="shop")(lambda: None)
@@ -165,7 +172,7 @@ async def test_a_function_that_fails_is_told_to_the_source_as_tools_that_cannot_
         raise KeyError(tool.name)
 
     with pytest.raises(ToolDefinitionError, match=r"tool 'look' cannot be transformed: KeyError\('look'\)"):
-        async with Corral([mcp_server().filtered(broken)]):
+        async with Corral([mcp_server().filtered(broken)]).connected():
             pytest.fail("it is not open")
 
 

@@ -12,6 +12,7 @@ from graphql import introspection_from_schema, parse, validate
 
 from corral import Corral, ExecutionContext, Tool
 from corral.errors import ConfigError, StartFailed
+from corral.sandboxes import DenoSandbox
 from corral.sources.graphql import GraphqlSource
 from tests.sources.graphql.service import SCHEMA, Service, serve
 
@@ -37,7 +38,7 @@ def properties_of(tool: Tool) -> dict[str, Any]:
 
 async def run(source: GraphqlSource, program: str, **options: Any) -> Any:
     """What a program returns."""
-    async with Corral([source], sandbox="deno", check=False) as corral:
+    async with Corral([source], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
         result = await corral.execute(program, **options)
     assert result.error is None, result
     return result.value

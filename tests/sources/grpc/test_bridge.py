@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 from corral import Corral, ExecutionContext
 from corral.bridges.grpc import GrpcBridge
 from corral.errors import ConfigError
+from corral.sandboxes import DenoSandbox
 from corral.sources.grpc import GrpcSource
 from tests.bridges.grpc.serving import more_tools
 
@@ -51,7 +52,9 @@ def anyio_backend() -> str:
 async def test_one_corral_calls_another_over_tls() -> None:
     public, private = certificate("localhost")
     bridge = GrpcBridge(certificate=public, private_key=private)
-    async with Corral(more_tools(), bridge=["pipe", bridge], check=False) as serving:
+    async with Corral(
+        more_tools(), sandbox=DenoSandbox(isolation="process", pool_size=0), bridge=["pipe", bridge], check=False
+    ) as serving:
         port = int(bridge.address.rpartition(":")[2])
         with serving.grant(CONTEXT) as execution:
             metadata = {"authorization": f"Bearer {execution.token()}"}
@@ -63,7 +66,7 @@ async def test_one_corral_calls_another_over_tls() -> None:
                 "exclude": ["corral.v1.*"],
             }
             source = GrpcSource("far", f"localhost:{port}", **options)
-            async with Corral([source]) as corral:
+            async with Corral([source], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
                 result = await corral.execute(
                     "const tree = await tools.far.grow({ node: { name: 'root', children: [] } });\n"
                     "const seen = [];\n"
@@ -79,7 +82,7 @@ async def test_one_corral_calls_another_over_tls() -> None:
                 assert corral.tools.get("far.send") is None
             stranger, _ = certificate("localhost")
             options["root_certificates"] = stranger
-            async with Corral([GrpcSource("far", f"localhost:{port}", **options)]) as corral:
+            async with Corral([GrpcSource("far", f"localhost:{port}", **options)]).connected() as corral:
                 assert "UNAVAILABLE" in corral.tools.problems["far"]
 
 
@@ -92,12 +95,19 @@ async def test_servers_that_are_refused() -> None:
     with pytest.raises(ConfigError, match="not open"):
         _ = GrpcBridge().address
     bridge = GrpcBridge()
-    async with Corral([], bridge=["pipe", bridge]):
+    async with Corral([], sandbox=DenoSandbox(isolation="process", pool_size=0), bridge=["pipe", bridge], check=False):
         port = int(bridge.address.rpartition(":")[2])
         with pytest.raises(ConfigError, match="cannot listen"):
-            async with Corral([], bridge=["pipe", GrpcBridge(port=port)]):
+            async with Corral(
+                [],
+                sandbox=DenoSandbox(isolation="process", pool_size=0),
+                bridge=["pipe", GrpcBridge(port=port)],
+                check=False,
+            ):
                 pass
         with pytest.raises(ConfigError, match="one Corral"):
-            async with Corral([], bridge=["pipe", bridge]):
+            async with Corral(
+                [], sandbox=DenoSandbox(isolation="process", pool_size=0), bridge=["pipe", bridge], check=False
+            ):
                 pass
         assert bridge.address.endswith(f":{port}")

@@ -13,6 +13,7 @@ import pytest
 
 from corral import Corral, ExecutionContext
 from corral.errors import ConfigError, InvalidArguments, StartFailed, ToolError
+from corral.sandboxes import DenoSandbox
 from corral.sources.grpc import GrpcSource
 from corral.tools import Tool, ToolCall
 from tests.sources.grpc.service import Shop, compiled
@@ -258,7 +259,7 @@ async def test_programs_call_it(shop: Shop) -> None:
     for await (const each of tools.shop.Watch({ number: 2 })) seen.push(each.number);
     return [order.label, order.state, seen];
     """
-    async with Corral([source(shop)]) as corral:
+    async with Corral([source(shop)], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
         result = await corral.execute(program)
     assert result.error is None
     assert result.value == [b"\x01\x02", "OPEN", [1, 2]]

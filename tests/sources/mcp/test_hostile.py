@@ -16,6 +16,7 @@ from mcp.server import MCPServer
 
 from corral import Corral, ExecutionContext, Limits
 from corral.errors import InvalidArguments, InvalidToolOutput, StartFailed, ToolError
+from corral.sandboxes import DenoSandbox
 from corral.sources.mcp import McpServer
 from corral.sources.mcp import stdio as transport
 from tests.processes import assert_ending, descendants
@@ -373,7 +374,7 @@ async def test_a_change_of_the_list_is_offered(server: Offered) -> None:
 # --- in programs
 
 
-async def test_a_program_meets_a_dead_server_and_goes_on_with_others() -> None:
+async def test_a_program_meets_a_dead_server_and_goes_on_with_others(warm_deno: DenoSandbox) -> None:
     other = MCPServer("other")
 
     @other.tool()
@@ -396,7 +397,7 @@ async def test_a_program_meets_a_dead_server_and_goes_on_with_others() -> None:
         rogue(call_timeout_seconds=0.5),
         McpServer("other", server=other),
     ]
-    async with Corral(servers, limits=Limits(wall_seconds=20), check=False) as corral:
+    async with Corral(servers, limits=Limits(wall_seconds=20), sandbox=warm_deno, check=False) as corral:
         result = await corral.execute(program, context=ExecutionContext(user_id="ada"))
     assert result.raise_for_error().value == [
         f'no tool "dead.anything": {DEAD}',

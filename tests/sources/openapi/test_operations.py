@@ -9,6 +9,7 @@ import pytest
 from corral import Corral, ExecutionContext, ToolCall, ToolRegistry
 from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, EgressBlocked, ToolDefinitionError, ToolError
+from corral.sandboxes import DenoSandbox
 from corral.sources.openapi import OpenApi, Operation
 from tests.sources.openapi.service import Answer, Caller, Service, calling, document
 
@@ -252,10 +253,10 @@ async def test_a_document_cannot_name_an_internal_address(service: Service) -> N
     assert service.asked == []
 
 
-async def test_programs_hear_why_no_operation_is_a_tool() -> None:
+async def test_programs_hear_why_no_operation_is_a_tool(warm_deno: DenoSandbox) -> None:
     wanting: dict[str, Any] = {**at("https://api.example.com"), "security": [{"token": []}]}
     for source in (OpenApi("api", wanting), OpenApi("api", wanting, client=SafeClient(EgressPolicy()))):
-        async with Corral([source], check=False) as corral:
+        async with Corral([source], sandbox=warm_deno, check=False) as corral:
             result = await corral.execute("return await tools.api.call()")
         assert result.error is not None
         assert "no operation of the document can be called: it needs a credential: token" in result.error.message
@@ -305,7 +306,7 @@ async def test_a_source_may_be_open_several_times_at_once(service: Service, anyi
     assert [each.target for each in service.asked] == ["/repos/a", "/repos/b"]
 
 
-async def test_programs_in_both_languages_call_operations(service: Service) -> None:
+async def test_programs_in_both_languages_call_operations(service: Service, warm: Any) -> None:
     service.answers += [Answer(200, b"\x00\xff", {"content-type": "image/png"}), Answer.of({"message": "no"}, 404)] * 2
     body = {
         "content": {
@@ -328,7 +329,9 @@ except ToolError as error:
     result = [image, error.code, str(error)]
 result
 """
-    async with Corral(tools=[OpenApi("api", document(said), base_url=service.url)], check=False) as corral:
+    async with Corral(
+        tools=[OpenApi("api", document(said), base_url=service.url)], sandbox=warm, check=False
+    ) as corral:
         for language, program in (("typescript", typescript), ("python", python)):
             result = await corral.execute(program, language=language)  # pyright: ignore[reportArgumentType]
             assert result.error is None

@@ -249,15 +249,15 @@ def test_a_bomb_of_references_is_skipped(keyword: str) -> None:
 
 
 def test_long_chains_and_wide_schemas_are_read_in_no_time() -> None:
-    chain = {f"C{n}": {"items": {"$ref": f"#/components/schemas/C{n + 1}"}} for n in range(3_000)}
-    wide = {"allOf": [{"$ref": f"#/components/schemas/C{n}"} for n in range(900)] * 20}
+    chain = {f"C{n}": {"items": {"$ref": f"#/components/schemas/C{n + 1}"}} for n in range(1_000)}
+    wide = {"allOf": [{"$ref": f"#/components/schemas/C{n}"} for n in range(300)] * 20}
 
     def read() -> None:
-        source = sending({"properties": {"a": {"$ref": "#/components/schemas/C0"}, "b": wide}}, **chain, C3000={})
+        source = sending({"properties": {"a": {"$ref": "#/components/schemas/C0"}, "b": wide}}, **chain, C1000={})
         assert source.skipped == []
-        assert len(tool_of(source).input_schema["$defs"]) == 3_001
+        assert len(tool_of(source).input_schema["$defs"]) == 1_001
 
-    assert calls_of(read) < 10_000_000
+    assert calls_of(read) < 3_500_000
 
 
 # --- cases
