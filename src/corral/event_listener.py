@@ -33,37 +33,40 @@ class EventListener:
         self._function = function
         self._name = name
         self._waiting: deque[tuple[str, Awaitable[object]]] = deque()
-        self._delivery: tuple[anyio.CancelScope, anyio.Event] | None = None
-        """Scope and end of the delivering task; None if there is no such task."""
+        self._delivered: anyio.Event | None = None
+        """End of the delivering task; None if there is no such task."""
+        self._scope: anyio.CancelScope | None = None
+        """Scope of that task, once it runs: events also come in callbacks of the loop, where none can be made."""
 
     def __call__(self, event: Event) -> None:
         answer = self._function(event)
         if not inspect.isawaitable(answer):
             return
         self._waiting.append((event.type, cast("Awaitable[object]", answer)))
-        if self._delivery is None:
-            self._delivery = anyio.CancelScope(), anyio.Event()
+        if self._delivered is None:
+            self._delivered = anyio.Event()
             spawn(self._deliver)
 
     async def finish(self) -> None:
         """Returns when all events are delivered, or after a few seconds."""
-        if self._delivery is None:
+        delivered = self._delivered
+        if delivered is None:
             return
-        scope, delivered = self._delivery
         with anyio.move_on_after(_FINISH_SECONDS, shield=True):
             await delivered.wait()
             return
         logger.warning("%s did not end in time; %d events were dropped", self._name, len(self._waiting))
-        scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
         with anyio.CancelScope(shield=True):
             await delivered.wait()
 
     async def _deliver(self) -> None:
         """Awaits the function's results in order, until none is left."""
-        assert self._delivery is not None
-        scope, delivered = self._delivery
+        delivered = self._delivered
+        assert delivered is not None
         try:
-            with scope:
+            with anyio.CancelScope() as self._scope:
                 while self._waiting:
                     await self._await_next()
         finally:
@@ -71,7 +74,7 @@ class EventListener:
                 if inspect.iscoroutine(answer):
                     answer.close()
             self._waiting.clear()
-            self._delivery = None
+            self._delivered = self._scope = None
             delivered.set()
 
     async def _await_next(self) -> None:
