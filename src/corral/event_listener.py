@@ -114,7 +114,7 @@ class Observation(EventListener):
     def close(self) -> None:
         """Ends the observation. Events that wait for an async function are still delivered. Idempotent."""
         self._closed = True
-        if self._delivery is None:
+        if self._delivered is None:
             self._forget()
 
     @override
