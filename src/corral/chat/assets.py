@@ -54,5 +54,6 @@ def _assets() -> dict[str, _Asset]:
 def _read(path: Path) -> _Asset:
     content = path.read_bytes()
     etag = f'"{sha256(content).hexdigest()[:32]}"'
-    media_type = mimetypes.types_map[path.suffix]
+    # Python before 3.12 says "application/javascript", unless a file of the system's says otherwise.
+    media_type = "text/javascript" if path.suffix == ".js" else mimetypes.types_map[path.suffix]
     return _Asset(content, gzip.compress(content, mtime=0), etag, media_type)
