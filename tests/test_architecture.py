@@ -258,6 +258,7 @@ ALLOWED: dict[str, set[str]] = {
         "__init__",
         "arguments",
         "bridges",
+        "concurrency",
         "errors",
         "events",
         "integrations",

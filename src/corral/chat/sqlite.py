@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.chat.sql import SCHEMA, SqlChats, Statement
+from corral.concurrency.sqlite import write_ahead
 from corral.errors import ConfigError
 
 __all__ = ["SqliteChats"]
@@ -82,7 +83,7 @@ class SqliteChats(SqlChats):
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                write_ahead(connection, _BUSY_SECONDS)
                 for statement in SCHEMA:
                     connection.execute(statement)
             except BaseException:

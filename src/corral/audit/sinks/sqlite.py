@@ -10,6 +10,7 @@ from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.base import AuditSink, create_private, identity, leave_behind
 from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
+from corral.concurrency.sqlite import write_ahead
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -81,7 +82,7 @@ class SqliteSink(AuditSink):
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                write_ahead(connection, _BUSY_SECONDS)
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.executescript(_SCHEMA)
                 if _missing(connection):

@@ -1,0 +1,36 @@
+"""Databases of SQLite that several processes share."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+__all__ = ["write_ahead"]
+
+_POLL_SECONDS = 0.005
+
+
+def write_ahead(connection: Connection, seconds: float) -> None:
+    """Sets the journal mode WAL, in which readers and a writer do not wait for each other.
+
+    Two connections that change the mode at the same time each hold what the other needs, so SQLite fails at once, its
+    timeout notwithstanding. This tries again for `seconds`.
+
+    Raises:
+        sqlite3.OperationalError: the database is still locked, or cannot be written to.
+    """
+    import sqlite3  # most hosts need none
+
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
