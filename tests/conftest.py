@@ -6,17 +6,12 @@ import gc
 import json
 import re
 import signal
-from collections import Counter
-from collections.abc import AsyncIterator, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import pytest
-from anyio import pytest_plugin
-from anyio._core._eventloop import get_async_backend
-from anyio.abc import TestRunner
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -32,6 +27,7 @@ settings.load_profile("same")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+T = TypeVar("T", bound=SandboxProvider)
 CASES = Path(__file__).parent / "cases"
 
 
@@ -55,32 +51,6 @@ class ByFileOrBatch(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return ByFileOrBatch(config, log) if config.getoption("dist") == "loadscope" else None
-
-
-_runners: dict[tuple[str, bool], tuple[ExitStack, TestRunner]] = {}
-_leases: Counter[tuple[str, bool]] = Counter()
-
-
-@contextmanager
-def _runner_of(backend: str, options: dict[str, Any]) -> Generator[TestRunner]:
-    """Keeps a runner for each kind of event loop; anyio's plugin runs all tests on that of the first fixture that is open.
-
-    It does not say either that a loop runs here while none does, so that tests without one may call `anyio.run`.
-    """
-    kind = backend, bool(options.get("use_uvloop"))
-    if kind not in _runners:
-        stack = ExitStack()
-        _runners[kind] = stack, stack.enter_context(get_async_backend(backend).create_test_runner(options))
-    _leases[kind] += 1
-    try:
-        yield _runners[kind][1]
-    finally:
-        _leases[kind] -= 1
-        if not _leases[kind]:
-            _runners.pop(kind)[0].close()
-
-
-pytest_plugin.get_runner = _runner_of
 
 
 @pytest.hookimpl(wrapper=True)
@@ -162,23 +132,28 @@ async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
 
 
 @pytest.fixture(scope="session")
-async def warm_deno() -> AsyncIterator[DenoSandbox]:
+def warm_deno() -> Iterator[DenoSandbox]:
     """A sandbox whose fork servers stay ready from test to test: for Corrals that differ in tools, not in memory.
 
     Tests of how sandboxes start, of limits of memory and of what processes there are open one of their own.
     """
-    async with DenoSandbox(isolation="fork") as sandbox:
-        yield sandbox
+    yield from _entered(DenoSandbox(isolation="fork"))
 
 
 @pytest.fixture(scope="session")
-async def warm_cpython() -> AsyncIterator[CPythonSandbox]:
+def warm_cpython() -> Iterator[CPythonSandbox]:
     """The same for programs in Python."""
-    async with CPythonSandbox() as sandbox:
-        yield sandbox
+    yield from _entered(CPythonSandbox())
+
+
+def _entered(sandbox: T) -> Iterator[T]:
+    """Enters a sandbox for the tests of a process, each of which has an event loop of its own."""
+    anyio.run(sandbox.__aenter__)
+    yield sandbox
+    anyio.run(sandbox.aclose)
 
 
 @pytest.fixture(scope="session")
-async def warm(warm_deno: DenoSandbox, warm_cpython: CPythonSandbox) -> dict[Language, str | SandboxProvider]:
+def warm(warm_deno: DenoSandbox, warm_cpython: CPythonSandbox) -> dict[Language, str | SandboxProvider]:
     """Both, as the `sandbox` of a Corral."""
     return {"typescript": warm_deno, "python": warm_cpython}

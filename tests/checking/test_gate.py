@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from sniffio import current_async_library
 
 from corral import Corral, Event, ExecutionResult, Language, Limits, ProgramChecked, ToolRegistry, tool
 from corral.audit import AuditEvent
@@ -92,6 +93,54 @@ REJECTED: Mapping[Language, str] = {
     "typescript": "console.log('before');\nawait tools.record({ n: 1 });\nreturn await tools.record({ n: 'two' });",
     "python": "print('before')\nawait tools.record(n=1)\nawait tools.record(n='two')",
 }
+
+
+# Before all that use the Corral of this file: anyio runs tests on the loop of the fixtures that are open.
+
+
+@BOTH_LOOPS
+async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_it_was(
+    anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert current_async_library() == anyio_backend
+    recorded.clear()
+    begin, begun = Document.begin, anyio.Event()
+
+    def spy(self: Document, text: str) -> None:
+        begin(self, text)
+        begun.set()
+
+    monkeypatch.setattr(Document, "begin", spy)
+    monkeypatch.setattr(checkers, "_FIRST_CHECK_SECONDS", 20.0)  # on a busy machine
+    async with Corral(ALL, limits=LIMITS, check=True) as corral:
+        assert (await corral.check("tools")).checked
+        server = corral._runtime.checker.server("typescript")  # pyright: ignore[reportPrivateUsage]
+        assert server is not None
+        pid = server.pid
+        for program in (HEAVY, "return await tools.record({ n: 'two' })"):
+            begun = anyio.Event()
+            assert await anyio.to_thread.run_sync(server.wait, 20), "it answers the one before first"
+            async with corral.start(program) as run:
+                with anyio.fail_after(20):
+                    await begun.wait()
+                run.cancel()
+                result = await run.result()
+            assert (result.status, result.checked, result.tool_calls) == ("cancelled", False, ())
+        result = await corral.execute("return await tools.record({ n: 8 })", check="required")
+        assert (result.value, result.checked, server.pid) == (8, True, pid)
+    assert recorded == [8]
+
+
+@BOTH_LOOPS
+async def test_a_program_is_checked_on_each_event_loop(anyio_backend: str) -> None:
+    assert current_async_library() == anyio_backend
+    recorded.clear()
+    async with Corral(ALL, limits=LIMITS, check="required") as corral:
+        wrong = await corral.execute(REJECTED["typescript"])
+        heavy = await corral.execute("const given = { n: 'a' as any }; return await tools.record({ ...given, n: 4 })")
+    assert (wrong.status, wrong.logs) == ("rejected", ())
+    assert (heavy.value, heavy.checked) == (4, True)
+    assert recorded == [4]
 
 
 @BOTH_LANGUAGES
@@ -425,49 +474,6 @@ HEAVY = (
     "type Grow<N, L extends unknown[] = []> = L['length'] extends N ? L : Grow<N, [...L, 1]>;\n"
     "const many = null as unknown as [Grow<500>, Grow<501>, Grow<502>]; return typeof many"
 )
-
-
-@BOTH_LOOPS
-async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    recorded.clear()
-    begin, begun = Document.begin, anyio.Event()
-
-    def spy(self: Document, text: str) -> None:
-        begin(self, text)
-        begun.set()
-
-    monkeypatch.setattr(Document, "begin", spy)
-    monkeypatch.setattr(checkers, "_FIRST_CHECK_SECONDS", 20.0)  # on a busy machine
-    async with Corral(ALL, limits=LIMITS, check=True) as corral:
-        assert (await corral.check("tools")).checked
-        server = corral._runtime.checker.server("typescript")  # pyright: ignore[reportPrivateUsage]
-        assert server is not None
-        pid = server.pid
-        for program in (HEAVY, "return await tools.record({ n: 'two' })"):
-            begun = anyio.Event()
-            assert await anyio.to_thread.run_sync(server.wait, 20), "it answers the one before first"
-            async with corral.start(program) as run:
-                with anyio.fail_after(20):
-                    await begun.wait()
-                run.cancel()
-                result = await run.result()
-            assert (result.status, result.checked, result.tool_calls) == ("cancelled", False, ())
-        result = await corral.execute("return await tools.record({ n: 8 })", check="required")
-        assert (result.value, result.checked, server.pid) == (8, True, pid)
-    assert recorded == [8]
-
-
-@BOTH_LOOPS
-async def test_a_program_is_checked_on_each_event_loop() -> None:
-    recorded.clear()
-    async with Corral(ALL, limits=LIMITS, check="required") as corral:
-        wrong = await corral.execute(REJECTED["typescript"])
-        heavy = await corral.execute("const given = { n: 'a' as any }; return await tools.record({ ...given, n: 4 })")
-    assert (wrong.status, wrong.logs) == ("rejected", ())
-    assert (heavy.value, heavy.checked) == (4, True)
-    assert recorded == [4]
 
 
 # --- by itself

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from sniffio import current_async_library
 
 from corral import Corral, ExecutionResult, Language, Limits, Tool, ToolError, define_tool, tool
 from corral.audit import AuditEvent, CallbackSink
@@ -120,6 +121,23 @@ async def corral(warm: Sandboxes) -> AsyncIterator[Corral]:
         yield corral
 
 
+# Before all that use the Corral of this file: anyio runs tests on the loop of the fixtures that are open.
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_bytes_arrive_as_bytes_and_what_a_thread_yields_too(anyio_backend: str, shop: Shop) -> None:
+    assert current_async_library() == anyio_backend
+    sources: dict[Language, str] = {
+        "typescript": "const found = []; for await (const each of tools.pieces({n: 3})) found.push([each instanceof Uint8Array, each]);"
+        "return [found, await Array.fromAsync(tools.lines({n: 3}))]",
+        "python": "found = [[type(each) is bytes, each] async for each in tools.pieces(n=3)]\n"
+        "[found, [each async for each in tools.lines(n=3)]]",
+    }
+    async with Corral(shop.tools(), check=False) as corral:
+        found = {each: await corral.execute(source, language=each) for each, source in sources.items()}
+    for language, result in found.items():
+        expected = [[[True, bytes([number, 255])] for number in range(3)], ["0", "1", "2"]]
+        assert (result.value, result.error) == (expected, None), language
+
+
 async def run(
     corral: Corral,
     tools: list[Tool],
@@ -173,21 +191,6 @@ async def test_a_stream_is_read_item_by_item_awaited_or_not(
     assert record.progress == "returned"
     assert shop.closed.is_set()
     assert result.diagnostics == ()
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_bytes_arrive_as_bytes_and_what_a_thread_yields_too(shop: Shop) -> None:
-    sources: dict[Language, str] = {
-        "typescript": "const found = []; for await (const each of tools.pieces({n: 3})) found.push([each instanceof Uint8Array, each]);"
-        "return [found, await Array.fromAsync(tools.lines({n: 3}))]",
-        "python": "found = [[type(each) is bytes, each] async for each in tools.pieces(n=3)]\n"
-        "[found, [each async for each in tools.lines(n=3)]]",
-    }
-    async with Corral(shop.tools(), check=False) as corral:
-        found = {each: await corral.execute(source, language=each) for each, source in sources.items()}
-    for language, result in found.items():
-        expected = [[[True, bytes([number, 255])] for number in range(3)], ["0", "1", "2"]]
-        assert (result.value, result.error) == (expected, None), language
 
 
 BREAKS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import FrozenInstanceError
@@ -69,6 +70,17 @@ async def test_what_an_async_function_raises_is_logged_and_it_hears_the_next_eve
         result = await Corral([double], check=False).execute(PROGRAM, on_event=hear)
     assert (result.value, heard) == (42, TYPES)
     assert [record.getMessage().rpartition("on ")[2] for record in caplog.records] == [repr(each) for each in TYPES]
+
+
+def test_it_hears_what_comes_in_callbacks_of_a_loop_that_is_not_anyios(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[str] = []
+
+    async def hear(event: Event) -> None:
+        heard.append(event.type)
+
+    with caplog.at_level(logging.WARNING, "corral"):
+        asyncio.run(Corral([double], check=False).execute(PROGRAM, on_event=hear))
+    assert (heard, caplog.records) == (TYPES, [])
 
 
 @BOTH_LOOPS

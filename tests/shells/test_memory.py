@@ -110,8 +110,7 @@ async def test_no_network_is_reached() -> None:
     [
         "while :; do :; done",
         "x=a; while :; do x=$x$x; done",
-        "f() { f | f & }; f; while :; do :; done",
-        "f() { f; }; f",
+        "f() { f | f & }; f; f() { f; }; f",
         "echo {1..100000000}",
         "printf %1000000000d 1",
         "awk 'BEGIN { x = \"a\"; while (1) x = x x }'",
@@ -121,7 +120,7 @@ async def test_no_network_is_reached() -> None:
     ],
 )
 async def test_bounds_end_a_command_and_the_shell_goes_on(command: str) -> None:
-    async with MemoryShell(command_steps=500, command_seconds=0.5) as shell:
+    async with MemoryShell(command_steps=3_000) as shell:
         done = await shell.run(command)
         assert done.exit_code not in {0, None}, done
         assert done.stderr

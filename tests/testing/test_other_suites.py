@@ -102,7 +102,7 @@ class TestCPython(Entered):
 
     @classmethod
     def made(cls) -> SandboxProvider:
-        return CPythonSandbox()
+        return CPythonSandbox(pool_size=0)
 
 
 @pytest.mark.anyio
