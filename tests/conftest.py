@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import re
@@ -148,9 +149,9 @@ def warm_cpython() -> Iterator[CPythonSandbox]:
 
 def _entered(sandbox: T) -> Iterator[T]:
     """Enters a sandbox for the tests of a process, each of which has an event loop of its own."""
-    anyio.run(sandbox.__aenter__)
+    asyncio.run(sandbox.__aenter__())  # unlike anyio.run, beside a loop that waits for fixtures
     yield sandbox
-    anyio.run(sandbox.aclose)
+    asyncio.run(sandbox.aclose())
 
 
 @pytest.fixture(scope="session")
