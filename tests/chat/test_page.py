@@ -230,6 +230,23 @@ def test_stop_before_the_first_byte_and_stop_twice(page: Page) -> None:
     expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 
+def test_a_reply_that_ends_before_its_stream_is_asked_for_is_shown(page: Page, person: BrowserContext) -> None:
+    page.get_by_role("main").get_by_role("button", name=REFUND).click()
+    expect(page.get_by_role("group", name="Approval of refund")).to_be_visible()
+    late = person.new_page()
+    held: list[Route] = []
+    late.route("**/stream", lambda route: held.append(route))
+    with late.expect_request("**/stream"):
+        late.goto(page.url)
+    page.get_by_role("button", name="Stop").click()
+    expect(program(page, "was stopped")).to_be_visible()
+    expect(page.get_by_role("button", name="Send")).to_be_visible()  # the reply is over
+    expect(program(late, "was stopped")).to_have_count(0)
+    held[0].continue_()
+    expect(program(late, "was stopped")).to_contain_text("expired")
+    late.close()
+
+
 def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
     chromium: Chromium, person: BrowserContext, login: str
 ) -> None:

@@ -14,7 +14,7 @@ interface Props {
   running: boolean;
   suggestions: string[];
   onChange: () => void;
-  onReload: () => void;
+  onReload: (id: string) => void;
 }
 
 const NEAR_THE_END = 120;
@@ -28,8 +28,13 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
           body: { id, messages: messages.slice(-1), trigger, messageId },
         }),
         prepareReconnectToStreamRequest: () => ({ api: `${root}api/chat/${id}/stream` }),
+        fetch: async (...request) => {
+          const response = await fetch(...request);
+          if (response.status === 204) onReload(id); // the reply ended before its stream was asked for
+          return response;
+        },
       }),
-    [id],
+    [id, onReload],
   );
   const { messages, sendMessage, regenerate, status, stop, error, resumeStream } = useChat<Message>({
     id,
@@ -75,7 +80,7 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
   // The server ends the stream once programs have ended, so that their cards say so. Who asks a second time does not
   // wait for it, and sees what the server has.
   const halt = () => {
-    if (halting) void stop().then(onReload);
+    if (halting) void stop().then(() => onReload(id));
     else setHalting(true);
   };
   useEffect(() => {
@@ -156,7 +161,7 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
           <div className="why" role="alert">
             {isOfTheNetwork(error) ? "The connection to the server is lost." : readable(error.message)}
             {isOfTheNetwork(error) && (
-              <button type="button" onClick={onReload}>
+              <button type="button" onClick={() => onReload(id)}>
                 Reconnect
               </button>
             )}

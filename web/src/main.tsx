@@ -101,7 +101,7 @@ function App() {
             running={opened.running}
             suggestions={about.suggestions}
             onChange={changed}
-            onReload={() => open(opened.id)}
+            onReload={open}
           />
         )}
       </main>

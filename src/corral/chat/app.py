@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import re
@@ -209,7 +210,7 @@ class _ChatServer:
         if self._replies.find(owner, asked.id) is not None:  # another tab was faster
             raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
         reply = self._start(conversation, context, owner)
-        await self._store.save(owner, conversation)
+        await reply.save(None)
         return self._stream(reply)
 
     async def _take(self, owner: Owner) -> None:
@@ -223,12 +224,16 @@ class _ChatServer:
             raise HTTPException(429, said, headers={"retry-after": str(seconds)})
 
     def _start(self, conversation: Conversation, context: ExecutionContext, owner: Owner) -> Reply:
-        async def save(message: Message) -> None:
-            if conversation.messages[-1]["id"] == message["id"]:
-                conversation.messages.pop()
-            conversation.messages.append(message)
-            conversation.updated = time.time()
-            await self._store.save(owner, conversation)
+        writing = asyncio.Lock()  # a store may carry out what was asked first after what was asked last
+
+        async def save(message: Message | None) -> None:
+            async with writing:
+                if message is not None:
+                    if conversation.messages[-1]["id"] == message["id"]:
+                        conversation.messages.pop()
+                    conversation.messages.append(message)
+                    conversation.updated = time.time()
+                await self._store.save(owner, conversation)
 
         turn = ChatTurn(
             conversation_id=conversation.id,
@@ -288,10 +293,13 @@ class _ChatServer:
     async def _conversation(self, request: Request) -> Response:
         owner = owner_of(await self._caller(request))
         conversation_id: str = request.path_params["conversation"]
-        conversation = await self._store.load(owner, conversation_id)
+        while True:
+            reply = self._replies.find(owner, conversation_id)
+            conversation = await self._store.load(owner, conversation_id)
+            if self._replies.find(owner, conversation_id) is reply:
+                break  # or a reply was stored while the conversation was loaded
         if conversation is None:
             raise HTTPException(404, "there is no such conversation")
-        reply = self._replies.find(owner, conversation_id)
         messages = conversation.messages
         if reply is None:
             messages = [_settled(each) for each in messages]

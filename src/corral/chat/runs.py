@@ -82,7 +82,7 @@ class Reply:
         agent: ChatAgent,
         *,
         seconds: float,
-        save: Callable[[Message], Awaitable[None]],
+        save: Callable[[Message | None], Awaitable[None]],
     ) -> None:
         self.owner = owner
         self.turn = turn
@@ -93,7 +93,7 @@ class Reply:
         """Last part; None while the reply is in progress."""
         self._agent = agent
         self._seconds = seconds
-        self._save = save
+        self.save = save
         self._readers: set[Reader] = set()
         self._changed: dict[str, ExecutionRecord] = {}
         self._sending: asyncio.Task[None] | None = None
@@ -145,7 +145,7 @@ class Reply:
             self._emit(part, ("execution", execution_id))
             if part["data"]["status"] == "waiting" and execution_id not in self._saved_waiting:
                 self._saved_waiting.add(execution_id)  # a restart of the server then shows the approval as expired
-                self._saving = asyncio.ensure_future(self._save(self.assembled.message))
+                self._saving = asyncio.ensure_future(self.save(self.assembled.message))
         return chars
 
     def _emit(self, part: Part, key: object = None) -> None:
@@ -187,7 +187,7 @@ class Reply:
                 self._sending.cancel()
             self.assembled.close()
             try:
-                await asyncio.shield(asyncio.ensure_future(self._save(self.assembled.message)))
+                await asyncio.shield(asyncio.ensure_future(self.save(self.assembled.message)))
             finally:
                 self._end = end
                 for reader in self._readers:
@@ -226,7 +226,7 @@ class Replies:
         agent: ChatAgent,
         *,
         seconds: float,
-        save: Callable[[Message], Awaitable[None]],
+        save: Callable[[Message | None], Awaitable[None]],
     ) -> Reply:
         """Begins a reply."""
         key = owner, turn.conversation_id
