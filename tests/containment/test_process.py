@@ -20,7 +20,7 @@ def test_a_process_that_nobody_reaps_any_more_does_not_count_as_alive() -> None:
         with child_pipes() as (child, theirs):
             contained = ContainedProcess(child)
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=os.dup(theirs[3])) as launcher:
-                tell(launcher, {"pid": 0}, [process])
+                tell(launcher, "pid", 0, [process])
                 assert not contained.ended
                 assert contained.alive
         assert contained.pid == sleeper.pid

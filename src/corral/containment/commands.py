@@ -10,7 +10,6 @@ In the tier `landlock` there are no namespaces. Rules leave the command the same
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from corral.containment import landlock, seccomp
 from corral.containment.launcher import FILTER_FD, INFO_FD, OPTIONS_FD
-from corral.containment.launcher_client import Plan
+from corral.containment.launcher_client import Plan, encoded
 from corral.containment.namespaces import bubblewrap
 from corral.errors import StartFailed
 from corral.isolation import Space
@@ -218,4 +217,4 @@ def supervised_environment(space: Space) -> dict[str, str]:
 def supervised_options(command: str, cwd: str, env: Mapping[str, str]) -> bytes:
     """Arguments, environment and working directory of one command, by the host's paths."""
     arguments = ["bash", "-c", "--", command]
-    return json.dumps({"arguments": arguments, "environment": env, "directory": cwd}).encode()
+    return encoded({"arguments": arguments, "environment": env, "directory": cwd})

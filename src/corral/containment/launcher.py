@@ -1,12 +1,13 @@
 """The launcher: a small process that starts guests for its host, and ends them when the host is gone.
 
-It is run by `python -I -S start_launcher.py FD PID`, has one thread and knows only the standard library. A host with
-threads and an event loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking
-*thread* ends; here neither matters. It decides nothing: what to apply to a child comes ready-made in a plan.
+It is run by `python -I -S start_launcher.py FD PID`, has one thread and knows only the standard library, of which it
+imports what is written in C: the rest takes as long to start as Python itself. A host with threads and an event loop
+cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking *thread* ends; here neither
+matters. It decides nothing: what to apply to a child comes ready-made in a plan.
 
-Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
+Messages on the control socket (SOCK_SEQPACKET, `marshal` of the same Python, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
-     "user": number | null, "confine": bool, "filter": base64 | null, "ruleset": bool,
+     "user": number | null, "confine": bool, "filter": bytes | null, "ruleset": bool,
      "scratch": path | null, "directory": path | null, "enters": bool, "supervise": bool}
      [landlock ruleset] [a user and a mount namespace to enter, and perhaps one of the network]
         remembered
@@ -14,55 +15,60 @@ Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
         those plans are not needed any more, nor are their descriptors
     {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
         one child by that plan; the last one only if the plan's arguments name it, or if the child is supervised: then
-        the one before is missing, and the options are JSON, {"arguments", "environment", "directory"}
+        the one before is missing, and the options are {"arguments", "environment", "directory"}
     {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool}  [socket]
         a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
-        so many bytes and files; the socket gets {"space": true} with descriptors of both namespaces and of the roots,
+        so many bytes and files; the socket gets {"space": 1} with descriptors of both namespaces and of the roots,
         or {"error": text}
     {"network": port, "user": number | null}  [socket, a user namespace]
         a network namespace that has the loopback and nothing else, and a socket that listens there; the socket gets
-        {"network": true} with descriptors of both, or {"error": text}
+        {"network": 1} with descriptors of both, or {"error": text}
     {"limit": pid, "data": bytes, "user": number}  [socket]
-        RLIMIT_DATA of a process of that user; the socket gets {"limit": true}, or {"error": text}
+        RLIMIT_DATA of a process of that user; the socket gets {"limit": 1}, or {"error": text}
     {"end": true}
         kill all children, and end
 
 A supervised child has no namespaces to end with. It is the child of a supervisor, which is what the lifeline tells of:
 that ends, on SIGTERM too, once nothing is left of all that the child has started.
 
-A child's lifeline (SOCK_SEQPACKET) carries {"pid": n} with a descriptor of the process before the engine runs, or
-{"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host closing it kills the child.
+A child's lifeline (SOCK_SEQPACKET, JSON, as are the answers above) carries {"pid": n} with a descriptor of the process
+before the engine runs, or {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host
+closing it kills the child.
 """
 
 from __future__ import annotations
 
-import array
-import binascii
-import contextlib
-import json
+import marshal
 import os
 import select
-import signal
-import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 
-TYPE_CHECKING = False  # typing, pathlib and base64 would take a third of the time to start
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+    from json.encoder import encode_basestring_ascii
+    from types import TracebackType
     from typing import Any, NoReturn
+
+    from corral.containment import privileges
+else:
+    import _signal as signal
+    import _socket as socket
+    from _json import encode_basestring_ascii
+
+    if "." in __name__:
+        from importlib import import_module
+
+        privileges = import_module("corral.containment.privileges")
+    else:  # the launcher's own process, which has nothing of the host's packages
+        privileges = __import__("privileges")
 
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
     import resource
-
-if TYPE_CHECKING:
-    from corral.containment import privileges
-elif "." in __name__:
-    privileges = import_module("corral.containment.privileges")
-else:  # the launcher's own process, which has nothing of the host's packages
-    privileges = import_module("privileges")
 
 __all__ = [
     "FILTER_FD",
@@ -95,6 +101,18 @@ _MS_REC, _MS_SLAVE = 0x4000, 0x8_0000
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _BACKLOG = 64
+
+
+class _Suppressed:
+    """Context that ends quietly with one of these errors, as contextlib.suppress, which takes a while to import."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
+        return kind is not None and issubclass(kind, self._errors)
 
 
 def start(control: int, host: int) -> None:
@@ -171,7 +189,7 @@ class Children:
         """A child has ended; until this returns, nobody else can have its number."""
 
     def _kill(self, child: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with _Suppressed(ProcessLookupError):
             signal.pidfd_send_signal(child, signal.SIGTERM if child in self._supervisors else signal.SIGKILL)
 
     def start(self, lifeline: socket.socket, become: Callable[[], NoReturn], *, supervises: bool = False) -> int | None:
@@ -179,7 +197,7 @@ class Children:
         try:
             pid = os.fork()
         except OSError as error:
-            tell(lifeline, {"error": f"fork: {error.strerror}"})
+            tell(lifeline, "error", f"fork: {error.strerror}")
             lifeline.close()
             return None
         if pid == 0:
@@ -201,9 +219,9 @@ class Children:
         _, status = os.waitpid(pid, 0)
         lifeline, _ = self._lifelines.pop(descriptor)
         for watched in (child, descriptor):
-            with contextlib.suppress(KeyError):
+            with _Suppressed(KeyError):
                 self._poll.unregister(watched)
-        tell(lifeline, {"status": os.waitstatus_to_exitcode(status)})
+        tell(lifeline, "status", os.waitstatus_to_exitcode(status))
         lifeline.close()
         os.close(child)
 
@@ -229,7 +247,7 @@ class _Launcher(Children):
         self.serve(ended)  # a process that it forked off may have its end of the socket, so that is not enough
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
-        content = json.loads(message)
+        content = marshal.loads(message)  # noqa: S302 from our host, who starts whatever it likes
         if "end" in content:
             return False
         if "plan" in content:
@@ -294,7 +312,7 @@ class _Launcher(Children):
 
     def ended(self, pid: int) -> None:
         # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
-        with contextlib.suppress(ProcessLookupError):
+        with _Suppressed(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         if self._adopts:
             self._end_orphans(pid)
@@ -304,7 +322,7 @@ class _Launcher(Children):
         known = {ended, *(pid for pid, _ in self._children.values())}
         children = f"/proc/self/task/{os.getpid()}/children"
         for _ in range(_ROUNDS):
-            with contextlib.suppress(OSError):  # a kernel without such files
+            with _Suppressed(OSError):  # a kernel without such files
                 with open(children, "rb") as file:
                     orphans = {int(each) for each in file.read().split()} - known
                 for orphan in orphans:
@@ -326,12 +344,12 @@ def _remove(directory: str) -> None:
 
     The host's other launchers may be at it too. A tree that is too deep stays until the next process clears it.
     """
-    with contextlib.suppress(OSError, RecursionError):
+    with _Suppressed(OSError, RecursionError):
         for entry in list(os.scandir(directory)):
             if entry.is_dir(follow_symlinks=False):
                 _remove(entry.path)
             else:
-                with contextlib.suppress(OSError):
+                with _Suppressed(OSError):
                     os.unlink(entry.path)
         os.rmdir(directory)
 
@@ -344,25 +362,25 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
     Raises:
         OSError: as recvmsg(2).
     """
-    descriptors = array.array("i")
-    data, parts, flags, _ = connection.recvmsg(
-        size, socket.CMSG_LEN(count * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC
-    )
+    descriptors: list[int] = []
+    data, parts, flags, _ = connection.recvmsg(size, socket.CMSG_LEN(4 * count), socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in parts:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+            descriptors += memoryview(content[: len(content) // 4 * 4]).cast("i")
     if flags & socket.MSG_CTRUNC:  # some were lost, and which is not known
         for descriptor in descriptors:
             os.close(descriptor)
         return data, []
-    return data, list(descriptors)
+    return data, descriptors
 
 
-def tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    data = json.dumps(message).encode()
-    with contextlib.suppress(OSError):  # the host may be gone, or may not care any more
+def tell(lifeline: socket.socket, key: str, value: int | str, descriptors: Sequence[int] = ()) -> None:
+    """Sends a message of one entry, and descriptors."""
+    data = f'{{"{key}": {value if isinstance(value, int) else encode_basestring_ascii(value)}}}'.encode()
+    with _Suppressed(OSError):  # the host may be gone, or may not care any more
         if descriptors:
-            socket.send_fds(lifeline, [data], descriptors, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors)
+            lifeline.sendmsg([data], [rights], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         else:
             lifeline.setblocking(False)
             os.write(lifeline.fileno(), data)  # which the system call filter allows, if it is in force already
@@ -390,7 +408,7 @@ def _become(
         for place, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, place)
         if not plan["confine"] and plan["filter"]:
-            os.dup2(_readable(binascii.a2b_base64(plan["filter"])), FILTER_FD)
+            os.dup2(_readable(plan["filter"]), FILTER_FD)
             os.dup2(descriptors[4], INFO_FD)
             for options in descriptors[5:6]:
                 os.dup2(options, OPTIONS_FD)
@@ -409,12 +427,12 @@ def _become(
         arguments, environment = plan["arguments"], plan["environment"]
         if plan["supervise"]:
             step = "supervision"
-            given = json.loads(_content(descriptors[4]))
+            given = marshal.loads(_content(descriptors[4]))  # noqa: S302
             arguments, environment = given["arguments"], given["environment"]
             _supervise(lifeline, me)
             os.chdir(given["directory"])
         else:
-            tell(lifeline, {"pid": os.getpid()}, [me])
+            tell(lifeline, "pid", os.getpid(), [me])
         step = "no_new_privs"
         if plan["confine"]:
             privileges.forgo_privileges()
@@ -425,15 +443,15 @@ def _become(
             privileges.restrict(ruleset)
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
-            privileges.seal(binascii.a2b_base64(plan["filter"]))
+            privileges.seal(plan["filter"])
         step = "exec"
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
-        with contextlib.suppress(PermissionError):
+        with _Suppressed(PermissionError):
             os.execve(plan["executable"], arguments, environment)  # noqa: S606
         # Its path leads through directories that the guest's user may not enter; its descriptor does not.
         os.execve(f"/proc/self/fd/{executable}", arguments, environment)  # noqa: S606
     except BaseException as error:
-        tell(lifeline, {"error": f"{step}: {error}"})
+        tell(lifeline, "error", f"{step}: {error}")
         if plan["supervise"]:
             os.write(2, f"{step}: {error}\n".encode())  # the lifeline is the supervisor's
     os._exit(125)
@@ -456,17 +474,17 @@ def _supervise(lifeline: socket.socket, me: int) -> None:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         return
-    tell(lifeline, {"pid": os.getpid()}, [me])
+    tell(lifeline, "pid", os.getpid(), [me])
     os.closerange(0, _ALL_DESCRIPTORS)  # the command's, and those of others
     code = None
     while code is None and signal.sigwait(heard) == signal.SIGCHLD:
-        with contextlib.suppress(ChildProcessError):
+        with _Suppressed(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 if ended[0] == child:
                     code = os.waitstatus_to_exitcode(ended[1])
-    with contextlib.suppress(ChildProcessError):
+    with _Suppressed(ChildProcessError):
         while True:
-            with contextlib.suppress(OSError):  # there is none
+            with _Suppressed(OSError):  # there is none
                 os.kill(-1, signal.SIGKILL)
             os.waitpid(-1, 0)
     code = -signal.SIGKILL if code is None else code
@@ -519,9 +537,9 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
             privileges.call(privileges.libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
             roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
-        socket.send_fds(reply, [b'{"space": true}'], [*kept, *roots])
+        tell(reply, "space", 1, [*kept, *roots])
     except BaseException as error:
-        tell(reply, {"error": f"{step}: {error}"})
+        tell(reply, "error", f"{step}: {error}")
     os._exit(0)
 
 
@@ -540,9 +558,9 @@ def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket
         listener.bind(("127.0.0.1", content["network"]))
         listener.listen(_BACKLOG)
         namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        socket.send_fds(reply, [b'{"network": true}'], [namespace, listener.fileno()])
+        tell(reply, "network", 1, [namespace, listener.fileno()])
     except BaseException as error:
-        tell(reply, {"error": f"{step}: {error}"})
+        tell(reply, "error", f"{step}: {error}")
     os._exit(0)
 
 
@@ -551,9 +569,9 @@ def _become_limiter(content: Mapping[str, Any], reply: socket.socket) -> NoRetur
     try:
         privileges.drop_privileges(content["user"])
         resource.prlimit(content["limit"], resource.RLIMIT_DATA, (content["data"], content["data"]))
-        tell(reply, {"limit": True})
+        tell(reply, "limit", 1)
     except BaseException as error:
-        tell(reply, {"error": str(error)})
+        tell(reply, "error", str(error))
     os._exit(0)
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import marshal
 import os
 import socket
 import subprocess
 import sys
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
-__all__ = ["Child", "LauncherClient", "Plan", "child_pipes"]
+__all__ = ["Child", "LauncherClient", "Plan", "child_pipes", "encoded"]
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _SPACE_SECONDS = 10.0
@@ -140,7 +141,7 @@ class LauncherClient:
         """Asks for a child. It is born some time later: its lifeline tells.
 
         `options` is a descriptor that a plan whose executable wraps the guest finds as `OPTIONS_FD`, and that has
-        arguments, environment and directory as JSON for a plan that supervises.
+        what `supervised_options` gives for a plan that supervises.
 
         Raises:
             StartFailed: there is no launcher and none could be started.
@@ -260,7 +261,7 @@ class LauncherClient:
                         raise StartFailed(f"the process that starts sandboxes ended: {reason}") from error
 
     def _tell(self, control: socket.socket, message: Mapping[str, object], descriptors: list[int]) -> None:
-        socket.send_fds(control, [json.dumps(message).encode()], descriptors, socket.MSG_NOSIGNAL)
+        socket.send_fds(control, [encoded(message)], descriptors, socket.MSG_NOSIGNAL)
 
     def _running(self) -> socket.socket:
         if self._control is not None and self._owner.is_current:
@@ -314,6 +315,22 @@ class LauncherClient:
         process.stderr.close()
 
 
+def encoded(message: object) -> bytes:
+    """A message as the launcher reads it."""
+    return marshal.dumps(_exact(message))
+
+
+def _exact(value: object) -> Any:
+    """The same of no subclass of str and int, which `marshal` does not take."""
+    if isinstance(value, Mapping):
+        return {_exact(key): _exact(each) for key, each in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(each) for each in cast("Sequence[object]", value)]
+    if isinstance(value, str):
+        return str.__str__(value)
+    return value if value is None or isinstance(value, (bool, bytes)) else int(cast("int", value))
+
+
 def _socket() -> tuple[int, int]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return ours.detach(), theirs.detach()
@@ -333,5 +350,5 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "supervise": plan.supervise,
         "scratch": None if plan.scratch is None else str(plan.scratch),
         "directory": None if plan.directory is None else str(plan.directory),
-        "filter": None if plan.filter is None else b64encode(plan.filter).decode(),
+        "filter": plan.filter,
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import struct
 
 __all__ = [
@@ -51,6 +50,7 @@ _SYS_CLOSE_RANGE = 436
 _CLOSE_RANGE_CLOEXEC = 4
 _ALL = 0xFFFF_FFFF
 _LAST_CAPABILITY = 63
+_SIGKILL = 9  # signal(7); the module of that name takes a while to import
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -85,7 +85,7 @@ def restrict(ruleset: int) -> None:
     call(libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 
-def tie_to_parent(parent: int, how: int = signal.SIGKILL) -> None:
+def tie_to_parent(parent: int, how: int = _SIGKILL) -> None:
     """Has the kernel end this process by a signal with its parent, which `parent` names."""
     _prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:

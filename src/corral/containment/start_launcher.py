@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
 __all__: list[str] = []
 
 if __name__ == "__main__":
     sys.path.append(__file__.rpartition("/")[0])  # last: no name there takes the place of a library's
-    import_module("launcher").start(int(sys.argv[1]), int(sys.argv[2]))
+    __import__("launcher").start(int(sys.argv[1]), int(sys.argv[2]))

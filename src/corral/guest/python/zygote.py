@@ -65,7 +65,7 @@ class _Forks(Children):
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         if child is not None:
-            tell(lifeline, {"pid": 0}, [child])
+            tell(lifeline, "pid", 0, [child])
         return True
 
     def _become_guest(
