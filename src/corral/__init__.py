@@ -10,10 +10,9 @@ Importing this package starts nothing and loads nothing but this file: each publ
 first used, so that a program which only mentions corral does not wait for pydantic's models and a parser.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from corral.concurrency.garbage import gc_disabled
+from corral.concurrency.garbage import import_uncollected
 
 if TYPE_CHECKING:
     from corral.audit import AuditEvent, AuditLog
@@ -154,8 +153,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'corral' has no attribute {name!r}")
-    with gc_disabled():  # nothing of a module is garbage: collections would look at all of it again and again
-        value = getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_uncollected(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

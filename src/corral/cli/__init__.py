@@ -7,9 +7,8 @@ import signal
 import sys
 import threading
 from collections.abc import Container
-from importlib import import_module
 
-from corral.concurrency.garbage import gc_disabled
+from corral.concurrency.garbage import import_uncollected
 
 __all__ = ["main"]
 
@@ -22,8 +21,7 @@ def main() -> int:
     others = threading.enumerate()
     try:
         # What takes most of the time until a command begins, and Ctrl-C is no failure meanwhile either.
-        with gc_disabled():
-            dispatch = import_module("corral.cli.dispatch")
+        dispatch = import_uncollected("corral.cli.dispatch")
         exit_code: int = dispatch.run(sys.argv[1:])
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT

@@ -1,0 +1,46 @@
+"""Imports that garbage collection passes over."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from corral.concurrency.garbage import import_uncollected
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module that makes many lists."""
+    name = f"module_{uuid4().hex}"
+    (tmp_path / f"{name}.py").write_text("import gc\nenabled = gc.isenabled()\nlists = [[] for _ in range(10_000)]\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return name
+
+
+def test_what_has_been_imported_is_old(module: str) -> None:
+    assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    try:
+        imported = import_uncollected(module)
+        assert (imported.enabled, gc.isenabled(), gc.get_freeze_count()) == (False, True, 0)
+        assert {id(each) for each in imported.lists} <= {id(each) for each in gc.get_objects(generation=2)}
+    finally:
+        if frozen:
+            gc.freeze()
+
+
+def test_what_others_have_frozen_stays_frozen(module: str) -> None:
+    earlier = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        import_uncollected(module)
+        assert gc.get_freeze_count() == frozen
+    finally:
+        if not earlier:
+            gc.unfreeze()
