@@ -63,7 +63,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
         process.communicate()
 
 
-@pytest.mark.parametrize("first", ["", "setTimeout;"], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("first", ["", "crypto;"], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize(
     ("last", "outcome"),
     [

@@ -36,16 +36,30 @@ export const ONLY_ALONE: readonly string[] = [
 
 /** Programs do not have it, but the engine needs it while it loads what is touched for the first time. */
 const atomics = Atomics;
-const { apply, deleteProperty } = Reflect;
+const { apply, deleteProperty, getPrototypeOf } = Reflect;
 const { defineProperty } = Object;
 
 const noNetwork = (name: string) =>
   new TypeError(`${name} is off: programs have no network. Call a tool for what you need; Object.keys(tools) lists them.`);
 
+/** A timer of the engine. */
+export interface Timer {
+  /** It will not run any more. */
+  _destroyed: boolean;
+}
+
+/** Hears of all timers that the program has. */
+export interface TimerWatch {
+  started(timer: Timer): void;
+  /** The callback of one has run; its microtasks have not. */
+  ran(): void;
+}
+
 export interface GlobalOptions {
   allowWasm: boolean;
-  /** Called once, when the program first touches something asynchronous. */
+  /** Called when the program first touches something asynchronous, but for timers. */
   onAsynchronous: () => void;
+  timers: TimerWatch;
   /** What is left of the engine's namespace; nothing if absent. */
   namespace?: object;
 }
@@ -58,7 +72,11 @@ export function restrictGlobals(options: GlobalOptions): void {
   for (const name of Object.getOwnPropertyNames(globalThis)) {
     if (!keep.has(name) && !watched.has(name) && !Reflect.deleteProperty(globalThis, name)) hide(name);
   }
-  for (const name of watched) watch(name, options.onAsynchronous);
+  const { onAsynchronous, timers } = options;
+  for (const name of watched) {
+    if (TIMERS[name] === undefined) watch(name, onAsynchronous);
+    else watch(name, () => {}, (found) => TIMERS[name]!(found as StartTimer, timers));
+  }
   finishGlobals(options.namespace);
 }
 
@@ -111,19 +129,15 @@ interface Tripwire {
 
 const tripwires = new Map<string, Tripwire>();
 
-/** Puts a global that is there behind a tripwire. */
-export function watch(name: string, onAsynchronous: () => void): void {
+/** Puts a global that is there behind a tripwire; the program gets what `adapt` makes of it. */
+export function watch(name: string, onTouch: () => void, adapt = (value: unknown) => value): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
-  const find = (): unknown => {
-    const value: unknown = descriptor.get ? loaded(descriptor.get) : descriptor.value;
-    return name === "setTimeout" || name === "setInterval" ? withinRange(value as Timer) : value;
-  };
   const tripwire: Tripwire = {
     arm: () =>
       defineLazily(name, () => {
-        tripwire.value ??= find();
-        onAsynchronous();
+        tripwire.value ??= adapt(descriptor.get ? loaded(descriptor.get) : descriptor.value);
+        onTouch();
         return tripwire.value;
       }),
     value: undefined,
@@ -142,16 +156,68 @@ export function isUnchanged(name: string, value: unknown): boolean {
   return value !== undefined && tripwires.get(name)?.value === value;
 }
 
-type Timer = (callback: unknown, delay?: unknown, ...args: unknown[]) => unknown;
+type StartTimer = (callback: unknown, ...args: unknown[]) => Timer;
+type Adapt = (engine: StartTimer, timers: TimerWatch) => unknown;
 
 const LONGEST_DELAY = 2 ** 31 - 1;
 
 /** The engine warns of a delay that it does not take, and to do so looks for what is not here any more. */
-function withinRange(timer: Timer): Timer {
-  return (callback, delay = 0, ...args) => {
+const withinRange: Adapt = (engine, timers) => {
+  const start = watchedTimer(engine, timers);
+  return (callback: unknown, delay: unknown = 0, ...args: unknown[]) => {
     const milliseconds = +(delay as number);
-    return timer(callback, milliseconds >= 0 && milliseconds <= LONGEST_DELAY ? milliseconds : 1, ...args);
+    return start(callback, milliseconds >= 0 && milliseconds <= LONGEST_DELAY ? milliseconds : 1, ...args);
   };
+};
+
+const unchanged: Adapt = (engine) => engine;
+
+/** Globals for timers: to touch one starts none yet. */
+const TIMERS: Record<string, Adapt | undefined> = {
+  setTimeout: withinRange,
+  setInterval: withinRange,
+  setImmediate: watchedTimer,
+  clearTimeout: unchanged,
+  clearInterval: unchanged,
+  clearImmediate: unchanged,
+};
+
+function watchedTimer(engine: StartTimer, timers: TimerWatch): StartTimer {
+  const watchedCallback = (callback: unknown): unknown =>
+    typeof callback !== "function" ? callback : function (this: unknown, ...args: unknown[]) {
+      try {
+        apply(callback, this, args);
+      } finally {
+        timers.ran();
+      }
+    };
+  return (callback, ...args) => {
+    const timer = engine(watchedCallback(callback), ...args);
+    watchRefresh(getPrototypeOf(timer) as Refreshing, timers);
+    timers.started(timer);
+    return timer;
+  };
+}
+
+interface Refreshing {
+  refresh?: (this: Timer) => Timer;
+}
+
+let watchesRefresh = false;
+
+/** A timer that has run starts again by `refresh`. */
+function watchRefresh(kind: Refreshing, { started }: TimerWatch): void {
+  const { refresh } = kind;
+  if (refresh === undefined || watchesRefresh) return;
+  watchesRefresh = true;
+  const { refresh: value } = {
+    refresh(this: Timer): Timer {
+      const timer = apply(refresh, this, []) as Timer;
+      started(timer);
+      return timer;
+    },
+  };
+  defineProperty(kind, "refresh", { value, writable: true, configurable: true, enumerable: false });
 }
 
 /** A global that is made when it is first read. */

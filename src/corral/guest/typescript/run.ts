@@ -3,7 +3,7 @@
 
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";
-import { defineGlobal } from "./globals.ts";
+import { defineGlobal, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
@@ -117,8 +117,12 @@ export function programFramesOnly(error: Error, sites: object[]): string {
 
 export class Run {
   readonly start: Start;
-  /** The program has touched something that completes through the engine's event loop. */
+  /** What the program waits for may complete through the engine's event loop: a timer runs, or it has touched other such parts. */
   asynchronous = false;
+  #staysAsynchronous = false;
+  #timers = create(null) as Timer[];
+  #timerCount = 0;
+  #timerRoom = 64;
   #host: Host;
   #calls: Calls;
   #toolbox: Toolbox;
@@ -221,6 +225,38 @@ export class Run {
   /** The program has its outcome, and no call is pending. */
   get over(): boolean {
     return this.#stopped || (this.#outcome !== undefined && this.#calls.pending === 0);
+  }
+
+  /** The program has touched something that completes through the event loop, and whose end is not known. */
+  leavePump(): void {
+    this.asynchronous = this.#staysAsynchronous = true;
+  }
+
+  /** The program has started a timer, which completes through the event loop. */
+  startTimer(timer: Timer): void {
+    this.asynchronous = true;
+    if (this.#timerCount === this.#timerRoom) {
+      this.#forgetTimers();
+      this.#timerRoom = 2 * this.#timerCount + 64;
+    }
+    this.#timers[this.#timerCount++] = timer;
+  }
+
+  #forgetTimers(): void {
+    let left = 0;
+    for (let index = 0; index < this.#timerCount; index++) {
+      if (!this.#timers[index]!._destroyed) this.#timers[left++] = this.#timers[index]!;
+    }
+    this.#timerCount = left;
+  }
+
+  /** Ends what timers began, once none is left: from then on only a reply can happen. False if there is more to wait for. */
+  resumePump(): boolean {
+    if (this.#staysAsynchronous) return false;
+    while (this.#timerCount > 0 && this.#timers[this.#timerCount - 1]!._destroyed) this.#timerCount--;
+    if (this.#timerCount > 0) return false;
+    this.asynchronous = false;
+    return true;
   }
 
   /** To be called when no microtask is left: a program that waits then, and for no call, waits for ever. */

@@ -2,12 +2,12 @@
 //
 // Two ways to wait for replies. While the program has touched nothing but the language and its tools, the only event
 // that can ever happen is a reply, so a blocking read is the event loop: half the latency of an asynchronous one, and a
-// program that waits for nothing is known to be stuck. The first touch of a timer, of crypto or of a stream switches to
-// asynchronous reads for the rest of the run.
+// program that waits for nothing is known to be stuck. While a timer runs, reads are asynchronous; from the first touch
+// of crypto or of a stream on, for the rest of the run.
 
 import { args, compile, evaluate, nextTurn, now, onFailures, runMicrotasks } from "../engine.ts";
 import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
-import { restrictGlobals } from "../globals.ts";
+import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "../run.ts";
 import { decodeValue } from "../values.ts";
@@ -27,17 +27,18 @@ export interface Streams {
 const reader = new FrameReader();
 const writer = new FrameWriter();
 const nonce = new Uint8Array(NONCE_BYTES);
-let current: Run | undefined;
+let current: Execution | undefined;
 
 /** Leaves to programs what they may have of the global scope. Once, before any program. */
 export async function prepareGlobals(): Promise<void> {
   if (args.includes("--modules")) await loadBuiltIns();
   const allowWasm = args.includes("--allow-wasm");
-  const onAsynchronous = (): void => void (current !== undefined && (current.asynchronous = true));
+  const onAsynchronous = (): void => current?.run.leavePump();
+  const timers: TimerWatch = { started: (timer) => current?.run.startTimer(timer), ran: () => current?.afterTimer() };
   const home = args.find((each) => each.startsWith("--files="))?.slice(8);
   const namespace = home === undefined ? undefined : fileNamespace(home);
-  restrictGlobals({ allowWasm, onAsynchronous, namespace });
-  onFailures((reason) => current?.rejected(reason), (error) => current?.uncaught(error));
+  restrictGlobals({ allowWasm, onAsynchronous, timers, namespace });
+  onFailures((reason) => current?.run.rejected(reason), (error) => current?.run.uncaught(error));
 }
 
 export function sendReady(streams: Streams): void {
@@ -68,7 +69,7 @@ class Execution {
   #start: Start;
   #streams: Streams;
   #flush: () => void;
-  #run: Run;
+  readonly run: Run;
   #reading = false;
 
   constructor(start: Start, streams: Streams) {
@@ -81,16 +82,17 @@ class Execution {
       send: (kind, tagged, payload) => writer.append(kind, tagged, payload, nonce),
       flush,
       concluded: () => {
-        if (this.#run.asynchronous) this.#finishWhenOver();
+        if (this.run.asynchronous) this.#finishWhenOver();
       },
       now,
-      load: (start) => loaderOf(start, this.#run),
+      load: (start) => loaderOf(start, this.run),
     };
-    this.#run = new Run(start, host);
+    this.run = new Run(start, host);
   }
 
   execute(): void {
-    const run = current = this.#run;
+    current = this;
+    const { run } = this;
     run.defineGlobals();
     const { code } = this.#start;
     const compiled = compile(() => evaluate(code, PROGRAM_NAME) as Program);
@@ -101,12 +103,13 @@ class Execution {
 
   /** Waits for replies until the program has its outcome and no call is pending. */
   #pump(): void {
-    const run = this.#run;
+    const { run } = this;
     try {
-      while (!run.asynchronous) {
+      while (run.resumePump()) {
         runMicrotasks();
+        if (!run.resumePump()) break;
         run.checkForDeadlock();
-        if (run.asynchronous || run.over) break;
+        if (run.over) break;
         this.#flush();
         this.#receive(this.#streams.readBlocking(reader.room()));
       }
@@ -119,16 +122,31 @@ class Execution {
     else void this.#receiveAsynchronously();
   }
 
+  /** What the program waits for may have been the timer that has run, or will never come. */
+  afterTimer(): void {
+    nextTurn(() => {
+      const { run } = this;
+      if (!run.resumePump()) return;
+      run.checkForDeadlock();
+      run.asynchronous = this.#reading;
+      if (run.over) this.#finishWhenOver();
+    });
+  }
+
   async #receiveAsynchronously(): Promise<void> {
     if (this.#reading) return;
     this.#reading = true;
     try {
       for (;;) {
         this.#receive(await this.#streams.readAsynchronously(reader.room()));
-        if (this.#run.over) this.#finishWhenOver();
+        if (this.run.over) this.#finishWhenOver();
+        else if (this.run.resumePump()) {
+          this.#reading = false;
+          return nextTurn(() => this.#pump());
+        }
       }
     } catch (error) {
-      this.#run.breakDown(error);
+      this.run.breakDown(error);
     }
   }
 
@@ -136,9 +154,9 @@ class Execution {
     if (count === 0) this.#streams.exit();
     reader.filled(count);
     for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
-      if (frame.kind === Kind.reply) this.#run.settle(frame.payload, frame.tagged);
-      else if (frame.kind === Kind.chunk) this.#run.deliver(frame.payload, frame.tagged);
-      else if (frame.kind === Kind.finish) this.#run.finish();
+      if (frame.kind === Kind.reply) this.run.settle(frame.payload, frame.tagged);
+      else if (frame.kind === Kind.chunk) this.run.deliver(frame.payload, frame.tagged);
+      else if (frame.kind === Kind.finish) this.run.finish();
     }
   }
 
@@ -148,14 +166,14 @@ class Execution {
    */
   #finishWhenOver(): void {
     nextTurn(() => {
-      if (this.#run.over) this.#exit();
-      else void this.#receiveAsynchronously();
+      if (this.run.over) this.#exit();
+      else if (this.run.asynchronous) void this.#receiveAsynchronously(); // else the pump goes on in this turn
     });
   }
 
   #exit(): void {
     try {
-      this.#run.exit();
+      this.run.exit();
     } finally {
       this.#streams.exit(); // even if the program broke what the line above needs
     }

@@ -49,6 +49,7 @@ const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
 /** What the loader needs of a run. */
 interface Running {
   asynchronous: boolean;
+  leavePump(): void;
 }
 
 /** What the server evaluates before it forks. */
@@ -67,7 +68,7 @@ export function loaderOf(start: Start, run: Running): Loader | undefined {
   const { modules, mounts = [], rehearses = false } = start;
   if (!modules && mounts.length === 0) return undefined;
   const loader = preloaded ?? new Modules(modules ?? NO_TEXTS, mounts);
-  loader.begin(start, () => void (run.asynchronous = true));
+  loader.begin(start, () => run.leavePump());
   if (!rehearses) return loader;
   restoreProto();
   const require = (name: string) => rehearse(() => loader.require(name), loader, builtIns, () => run.asynchronous);
