@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
 
+import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -208,8 +209,8 @@ class _ChatServer:
             conversation.title = text_of_message(message)[:_TITLE_CHARS]
         if self._replies.find(owner, asked.id) is not None:  # another tab was faster
             raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
-        reply = self._start(conversation, context, owner)
-        await self._store.save(owner, conversation)
+        reply, store = self._start(conversation, context, owner)
+        await store()
         return self._stream(reply)
 
     async def _take(self, owner: Owner) -> None:
@@ -222,20 +223,30 @@ class _ChatServer:
             said = f"you may send {most} messages a minute; the next one in {seconds} s"
             raise HTTPException(429, said, headers={"retry-after": str(seconds)})
 
-    def _start(self, conversation: Conversation, context: ExecutionContext, owner: Owner) -> Reply:
+    def _start(
+        self, conversation: Conversation, context: ExecutionContext, owner: Owner
+    ) -> tuple[Reply, Callable[[], Awaitable[None]]]:
+        """Begins a reply. Returns a function, too, that stores the conversation as it is."""
+        storing = anyio.Lock()  # two writes of one conversation at once could end in either order
+
+        async def store() -> None:
+            async with storing:
+                await self._store.save(owner, conversation)
+
         async def save(message: Message) -> None:
             if conversation.messages[-1]["id"] == message["id"]:
                 conversation.messages.pop()
             conversation.messages.append(message)
             conversation.updated = time.time()
-            await self._store.save(owner, conversation)
+            await store()
 
         turn = ChatTurn(
             conversation_id=conversation.id,
             messages=tuple(conversation.messages),
             context=context.model_copy(update={"session_id": conversation.id}),
         )
-        return self._replies.start(turn, owner, self._agent, seconds=self._bounds.reply_seconds, save=save)
+        reply = self._replies.start(turn, owner, self._agent, seconds=self._bounds.reply_seconds, save=save)
+        return reply, store
 
     def _user_message(self, given: dict[str, Any]) -> Message:
         message = _validated(_UserMessage, given)
