@@ -192,14 +192,17 @@ async def test_a_cancelled_record_is_not_lost() -> None:
     assert gate.ids == [each.id for each in made]
 
 
-async def test_what_finds_no_room_even_in_twice_the_queue_goes_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_finds_no_room_even_in_twice_the_queue_goes_to_the_logger(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate, queue_events=1)
     with pytest.raises(AccessDenied, match="the audit log cannot be written"):
         await log.record_durably(event(tool="first"))
     assert not is_let_in(log)
-    with anyio.fail_after(1):  # it is known to fail, so nothing is waited for
+    with anyio.fail_after(30):  # it is known to fail, so nothing is waited for
         for number in range(4):
             with pytest.raises(AccessDenied):
                 await log.record_durably(event(tool=f"tool_{number}"))
@@ -232,7 +235,10 @@ async def test_a_failing_sink_denies_until_it_can_be_written_again(caplog: pytes
 
 
 @BOTH
-async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_kept() -> None:
+async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
     gate, healthy = Gate(), Gate()
     gate.broken = True
     gate.open.clear()
@@ -252,7 +258,7 @@ async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_k
 
     await log.record(made[0])
     await until(gate.entered.is_set)
-    with anyio.fail_after(2):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(record, made[1])  # behind the batch that fails
             tasks.start_soon(flush)
@@ -270,6 +276,7 @@ async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_k
 async def test_a_flush_tries_a_failing_sink_without_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.audit.writer._FIRST_PAUSE_SECONDS", 60.0)
     monkeypatch.setattr("corral.audit.writer._LONGEST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate)
@@ -280,7 +287,7 @@ async def test_a_flush_tries_a_failing_sink_without_its_pause(monkeypatch: pytes
     with pytest.raises(TimeoutError):
         await log.flush()
     gate.broken = False
-    with anyio.fail_after(2):
+    with anyio.fail_after(30):
         await log.flush()
     assert (gate.attempts, len(gate.events)) == (5, 2)
     await log.aclose()
@@ -358,14 +365,15 @@ async def test_sinks_that_do_not_return_are_closed_together(monkeypatch: pytest.
     assert audit_threads() == 0
 
 
-async def test_a_log_that_is_to_continue_lets_calls_in() -> None:
+async def test_a_log_that_is_to_continue_lets_calls_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate, when_unavailable="continue", queue_events=10)
     await log.record(event())
     await until(lambda: gate.attempts >= 3)
     log.check()
-    with anyio.fail_after(1):
+    with anyio.fail_after(30):
         for _ in range(15):
             await log.record(event())
     gate.broken = False
@@ -637,13 +645,14 @@ async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
 
 
 async def test_a_log_that_fails_is_closed_at_once_says_so_and_keeps_its_events(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate)
     await log.record(event())
-    with anyio.fail_after(2):
+    with anyio.fail_after(30):
         await log.aclose()
     assert audit_threads() == 0
     assert "the audit log is closed; CallbackSink(" in caplog.text

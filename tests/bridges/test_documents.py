@@ -43,7 +43,7 @@ async def test_the_event_loop_goes_on_while_a_document_is_made(name: str, monkey
 
     def slowly(*arguments: Any, **options: Any) -> Any:
         anyio.from_thread.run_sync(started.set, token=loop)
-        assert released.wait(10), "the event loop stands still"
+        assert released.wait(30), "the event loop stands still"
         return work(*arguments, **options)
 
     loop = anyio.lowlevel.current_token()

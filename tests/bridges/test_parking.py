@@ -236,7 +236,7 @@ async def test_another_thread_may_decide(warm_deno: DenoSandbox) -> None:
             threads.append(threading.Thread(target=corral.decide, args=arguments))
             threads[-1].start()
 
-    with anyio.fail_after(10), corral.observe(decide):
+    with anyio.fail_after(30), corral.observe(decide):
         result = await corral.execute(CAUGHT)
     threads[0].join()
     assert result.tool_calls[0].decision == Approved(by="thread")

@@ -105,7 +105,7 @@ async def test_a_file_is_its_owners_only(tmp_path: Path) -> None:
 
 
 def test_the_command_keeps_conversations_in_postgres(postgres_url: str, tmp_path: Path) -> None:
-    with serving("--demo", "--store", postgres_url, folder=tmp_path) as address, httpx.Client() as http:
+    with serving("--demo", "--store", postgres_url, folder=tmp_path) as address, httpx.Client(timeout=30) as http:
         assert http.get(address, follow_redirects=True).status_code == 200
         assert http.get(f"{address.partition('?')[0]}api/conversations").json() == []
     assert not list(tmp_path.iterdir())

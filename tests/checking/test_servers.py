@@ -157,7 +157,7 @@ def remarks_on(checker: Checker, language: Language, text: str) -> list[Remark]:
 
     def ask(workspace: Workspace | None) -> list[Remark]:
         assert workspace is not None
-        document = workspace.document("", time.monotonic() + 10)
+        document = workspace.document("", time.monotonic() + SECONDS)
         document.write(text)
         return document.remarks()
 
@@ -234,15 +234,15 @@ def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_after
     language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servers, "_PAUSES_SECONDS", (0.0,))
-    monkeypatch.setattr(checkers, "_CHECK_SECONDS", 0.7)
     checker = Checker()
     checker.start(language, REGISTRY)
     assert checker.wait(language, SECONDS)
     try:
         pid = pid_of(checker, language)
-        assert checker.check(ENDLESS[language], language, REGISTRY, env=False).unchecked
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkers, "_CHECK_SECONDS", 0.7)
+            assert checker.check(ENDLESS[language], language, REGISTRY, env=False).unchecked
         assert_ending([pid])
-        monkeypatch.setattr(checkers, "_CHECK_SECONDS", 10.0)
         assert checker.wait(language, SECONDS)
         assert rejects(checker, language) is True
         assert len(LONG[language]) > 190_000
@@ -269,7 +269,7 @@ def test_idle_servers_keep_little_memory(checker: Checker) -> None:
 @pytest.fixture
 async def corral(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Corral]:
     monkeypatch.setattr(servers, "_PAUSES_SECONDS", (0.0,))
-    async with Corral(TOOLS, limits=Limits(wall_seconds=20), check=True) as corral:
+    async with Corral(TOOLS, limits=Limits(wall_seconds=SECONDS), check=True) as corral:
         yield corral
 
 
@@ -283,7 +283,7 @@ def right(language: Language) -> str:
 
 
 async def assert_checked_by_the_next(corral: Corral, language: Language) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(SECONDS):
         result = await corral.execute(right(language), language=language)
     assert (result.value, result.checked) == (3, True)
 
@@ -314,7 +314,7 @@ async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Languag
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkers, "_CHECK_SECONDS", 0.5)
+        patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.5)
         await assert_checked_by_the_next(corral, language)
     await assert_replaced(corral, language, pid)
 
@@ -329,7 +329,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     os.kill(pid, signal.SIGSTOP)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkers, "_CHECK_SECONDS", 0.5)
+        patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.5)
         patch.setattr(
             LanguageServer, "_opened", Mock(side_effect=StartFailed("not now"))
         )  # or the next one may be there in time

@@ -28,8 +28,7 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture
-async def corral(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Corral]:
-    monkeypatch.setattr(checkers, "_CHECK_SECONDS", 0.7)
+async def corral() -> AsyncIterator[Corral]:
     async with Corral(TOOLS, check="required") as corral:
         yield corral
 
@@ -51,7 +50,10 @@ async def test_a_program_that_is_slow_to_check_is_refused_and_keeps_nobody_unche
     slow, pids = "", list[int | None]()
     for _ in range(2):
         slow = new(ENDLESS[language], language)
-        refused = await run(slow, EVE)
+        with pytest.MonkeyPatch.context() as patch:
+            for bound in ("_FIRST_CHECK_SECONDS", "_CHECK_SECONDS"):
+                patch.setattr(checkers, bound, 0.7)
+            refused = await run(slow, EVE)
         assert (refused.status, refused.checked) == ("rejected", False)
         assert "takes too long to check" in refused.model_text()
         result = await run(new(RIGHT[language], language), BOB)

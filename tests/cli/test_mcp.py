@@ -206,7 +206,7 @@ def test_a_line_that_is_too_long_is_refused_and_does_not_fill_the_memory(project
 async def refused_elsewhere(url: str) -> None:
     """Requests under another name, or from a page of another site."""
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    async with httpx.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as http:
+    async with httpx.AsyncClient(headers={"accept": "application/json, text/event-stream"}, timeout=30) as http:
         for headers, status in (({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)):
             assert (await http.post(url, json=hello, headers=headers)).status_code == status
         large = json.dumps({**hello, "params": {"x": "x" * 2_000_000}})

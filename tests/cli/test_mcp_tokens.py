@@ -125,7 +125,7 @@ async def hello(url: str, token: str | None) -> httpx.Response:
     headers = {"accept": "application/json, text/event-stream"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
-    async with httpx.AsyncClient(headers=headers) as http:
+    async with httpx.AsyncClient(headers=headers, timeout=30) as http:
         return await http.post(url, json=HELLO)
 
 
@@ -151,7 +151,7 @@ async def test_tokens_of_an_issuer_name_the_user_and_their_scopes(project: Proje
         assert without.status_code == 401
         [place] = re.findall(r'resource_metadata="([^"]+)"', without.headers["www-authenticate"])
         assert place == "https://tools.example/.well-known/oauth-protected-resource/mcp"
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=30) as http:
             told = (await http.get(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))).json()
         assert (told["resource"], told["authorization_servers"]) == (RESOURCE, [issuer.url])
         assert (await hello(url, issuer.token(scope="other"))).status_code == 403
@@ -165,7 +165,7 @@ async def test_a_session_belongs_to_the_user_who_opened_it(project: Project, iss
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         session = {"mcp-session-id": opened.headers["mcp-session-id"], "accept": "application/json, text/event-stream"}
         found: dict[str, int] = {}
-        async with httpx.AsyncClient(headers=session) as http:
+        async with httpx.AsyncClient(headers=session, timeout=30) as http:
             for user in ("ann", "bob"):
                 headers = {"authorization": f"Bearer {issuer.token(sub=user)}"}
                 found[user] = (await http.post(url, json=listing, headers=headers)).status_code

@@ -65,7 +65,7 @@ class Serving:
         self.process = process
         self.first = [self._line(process.stdout), self._line(process.stdout)]
         self.url, self.token = (line.split("=", 1)[1] for line in self.first)
-        self.client = httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {self.token}"})
+        self.client = httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {self.token}"}, timeout=30)
 
     @staticmethod
     def _line(stream: IO[str] | None) -> str:
@@ -303,4 +303,4 @@ def test_a_file_has_the_address_and_a_token_and_is_nobody_elses(serve: Any, proj
         assert path.stat().st_mode & 0o777 == 0o600
         assert variables["CORRAL_URL"] == server.url
         headers = {"authorization": f"Bearer {variables['CORRAL_TOKEN']}"}
-        assert httpx.get(f"{server.url}/openapi.json", headers=headers).status_code == 200
+        assert httpx.get(f"{server.url}/openapi.json", headers=headers, timeout=30).status_code == 200

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_time_that_is_over_cancels_what_runs() -> None:
     clock = PausableDeadline(0.02)
-    with anyio.fail_after(5), clock.running():
+    with anyio.fail_after(30), clock.running():
         await anyio.sleep_forever()
     assert clock.expired
 
@@ -27,19 +27,19 @@ async def test_no_time_passes_while_it_stands_however_often_it_was_made_to() -> 
 
 
 async def test_what_was_left_is_left_when_it_goes_on() -> None:
-    clock = PausableDeadline(0.2)
+    clock = PausableDeadline(1.0)
     started = anyio.current_time()
-    with anyio.fail_after(5), clock.running():
-        await anyio.sleep(0.1)
+    with anyio.fail_after(30), clock.running():
+        await anyio.sleep(0.05)
         with clock.paused():
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.2)
         await anyio.sleep_forever()
     assert clock.expired
-    assert anyio.current_time() - started >= 0.5
+    assert anyio.current_time() - started >= 1.2
 
 
 async def test_the_last_of_several_that_stop_it_lets_it_go_on() -> None:
-    clock = PausableDeadline(0.05)
+    clock = PausableDeadline(0.25)
 
     async def ask(seconds: float) -> None:
         with clock.paused():
@@ -55,16 +55,16 @@ async def test_the_last_of_several_that_stop_it_lets_it_go_on() -> None:
 async def test_it_stands_for_so_long_in_all() -> None:
     clock = PausableDeadline(0.1, max_paused_seconds=0.2)
     started = anyio.current_time()
-    with anyio.fail_after(5), clock.running():
-        for _ in range(100):
+    with anyio.fail_after(30), clock.running():
+        while True:
             with clock.paused():
                 await anyio.sleep(0.05)
     assert clock.expired
-    assert 0.25 < anyio.current_time() - started < 2
+    assert anyio.current_time() - started > 0.25
 
 
 async def test_one_long_stand_is_cut_short_too() -> None:
     clock = PausableDeadline(0.05, max_paused_seconds=0.05)
-    with anyio.fail_after(5), clock.running(), clock.paused():
+    with anyio.fail_after(30), clock.running(), clock.paused():
         await anyio.sleep_forever()
     assert clock.expired

@@ -49,7 +49,7 @@ async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_s
         "os.read(0, 1)\n"
     )
     process = ContainedProcess.spawn(launcher, plan(script))
-    assert process.await_output(10).decode() == "[0, 1, 2] ['ONLY=this', ''] True\n"
+    assert process.await_output(30).decode() == "[0, 1, 2] ['ONLY=this', ''] True\n"
     process.close()
 
 
@@ -58,17 +58,17 @@ async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_s
 )
 async def test_its_status_is_told(launcher: LauncherClient, end: str, status: int) -> None:
     process = ContainedProcess.spawn(launcher, plan(f"import os, sys\nprint(1, flush=True)\nos.read(0, 1)\n{end}"))
-    process.await_output(10)
+    process.await_output(30)
     assert process.alive
     process.write_now(b"x")
-    assert await process.wait(10) == status
+    assert await process.wait(30) == status
     assert not process.alive
     process.close()
 
 
 async def test_one_that_does_not_end_is_killed_after_its_grace(launcher: LauncherClient) -> None:
     process = ContainedProcess.spawn(launcher, plan("import signal\nprint(1, flush=True)\nwhile True: signal.pause()"))
-    process.await_output(10)
+    process.await_output(30)
     assert await process.wait(0.01) == -signal.SIGKILL
     process.close()
 
@@ -79,7 +79,7 @@ async def test_limits_are_in_force_from_the_first_instruction(launcher: Launcher
     limits = ((resource.RLIMIT_NOFILE, 16), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0))
     script = f"import resource\nprint([resource.getrlimit(n) for n in {[n for n, _ in limits]}], flush=True)\ninput()"
     process = ContainedProcess.spawn(launcher, plan(script, limits=limits))
-    assert process.await_output(10).decode() == "[(16, 16), (0, 0), (0, 0)]\n"
+    assert process.await_output(30).decode() == "[(16, 16), (0, 0), (0, 0)]\n"
     process.close()
 
 
@@ -87,12 +87,12 @@ async def test_what_cannot_be_started_says_at_which_step(launcher: LauncherClien
     missing = Plan(executable=Path("/nowhere/engine"), arguments=("engine",), environment={})
     process = ContainedProcess.spawn(launcher, missing)
     with pytest.raises(StartFailed, match=r"descriptors: .*No such file"):
-        process.await_output(10)
+        process.await_output(30)
     process.close()
     wrong = plan("", limits=((-1, 0),))
     process = ContainedProcess.spawn(launcher, wrong)
     with pytest.raises(StartFailed, match="limits: "):
-        process.await_output(10)
+        process.await_output(30)
     process.close()
 
 
@@ -107,14 +107,14 @@ async def test_an_executable_that_does_not_start_is_told_although_the_filter_is_
     )
     process = ContainedProcess.spawn(launcher, refused)
     with pytest.raises(StartFailed, match="exec: "):
-        process.await_output(10)
+        process.await_output(30)
     process.close()
 
 
 async def test_closing_kills_what_runs_and_leaves_no_process(launcher: LauncherClient) -> None:
     running = [ContainedProcess.spawn(launcher, plan("print(1, flush=True)\nwhile True: pass")) for _ in range(3)]
     for process in running:
-        process.await_output(10)
+        process.await_output(30)
     pids = {process.pid for process in running}
     assert pids <= set(descendants())
     own = launcher_of(launcher)
@@ -127,13 +127,13 @@ async def test_closing_kills_what_runs_and_leaves_no_process(launcher: LauncherC
 
 async def test_a_launcher_that_is_killed_takes_its_children_along_and_is_replaced(launcher: LauncherClient) -> None:
     process = ContainedProcess.spawn(launcher, plan("print(1, flush=True)\nwhile True: pass"))
-    process.await_output(10)
+    process.await_output(30)
     os.kill(launcher_of(launcher), signal.SIGKILL)
     assert_ending([process.pid, launcher_of(launcher)])
-    assert await process.wait(10) == -signal.SIGKILL
+    assert await process.wait(30) == -signal.SIGKILL
     process.close()
     another = ContainedProcess.spawn(launcher, plan("print(2, flush=True)\ninput()"))
-    assert another.await_output(10) == b"2\n"
+    assert another.await_output(30) == b"2\n"
     another.close()
 
 
@@ -146,14 +146,14 @@ async def test_a_child_outlives_the_thread_that_asked_for_it(launcher: LauncherC
                 launcher, plan("print(1, flush=True)\nimport os\nos.read(0, 1)\nprint(2, flush=True)")
             )
         )
-        made[0].await_output(10)
+        made[0].await_output(30)
 
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
     [process] = made
     process.write_now(b"x")
-    assert process.await_output(10) == b"2\n"
+    assert process.await_output(30) == b"2\n"
     process.close()
 
 
@@ -168,7 +168,7 @@ def run_host(script: str, lines: int) -> tuple[subprocess.Popen[str], list[str]]
 def test_nothing_outlives_a_host_that_is_killed() -> None:
     host, [line] = run_host(
         "running = [ContainedProcess.spawn(launcher, plan(LOOP)) for _ in range(3)]\n"
-        "for process in running: process.await_output(10)\n"
+        "for process in running: process.await_output(30)\n"
         "print('ready', flush=True)\nsys.stdin.read()\n",
         1,
     )
@@ -185,7 +185,7 @@ def test_nothing_outlives_a_host_that_is_killed() -> None:
 def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
     """The fork has a copy of the control socket, so its closing alone would not tell."""
     host, [fork] = run_host(
-        "process = ContainedProcess.spawn(launcher, plan(LOOP))\nprocess.await_output(10)\n"
+        "process = ContainedProcess.spawn(launcher, plan(LOOP))\nprocess.await_output(30)\n"
         "child = os.fork()\n"
         "if child == 0: time.sleep(60)\n"
         "print(child, flush=True)\nsys.stdin.read()\n",
@@ -203,9 +203,9 @@ def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
 
 def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
     host, lines = run_host(
-        "process = ContainedProcess.spawn(launcher, plan(LOOP))\nprocess.await_output(10)\n"
+        "process = ContainedProcess.spawn(launcher, plan(LOOP))\nprocess.await_output(30)\n"
         "if os.fork() == 0:\n"
-        "    mine = ContainedProcess.spawn(launcher, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
+        "    mine = ContainedProcess.spawn(launcher, plan(LOOP))\n    mine.await_output(30)\n    mine.close()\n"
         "    launcher.close()\n    print('done', flush=True)\n    os._exit(0)\n"
         "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nlauncher.close()\n",
         2,
@@ -226,9 +226,9 @@ async def test_memory_is_limited_as_the_user_of_the_process(launcher: LauncherCl
         user=None if os.geteuid() else user,
     )
     process = ContainedProcess.spawn(launcher, shell)
-    process.await_output(10)
+    process.await_output(30)
     assert launcher.limit_data(process.pid, 1 << 30, user)
     process.write_now(b"\n")
-    assert process.await_output(10) == b"1048576\n"  # KiB
+    assert process.await_output(30) == b"1048576\n"  # KiB
     process.close()
     assert not launcher.limit_data((1 << 22) + 1, 1 << 30, user)  # a number that no process has

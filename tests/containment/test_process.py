@@ -26,7 +26,7 @@ def test_a_process_that_nobody_reaps_any_more_does_not_count_as_alive() -> None:
         assert contained.pid == sleeper.pid
         assert not contained.alive
         contained.close()
-        assert sleeper.wait(10) == -signal.SIGKILL
+        assert sleeper.wait(30) == -signal.SIGKILL
     finally:
         os.close(process)
         sleeper.kill()

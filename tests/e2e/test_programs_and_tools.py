@@ -241,7 +241,7 @@ async def test_the_context_reaches_the_tool_and_nothing_of_it_the_program(warm_d
 
 async def test_a_sync_tool_does_not_block_the_event_loop(warm_deno: DenoSandbox) -> None:
     threads: list[str] = []
-    meet = threading.Barrier(3, timeout=10)
+    meet = threading.Barrier(3, timeout=30)
 
     @tool
     def block() -> int:
@@ -325,7 +325,7 @@ async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(
 ) -> None:
     result = await corral.execute(program)
     assert result.value == value
-    assert result.duration_ms < 10_000
+    assert result.duration_ms < 30_000
     assert "never" not in result.output
     cut = [call for call in result.tool_calls if call.error is not None and call.error.code == "cancelled"]
     assert {call.name for call in cut} == {"wait"}
@@ -337,7 +337,7 @@ async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(
 async def test_an_error_of_the_program_does_not_wait_for_its_other_calls(corral: Corral) -> None:
     result = await corral.execute("await Promise.all([tools.fail({message: 'x'}), tools.wait({seconds: 60})])")
     assert (result.status, result.unawaited) == ("failed", ())
-    assert result.duration_ms < 10_000
+    assert result.duration_ms < 30_000
     assert "cut short, maybe after they took effect: wait" in result.model_text()
 
 

@@ -184,7 +184,7 @@ async def test_a_call_that_was_given_up_neither_holds_the_program_nor_counts_as_
 ) -> None:
     result = await cpython.run(f"import asyncio\n{program}")
     assert (result.value, result.unawaited, result.diagnostics) == ("late", (), ())
-    assert result.duration_ms < 10_000
+    assert result.duration_ms < 30_000
 
 
 async def test_a_call_that_was_given_up_before_it_was_sent_is_not_made(cpython: Python) -> None:
@@ -227,7 +227,7 @@ async def test_what_a_failed_gather_leaves_behind_neither_holds_the_result_nor_c
     for program in (gather, f"try:\n    {gather}\nexcept Exception:\n    seen = 1\nseen"):
         result = await python.run(f"import asyncio\n{program}")
         assert (result.success, result.unawaited) == (program != gather, ())
-        assert result.duration_ms < 10_000
+        assert result.duration_ms < 30_000
         assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
             "fail": "tool_error",
             "wait": "cancelled",
@@ -246,7 +246,7 @@ async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpyth
     with_value = await cpython.run(f"{program}5")
     assert (with_value.value, with_value.output) == (5, "")
     assert [call.name for call in with_value.tool_calls] == ["echo", "wait"]
-    assert with_value.duration_ms < 10_000
+    assert with_value.duration_ms < 30_000
 
 
 async def test_a_task_that_waits_for_ever_does_not_hold_a_program_without_a_value(cpython: Python) -> None:
@@ -264,7 +264,7 @@ async def test_the_losers_of_a_wait_do_not_hold_the_result(cpython: Python) -> N
         "done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\nprint(len(done))"
     )
     assert (result.output, result.unawaited) == ("1\n", ())
-    assert result.duration_ms < 10_000
+    assert result.duration_ms < 30_000
     assert any("tools.wait" in each.message for each in result.diagnostics)
 
 
@@ -350,7 +350,7 @@ async def test_an_execution_may_be_awaited_by_many_at_once(python: Python) -> No
 
 async def test_a_sync_tool_that_blocks_does_not_block_the_event_loop(python: Python) -> None:
 
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=30)
 
     @tool
     def block() -> int:

@@ -691,7 +691,7 @@ def test_a_program_of_the_chat_does_not_reach_the_other_organization(client: htt
 @pytest.mark.parametrize("key", ["", "key-of-eve", "\udcff"])
 def test_nobody_is_logged_in_without_a_key(client: httpx.Client, key: str) -> None:
     with httpx.Client(
-        base_url=client.base_url, headers={"x-api-key": "key-of-ann", "cookie": "tenants=ann"}
+        base_url=client.base_url, headers={"x-api-key": "key-of-ann", "cookie": "tenants=ann"}, timeout=30
     ) as browser:
         assert browser.post("/login", data={"key": key.encode(errors="surrogateescape")}).status_code == 401
         assert browser.get("/chat/api/conversations").status_code == 401
@@ -744,7 +744,7 @@ async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, job
     # A client that reads for a bounded time would end an idle worker, and lose a job that comes meanwhile.
     assert jobs.broker.connection_pool.connection_kwargs["socket_timeout"] is None
     headers = {"x-api-key": "key-of-ann"}
-    async with httpx.AsyncClient(base_url=client.base_url, headers=headers) as ann:
+    async with httpx.AsyncClient(base_url=client.base_url, headers=headers, timeout=30) as ann:
         (await ann.put("/programs/count", content=LIST)).raise_for_status()
         (await ann.post("/jobs/programs/count")).raise_for_status()
     with worker(example) as (watch, _):

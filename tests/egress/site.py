@@ -41,7 +41,7 @@ class Site:
         return f"{self.scheme}://{self.host}:{self.port}"
 
     async def wait_until_left(self, path: str) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await self.left[path].wait()
 
     async def wait_until_asked(self, path: str) -> None:

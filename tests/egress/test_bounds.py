@@ -40,7 +40,7 @@ HOSTILE = {
 async def test_a_hostile_response_stops_at_its_cap(
     path: str, reason: str, way: str, make_client: ClientFactory, server: Server
 ) -> None:
-    client = make_client(**CAPS, total_seconds=0.05 if reason == TOO_LONG else 10)
+    client = make_client(**CAPS, total_seconds=0.05 if reason == TOO_LONG else 60)
     received = 0
 
     async def read() -> None:
@@ -52,7 +52,7 @@ async def test_a_hostile_response_stops_at_its_cap(
                 async for piece in getattr(response, way)():
                     received += len(piece)
 
-    with anyio.fail_after(5), pytest.raises(EgressBlocked, match=reason):
+    with anyio.fail_after(30), pytest.raises(EgressBlocked, match=reason):
         await read()
     assert received <= CAPS["max_response_bytes"]
     await server.wait_until_left()
@@ -123,7 +123,7 @@ async def test_redirects_end_at_their_cap(make_client: ClientFactory, server: Se
 
 async def test_the_time_is_that_of_all_redirects_together(make_client: ClientFactory, server: Server) -> None:
     client = make_client(total_seconds=0.05, max_redirects=100_000, follow_redirects=True)
-    with anyio.fail_after(5), pytest.raises(EgressBlocked, match=TOO_LONG):
+    with anyio.fail_after(30), pytest.raises(EgressBlocked, match=TOO_LONG):
         await client.get(f"{server.origin}/loop")
 
 

@@ -93,7 +93,7 @@ class Speaker:
             self.left.set()
 
     async def wait_until_left(self) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await self.left.wait()
 
 
@@ -338,7 +338,7 @@ async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(
 
 async def test_the_end_of_an_execution_ends_its_sockets(speaker: Speaker) -> None:
     async with Corral(network=network(speaker.origin), check=False) as corral:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             result = await corral.execute(speaker.program('return (await opened("/silent")).readyState'))
             assert result.value == 1
             await speaker.wait_until_left()

@@ -83,7 +83,7 @@ class Server:
         return f"http://{self.host}:{self.port}"
 
     async def wait_until_left(self) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await self.left.wait()
 
 

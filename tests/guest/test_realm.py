@@ -193,7 +193,7 @@ def test_nothing_of_a_program_goes_on_after_its_end(guest: Guest, body: str) -> 
         pass
     kind, [*outcome, _] = frame  # its remarks: what failed until then
     assert (kind, outcome) == ("EXIT", ["value", 1, [], 0])
-    assert guest.process.wait(10) == 0
+    assert guest.process.wait(30) == 0
 
 
 def test_timers_and_calls_wake_a_program_in_turns(guest: Guest) -> None:

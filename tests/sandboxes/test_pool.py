@@ -37,7 +37,7 @@ class Factory:
 
     def __call__(self, key: str, in_advance: bool) -> Thing:
         self.waiting.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(30)
         if self.failure is not None:
             raise self.failure
         self.made.append(Thing(key))

@@ -81,7 +81,7 @@ async def run(host: Host, script: str) -> list[Any] | None:
     launcher = LauncherClient()
     process = GuestProcess.spawn(launcher, Plan(executable=python, arguments=arguments, environment={}))
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             return await GuestSession(process, host.job(), PipeEndpoint(handler=host.handle)).run({})
     finally:
         process.close()

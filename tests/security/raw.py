@@ -35,7 +35,7 @@ _DATA_BYTES = 1 << 30
 _MAX_OUTPUT = 1 << 20
 _GRACE_SECONDS = 1.0
 """For the pipes of an ended guest to close: nothing of it is left that could hold them."""
-_PROBE_SECONDS = 10.0
+_PROBE_SECONDS = 30.0
 
 # The body stands on lines of its own; what it returns or throws is printed, as a program of ours would hand it back.
 _MAIN = """

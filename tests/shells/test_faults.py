@@ -86,7 +86,7 @@ async def test_a_computer_that_dies_during_a_command_is_lost(cloud: _Cloud) -> N
     shell = await cloud.open()
     async with await shell.spawn("echo ready; sleep 1000") as process:
         assert await anext(aiter(process.stdout)) == b"ready\n"
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await cloud.kill_boxes()
             with pytest.raises(ShellLost):
                 await process.wait()
@@ -99,7 +99,7 @@ async def test_a_computer_that_dies_during_a_command_is_lost(cloud: _Cloud) -> N
 
 async def test_a_computer_that_dies_during_a_program_is_a_lost_sandbox(cloud: _Cloud) -> None:
     async with cloud.corral() as corral:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             result = await corral.execute("await tools.die()", language="python")
         assert result.error is not None
         assert result.error.code == "sandbox_lost", result
@@ -113,7 +113,7 @@ async def test_a_silent_computer_ends_with_the_time_out(cloud: _Cloud, monkeypat
     process = await shell.spawn("echo ready; sleep 1000")
     assert await anext(aiter(process.stdout)) == b"ready\n"
     cloud.stub.silent = True
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         with pytest.raises(ShellLost, match="could not be ended"):
             await process.aclose()
         with pytest.raises(ShellLost, match="does not start"):
@@ -129,7 +129,7 @@ async def test_a_computer_that_falls_silent_during_a_program_is_no_hang(
 ) -> None:
     monkeypatch.setattr(remote, "KILL_SECONDS", 0.5)
     async with cloud.corral() as corral:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             result = await corral.execute(
                 "await tools.hush()\nawait tools.hush()", language="python", limits=Limits(wall_seconds=1.0)
             )

@@ -96,7 +96,7 @@ async def served(app: ASGIApp) -> AsyncGenerator[int]:
         for connection in [*state.connections]:
             connection.shutdown()
         if state.tasks:
-            await asyncio.wait([*state.tasks], timeout=2)
+            await asyncio.wait([*state.tasks], timeout=30)
 
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

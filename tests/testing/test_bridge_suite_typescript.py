@@ -108,7 +108,7 @@ class Driver:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._reader.join()
-        return self._process.wait(10)
+        return self._process.wait(30)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -622,7 +622,7 @@ class TestExecution:
         @tool
         def f() -> None:
             started.set()
-            finish.wait(10)
+            finish.wait(30)
 
         async with anyio.create_task_group() as group:
             group.start_soon(f.execute, await f.parse_input({}), ToolCall(CONTEXT))

@@ -37,7 +37,7 @@ def execution(served: Served) -> Iterator[OutsideExecution]:
 @pytest.fixture
 def client(served: Served, execution: OutsideExecution) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {execution.token()}"}
-    with httpx.Client(base_url=served.server.url, headers=headers, trust_env=False) as made:
+    with httpx.Client(base_url=served.server.url, headers=headers, trust_env=False, timeout=30) as made:
         yield made
 
 
@@ -131,7 +131,7 @@ def test_an_execution_that_ends_ends_its_requests(served: Served) -> None:
     other = served.grant()
     with Connection(served.server.port) as connection:
         connection.send(request(tool("wait"), b"{}", token=other.token()))
-        assert served.waiting.started.wait(10)
+        assert served.waiting.started.wait(30)
         served.end(other)
         answer = connection.answer()
     assert (answer.status, answer.json["code"]) == (401, "unauthenticated")
@@ -141,7 +141,7 @@ def test_an_execution_that_ends_ends_its_requests(served: Served) -> None:
 def test_a_client_that_goes_cancels_its_call(served: Served, execution: OutsideExecution) -> None:
     with Connection(served.server.port) as connection:
         connection.send(request(tool("wait"), b"{}", token=execution.token()))
-        assert served.waiting.started.wait(10)
+        assert served.waiting.started.wait(30)
     assert served.waiting.was_cancelled()
 
 
@@ -151,7 +151,7 @@ def test_a_tool_waits_for_a_client_that_does_not_read(served: Served, execution:
         connection.send(request(tool("endless"), body, token=execution.token(), kind=STREAM))
         first: Any = connection._read.readline()  # pyright: ignore[reportPrivateUsage]
         assert b"200" in first
-    assert endless_closed.acquire(timeout=10)
+    assert endless_closed.acquire(timeout=30)
 
 
 def test_json_of_a_stream_is_in_envelopes(client: httpx.Client) -> None:

@@ -93,10 +93,10 @@ class Client:
         """Sends a body, which is JSON unless it is bytes."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         headers = {"content-type": "application/json", **self.headers} | headers
-        return httpx.post(self._url + path, content=body, headers=headers, trust_env=False)
+        return httpx.post(self._url + path, content=body, headers=headers, trust_env=False, timeout=30)
 
     def get(self, path: str = "/graphql", **parameters: str) -> httpx.Response:
-        return httpx.get(self._url + path, params=parameters, headers=self.headers, trust_env=False)
+        return httpx.get(self._url + path, params=parameters, headers=self.headers, trust_env=False, timeout=30)
 
     def run(self, query: str, **variables: object) -> dict[str, Any]:
         """Executes an operation."""

@@ -124,7 +124,7 @@ def test_tools_that_come_and_go(served: Served, client: Client) -> None:
 
 
 def test_queries_run_at_the_same_time(served: Served, client: Client) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=30)
 
     def meet(input: object) -> str:
         both.wait()
@@ -148,7 +148,7 @@ def test_get_is_for_queries(client: Client) -> None:
 def test_the_call_ends_with_its_client_and_its_execution(served: Served) -> None:
     execution = served.grant()
     client = Client(served.server.url, execution.token())
-    ending = threading.Thread(target=lambda: served.waiting.started.wait(10) and served.server.do(execution.end))
+    ending = threading.Thread(target=lambda: served.waiting.started.wait(30) and served.server.do(execution.end))
     ending.start()
     response = client.send({"query": "mutation { wait }"})
     ending.join()

@@ -24,7 +24,7 @@ __all__ = ["CONTEXT", "Audited", "Clock", "Connection", "Served", "Server", "Wai
 
 T = TypeVar("T")
 CONTEXT = ExecutionContext(user_id="ada", organization_id="acme", session_id="s-1", scopes={"mail:read"})
-PATIENCE_SECONDS = 10
+PATIENCE_SECONDS = 30
 
 
 class Waiting:

@@ -91,7 +91,7 @@ def test_a_token_is_dead_when_its_execution_has_ended(served: Served, connection
 def test_the_end_of_its_execution_ends_a_running_call(served: Served, connection: Connection) -> None:
     execution = served.grant()
     connection.send(request(body=calls(call("wait", {})), token=execution.token()))
-    assert served.waiting.started.wait(10)
+    assert served.waiting.started.wait(30)
     served.end(execution)
     assert served.waiting.was_cancelled()
     assert connection.answer().json["error"]["code"] == "invalid_token"
@@ -378,14 +378,14 @@ def test_a_client_that_goes_away_takes_its_calls_along(served: Served, execution
     for body in (calls(call("wait", {})), calls(call("wait", {}), call(sequence=2))):
         with Connection(served.server.port) as connection:
             connection.send(request(body=body, token=execution.token()))
-            assert served.waiting.started.wait(10)
+            assert served.waiting.started.wait(30)
         assert served.waiting.was_cancelled()
 
 
 def test_a_client_of_one_tool_that_goes_away_takes_its_call_along(served: Served, execution: OutsideExecution) -> None:
     with Connection(served.server.port) as connection:
         connection.send(request("/tools/wait", "{}", token=execution.token()))
-        assert served.waiting.started.wait(10)
+        assert served.waiting.started.wait(30)
     assert served.waiting.was_cancelled()
 
 

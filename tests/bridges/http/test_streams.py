@@ -268,7 +268,7 @@ def test_a_stream_of_the_plain_route_ends_with_its_execution(server: tuple[Serve
     bridge, corral = server
     short = bridge.do(lambda: corral.grant(CONTEXT))
     headers = LINES | {"authorization": f"Bearer {bridge.do(short.token)}"}
-    with httpx.stream("POST", f"{bridge.url}/tools/waiting", json={}, headers=headers) as reply:
+    with httpx.stream("POST", f"{bridge.url}/tools/waiting", json={}, headers=headers, timeout=30) as reply:
         lines = reply.iter_lines()
         assert json.loads(next(lines))["items"] in ([], [1])
         bridge.do(short.end)

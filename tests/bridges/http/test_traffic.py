@@ -25,7 +25,7 @@ def test_bodies_of_one_execution_wait_until_there_is_room(monkeypatch: pytest.Mo
     monkeypatch.setattr(traffic, "_BODY_BYTES", 3_000)
     running = most = 0
     lock = threading.Lock()
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=30)
 
     @tool
     def hold(text: str) -> int:
@@ -54,7 +54,7 @@ def test_bodies_of_one_execution_wait_until_there_is_room(monkeypatch: pytest.Mo
 def test_calls_far_over_the_budget_are_refused_as_whole_requests(served: Served) -> None:
     execution = served.grant(limits=Limits(calls=2))
     body = CALL % ("add", '{"a":1,"b":1}')
-    with httpx.Client(base_url=served.server.url, headers=headers(execution.token())) as client:
+    with httpx.Client(base_url=served.server.url, headers=headers(execution.token()), timeout=30) as client:
         statuses = [client.post("/calls", content=body).status_code for _ in range(2 + 64 + 3)]
     assert statuses == [200] * 66 + [429] * 3
     served.end(execution)
@@ -81,5 +81,5 @@ def test_a_tool_cannot_close_the_corral_that_it_is_called_through_over_http() ->
     corral = Corral([close], check=False)
     with Server(corral.asgi_app(), "httptools") as server:
         token = server.do(lambda: corral.grant(ExecutionContext()).token())
-        answer = httpx.post(f"{server.url}/tools/close", content="{}", headers=headers(token)).json()
+        answer = httpx.post(f"{server.url}/tools/close", content="{}", headers=headers(token), timeout=30).json()
     assert answer == "a tool cannot close the Corral that runs it"

@@ -46,7 +46,7 @@ def served() -> Iterator[Served]:
 def client(served: Served) -> Iterator[httpx.Client]:
     execution = served.grant()
     headers = {"authorization": f"Bearer {execution.token()}"}
-    with httpx.Client(base_url=f"{served.server.url}/plain", headers=headers, trust_env=False) as made:
+    with httpx.Client(base_url=f"{served.server.url}/plain", headers=headers, trust_env=False, timeout=30) as made:
         yield made
     served.server.do(execution.end)
 
@@ -117,9 +117,11 @@ def test_requests(client: httpx.Client, method: str, path: str, body: bytes, sta
 
 
 def test_scopes_rates_and_tokens_hold(client: httpx.Client, served: Served) -> None:
-    assert httpx.post(f"{served.server.url}/plain/add", json={}, trust_env=False).status_code == 401
+    assert httpx.post(f"{served.server.url}/plain/add", json={}, trust_env=False, timeout=30).status_code == 401
     bad = {"authorization": "Bearer x", "content-type": "text/plain"}
-    assert httpx.post(f"{served.server.url}/plain/add", content=b"{}", headers=bad, trust_env=False).status_code in (
+    assert httpx.post(
+        f"{served.server.url}/plain/add", content=b"{}", headers=bad, trust_env=False, timeout=30
+    ).status_code in (
         401,
         415,
     )

@@ -223,7 +223,7 @@ async def test_a_program_whose_client_does_not_return_is_cancelled(monkeypatch: 
         Client(mcp_server(corral), elicitation_callback=Elicitation(lambda _: YES)) as client,
     ):
         asked = await ask(client, "await Promise.all([tools.hold(), tools.pay({ euros: 1 })])")
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await held.cancelled.wait()
         assert (await ask(client, **answers(asked))).is_error
 
@@ -258,5 +258,5 @@ async def test_a_client_that_comes_back_too_late_hears_so(corral: Corral) -> Non
         program.leave(lambda: None)
         program._scope.cancel()  # pyright: ignore[reportPrivateUsage]
         program.come_back()
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             assert await program.attend() is None

@@ -66,7 +66,7 @@ async def test_a_context_may_be_made_of_the_request(corral: Corral, mode: str) -
     async with listening(mcp_server(corral, context=by_header)) as url:
         for user in ("ada", "bob"):
             async with (
-                httpx2.AsyncClient(headers={"authorization": f"Bearer {user}"}) as http,
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {user}"}, timeout=30) as http,
                 Client(streamable_http_client(url, http_client=http), mode=mode) as client,
             ):
                 assert await who(client) == [user, None, "s"]
@@ -130,7 +130,7 @@ async def test_who_asks_is_shown_the_tools_that_it_may_call(warm_deno: DenoSandb
     ):
         for scopes, shown in (("", False), ("admin", True), ("other", False)):
             async with (
-                httpx2.AsyncClient(headers={"x-scopes": scopes}) as http,
+                httpx2.AsyncClient(headers={"x-scopes": scopes}, timeout=30) as http,
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
                 runs = (await client.list_tools()).tools[0]

@@ -241,7 +241,7 @@ async def test_no_more_programs_run_than_are_allowed(mode: str, warm_deno: DenoS
     nobody = Elicitation(lambda _: types.ElicitResult(action="decline"))
     server = mcp_server(Corral([wait], sandbox=warm_deno, check=False), programs_at_once=1)
     async with Client(server, mode=mode, elicitation_callback=nobody) as client:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(one)

@@ -170,7 +170,7 @@ async def test_a_service_that_is_not_there_yet(served: tuple[Service, str], monk
     async with Corral([GraphqlSource("shop", url)]).connected() as corral:
         assert not corral.tools.snapshot()
         service.introspects = True
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while not corral.tools.snapshot():
                 await anyio.sleep(0.01)
     service.introspects = False

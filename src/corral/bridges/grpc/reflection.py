@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -32,7 +32,7 @@ class Reflection:
         self._schema = schema
         self._service = service
 
-    async def serve(self, context: Any) -> None:
+    async def serve(self, read: Callable[[], Awaitable[Any]], write: Callable[[Any], Awaitable[None]]) -> None:
         """Answers until the client ends the stream, or it has been open for a minute.
 
         Raises:
@@ -41,7 +41,7 @@ class Reflection:
         """
         with anyio.move_on_after(_MAX_SECONDS):
             for _ in range(_MAX_REQUESTS):
-                body = await context.read()
+                body = await read()
                 if not isinstance(body, bytes):
                     return
                 if len(body) > _MAX_REQUEST_BYTES:
@@ -50,7 +50,7 @@ class Reflection:
                     request = reflection_pb2.ServerReflectionRequest.FromString(body)
                 except DecodeError:
                     raise MalformedMessage("the message is not of its type") from None
-                await context.write(self._answer(request).SerializeToString())
+                await write(self._answer(request))
             raise MessageTooLarge(f"a stream of reflection has more than {_MAX_REQUESTS} requests")
 
     def _answer(self, request: reflection_pb2.ServerReflectionRequest) -> reflection_pb2.ServerReflectionResponse:

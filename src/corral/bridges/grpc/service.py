@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 import anyio
@@ -80,11 +80,12 @@ class BridgeService(grpc.GenericRpcHandler):
             raise MethodFailed(reply.error or ended()) from None
 
     async def _serve(self, path: str, context: Context, grant: Grant) -> None:
+        exchange = _Exchange(context, grant)
         if (service := self._reflections.get(path)) is not None:
             load_of(grant).count(1)
-            await Reflection(await self._schemas.of(grant), service).serve(context)
+            await Reflection(await self._schemas.of(grant), service).serve(context.read, exchange.write)
         else:
-            await self._methods.serve(path, _Exchange(context, grant), grant)
+            await self._methods.serve(path, exchange, grant)
 
 
 class _Exchange:
@@ -95,6 +96,8 @@ class _Exchange:
         self._grant = grant
         self._writing = anyio.Lock()
         """gRPC takes one message at a time."""
+        self._begun = False
+        """True once the first message has left."""
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
         """Does nothing: gRPC has one form for all methods, and keeps connections alive by itself."""
@@ -127,7 +130,11 @@ class _Exchange:
     async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream by itself
         try:
             async with self._writing:
-                await self._context.write(message.SerializeToString())
+                # gRPC sends its headers with the first message. After a cancelled write it would send them again with
+                # the status, fail (TOO_MANY_OPERATIONS), and leave the client waiting.
+                with anyio.CancelScope(shield=not self._begun):
+                    await self._context.write(message.SerializeToString())
+                self._begun = True
         except grpc.aio.InternalError:
             raise Cancelled("the client has gone away") from None
 
@@ -148,4 +155,5 @@ async def _of_grant(grant: Grant) -> AsyncGenerator[Grant]:
 
 async def _abort(context: Context, error: CorralError | CallError) -> None:
     status = status_of(error)
-    await context.abort(status.code, status.message, status.trailers)
+    with suppress(grpc.aio.InternalError):  # the client has gone away
+        await context.abort(status.code, status.message, status.trailers)
