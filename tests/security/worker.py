@@ -32,7 +32,7 @@ __all__: list[str] = []
 
 _AT_ONCE = 2
 _DETAIL_CHARS = 600
-_GONE_SECONDS = 3.0
+_GONE_SECONDS = 20.0
 
 
 class _Batch:
