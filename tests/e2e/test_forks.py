@@ -29,6 +29,7 @@ from corral.sandboxes import DenoSandbox, deno
 from corral.sandboxes.jailed import fork_self_test
 from corral.sandboxes.jailed.fork_server import ForkServer, fork
 from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier, TrustDomain
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
@@ -253,6 +254,24 @@ async def test_a_killed_server_is_replaced(corral: Corral, sandbox: DenoSandbox)
     assert_ending(_killed({server}))
     assert (await corral.execute("return 2", context=ANN)).value == 2
     assert servers(sandbox) != [server]
+
+
+async def test_a_server_that_is_killed_in_its_self_test_is_no_engine_that_does_not_fork(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    self_test = fork_self_test.self_test
+
+    def killed(guest: StartedGuest) -> None:
+        assert_ending(_killed({guest.process.pid}))
+        self_test(guest)
+
+    monkeypatch.setattr(fork_self_test, "_passed", set[object]())
+    async with Corral(sandbox=DenoSandbox(isolation="fork", pool_size=0), check=False) as corral:
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_self_test, "self_test", killed)
+            with pytest.raises(StartFailed):
+                await corral.execute("return 1", context=ANN)
+        assert (await corral.execute("return 1", context=ANN)).value == 1
 
 
 async def test_a_process_that_was_killed_before_its_program_came_gets_none(
