@@ -1,12 +1,18 @@
 """What a test asks the kernel about processes: who descends from whom, and whether they really end."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 from collections.abc import Iterable
 from pathlib import Path
+
+from corral.sandboxes.jailed.fork_server import ForkServer
+from corral.sandboxes.pool import Pool
 
 __all__ = ["assert_ending", "descendants", "guests"]
 
@@ -14,7 +20,12 @@ _SECONDS = 20
 
 
 def descendants(ancestor: int | None = None) -> dict[int, str]:
-    """The living descendants of a process, this one by default, and their names."""
+    """The living descendants of a process, this one by default, and their names.
+
+    Of this one, none comes later that sandboxes of earlier tests start for their next execution.
+    """
+    if ancestor is None:
+        _await_rest()
     names: dict[int, str] = {}
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -36,6 +47,18 @@ def descendants(ancestor: int | None = None) -> dict[int, str]:
 def guests(ancestor: int | None = None) -> set[int]:
     """Those of them that are a guest's engine."""
     return {pid for pid, name in descendants(ancestor).items() if name == "deno"}
+
+
+def _await_rest() -> None:
+    """Waits until what sandboxes start ahead in the background is there."""
+    for each in gc.get_objects():
+        if type(each) is Pool:
+            assert each.full(_SECONDS)
+        elif type(each) is ForkServer and (spare := each._spare) is not None:
+            poll = select.poll()
+            poll.register(spare._lifeline, select.POLLIN)
+            while not spare.ended and spare.pid == 0:  # `ended` finds it out
+                assert poll.poll(_SECONDS * 1000)
 
 
 def assert_ending(processes: Iterable[int], *, but: int = 0) -> None:

@@ -165,10 +165,10 @@ async def test_the_programs_clock_stands_while_somebody_is_asked(warm_deno: Deno
     _, pay = paying()
 
     async def approve(request: ApprovalRequest) -> bool:
-        await anyio.sleep(0.6)
+        await anyio.sleep(2.1)  # longer than the program has
         return True
 
-    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=0.5), sandbox=warm_deno, check=False)
+    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=2), sandbox=warm_deno, check=False)
     two_at_once = "await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })]); return 'in time'"
     result = await corral.execute(two_at_once)
     assert (result.status, result.value) == ("succeeded", "in time")

@@ -261,11 +261,11 @@ async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSan
 
 
 async def test_the_programs_clock_stands_while_its_call_waits(warm_deno: DenoSandbox) -> None:
-    corral = Corral([pay], approve=later, limits=Limits(wall_seconds=0.5), sandbox=warm_deno, check=False)
+    corral = Corral([pay], approve=later, limits=Limits(wall_seconds=2), sandbox=warm_deno, check=False)
 
     async def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
-            await anyio.sleep(0.6)
+            await anyio.sleep(2.1)  # longer than the program has
             corral.decide(event.execution_id, event.sequence, Approved())
 
     result = await corral.execute("await tools.pay({ euros: 1 }); return 'in time'", on_event=decide)

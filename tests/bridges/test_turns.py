@@ -183,7 +183,7 @@ async def test_waiting_counts_to_the_wall_clock_of_the_program() -> None:
     @tool
     async def other() -> None: ...
 
-    result = await Corral([stuck, other], check=False, limits=Limits(wall_seconds=0.5)).execute(
+    result = await Corral([stuck, other], check=False, limits=Limits(wall_seconds=2)).execute(
         "await Promise.all([tools.stuck(), tools.other()])"
     )
     assert (result.status, [call.name for call in result.tool_calls]) == ("timed_out", ["stuck", "other"])

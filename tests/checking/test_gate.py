@@ -342,11 +342,11 @@ async def test_a_call_waits_for_a_server_that_starts_while_the_clock_stands(
         return paused(self)
 
     monkeypatch.setattr(PausableDeadline, "paused", spy)
-    async with Corral(ALL, limits=Limits(wall_seconds=0.5), check=True) as corral:
+    async with Corral(ALL, limits=Limits(wall_seconds=2), check=True) as corral:
         async with corral.start("return await tools.record({ n: 9 })") as run:
             with anyio.fail_after(SECONDS):
                 await stands.wait()
-            await anyio.sleep(0.6)  # longer than the program has
+            await anyio.sleep(2.1)  # longer than the program has
             assert recorded == []
             await anyio.to_thread.run_sync(start_it)
             result = await run.result()

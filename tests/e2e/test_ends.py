@@ -39,8 +39,8 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
 
 async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     others = guests()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     async with Corral(TOOLS, check=False) as corral:
         for program in ["return 1", "throw 1", "await tools.fail()", "let x = ;"]:
             await corral.execute(program)

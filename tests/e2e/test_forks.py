@@ -28,6 +28,8 @@ from corral.guest import typescript_server
 from corral.sandboxes import DenoSandbox, deno
 from corral.sandboxes.jailed import fork_self_test
 from corral.sandboxes.jailed.fork_server import ForkServer, fork
+from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier, TrustDomain
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
@@ -97,12 +99,19 @@ async def live(sandbox: DenoSandbox) -> set[int]:
     """The processes of a user that run a program: without those that are ready for the next one."""
     assert sandbox._forks is not None
     found = {pid for server in servers(sandbox) for pid in guests(server)}
+    return found - {spare.pid for spare in await spares(sandbox)}
+
+
+async def spares(sandbox: DenoSandbox) -> list[GuestProcess]:
+    """The processes that are ready for the next execution, each once it is born."""
+    assert sandbox._forks is not None
+    found: list[GuestProcess] = []
     for forks in sandbox._forks._servers._boxes.values():
         for server in cast("list[ForkServer]", forks):
             spare = server._spare
             while spare is not None and not spare.ended and spare.pid == 0:
                 await anyio.lowlevel.checkpoint()
-            found -= {spare.pid if spare is not None else 0}
+            found += [] if spare is None else [spare]
     return found
 
 
@@ -245,6 +254,50 @@ async def test_a_killed_server_is_replaced(corral: Corral, sandbox: DenoSandbox)
     assert_ending(_killed({server}))
     assert (await corral.execute("return 2", context=ANN)).value == 2
     assert servers(sandbox) != [server]
+
+
+async def test_a_server_that_is_killed_in_its_self_test_is_no_engine_that_does_not_fork(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    self_test = fork_self_test.self_test
+
+    def killed(guest: StartedGuest) -> None:
+        assert_ending(_killed({guest.process.pid}))
+        self_test(guest)
+
+    monkeypatch.setattr(fork_self_test, "_passed", set[object]())
+    async with Corral(sandbox=DenoSandbox(isolation="fork", pool_size=0), check=False) as corral:
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_self_test, "self_test", killed)
+            with pytest.raises(StartFailed):
+                await corral.execute("return 1", context=ANN)
+        assert (await corral.execute("return 1", context=ANN)).value == 1
+
+
+async def test_a_process_that_was_killed_before_its_program_came_gets_none(
+    corral: Corral, sandbox: DenoSandbox
+) -> None:
+    assert (await corral.execute("return 1", context=ANN)).value == 1
+    [server] = servers(sandbox)
+    while not await spares(sandbox):
+        await anyio.lowlevel.checkpoint()
+    [spare] = await spares(sandbox)
+    values: list[object] = []
+
+    async def run() -> None:
+        values.append((await corral.execute("return 2", context=ANN)).value)
+
+    os.kill(server, signal.SIGSTOP)  # so that it does not say that one of its processes has ended
+    try:
+        assert_ending(_killed({spare.pid}))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            while spare in await spares(sandbox):
+                await anyio.lowlevel.checkpoint()
+            os.kill(server, signal.SIGCONT)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert values == [2]
 
 
 async def test_a_killed_process_takes_nobody_along(corral: Corral, sandbox: DenoSandbox, meeting: Meeting) -> None:

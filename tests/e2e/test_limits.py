@@ -108,7 +108,7 @@ async def test_waiting_for_a_tool_uses_no_processor_time(corral: Corral) -> None
 
 
 async def test_waiting_for_a_tool_uses_wall_time(corral: Corral) -> None:
-    result = await corral.execute("console.log('x'); await tools.wait({seconds: 60})", limits=Limits(wall_seconds=1))
+    result = await corral.execute("console.log('x'); await tools.wait({seconds: 60})", limits=Limits(wall_seconds=2))
     assert (result.status, result.output) == ("timed_out", "x\n")
     [call] = result.tool_calls
     assert call.error is not None
@@ -140,7 +140,7 @@ async def test_a_tool_is_cancelled_with_its_execution() -> None:
             cancelled.set()
             raise
 
-    result = await Corral([hang], check=False).execute("await tools.hang()", limits=Limits(wall_seconds=0.2))
+    result = await Corral([hang], check=False).execute("await tools.hang()", limits=Limits(wall_seconds=2))
     assert result.status == "timed_out"
     assert cancelled.is_set()
 
@@ -535,14 +535,17 @@ async def test_a_console_full_of_places_does_not_block_the_host(corral: Corral) 
     assert heartbeat.longest < 2
 
 
-async def test_an_outcome_survives_calls_that_outlast_the_deadline(corral: Corral) -> None:
+async def test_an_outcome_survives_calls_that_outlast_the_deadline(
+    corral: Corral, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.sandboxes.framed.session.GRACE_SECONDS", 60)
     failed = await corral.execute(
         "await Promise.all([tools.fail({message: 'first'}), tools.wait({seconds: 60})])",
-        limits=Limits(wall_seconds=0.5),
+        limits=Limits(wall_seconds=1.5),
     )
     assert failed.error is not None
     assert (failed.status, failed.error.message, failed.error.line) == ("failed", "first", 1)
-    succeeded = await corral.execute("tools.wait({seconds: 60}); return 42", limits=Limits(wall_seconds=0.5))
+    succeeded = await corral.execute("tools.wait({seconds: 60}); return 42", limits=Limits(wall_seconds=1.5))
     assert (succeeded.status, succeeded.value) == ("succeeded", 42)
     assert "cut short" in succeeded.model_text()
 

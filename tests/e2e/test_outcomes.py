@@ -178,7 +178,7 @@ async def test_a_failure_says_what_has_run(corral: Corral, program: str, code: s
 
 async def test_a_call_that_the_end_cut_short_may_have_run(corral: Corral) -> None:
     result = await corral.execute(
-        "const s = tools.slow({ to: 'ann' }); while (true) {}", limits=Limits(wall_seconds=0.4, tool_output_bytes=1_000)
+        "const s = tools.slow({ to: 'ann' }); while (true) {}", limits=Limits(cpu_seconds=0.3, tool_output_bytes=1_000)
     )
     assert result.status == "timed_out"
     assert 'Calls that may have run: they were cut short, maybe after they took effect: slow {"to":"ann"}' in (

@@ -105,17 +105,19 @@ async def test_one_huge_line_is_cut_too(python: Python) -> None:
 
 
 @pytest.mark.parametrize(
-    "end",
+    ("end", "limits"),
     [
-        "while True: pass",
-        "kept = []\nwhile True: kept.append('x' * 1_000_000)",
-        "await tools.wait(seconds=60)",
+        ("while True: pass", Limits(cpu_seconds=0.5)),
+        ("kept = []\nwhile True: kept.append('x' * 1_000_000)", Limits()),
+        ("await tools.wait(seconds=60)", Limits(wall_seconds=2)),
     ],
     ids=["time", "memory", "a call"],
 )
-async def test_a_line_that_has_not_ended_is_kept_when_the_program_is_killed(python: Python, end: str) -> None:
+async def test_a_line_that_has_not_ended_is_kept_when_the_program_is_killed(
+    python: Python, end: str, limits: Limits
+) -> None:
     result = await python.run(
-        f"print('whole')\nprint('a', end='')\nprint(1, 2, sep='-', end=' ')\n{end}", limits=Limits(wall_seconds=0.7)
+        f"print('whole')\nprint('a', end='')\nprint(1, 2, sep='-', end=' ')\n{end}", limits=limits
     )
     assert not result.success
     assert result.output == "whole\na1-2 \n"

@@ -246,7 +246,7 @@ async def test_the_deadline_closes_the_streams_too(corral: Corral, shop: Shop, l
         "typescript": "for await (const each of tools.waiting()) await tools.double({n: each})",
         "python": "async for each in tools.waiting():\n    await tools.double(n=each)",
     }[language]
-    result = await run(corral, shop.tools(), language, source, limits=Limits(wall_seconds=1))
+    result = await run(corral, shop.tools(), language, source, limits=Limits(wall_seconds=2))
     assert (result.status, shop.closings) == ("timed_out", 1)
     [record] = [each for each in result.tool_calls if each.name == "waiting"]
     assert record.error is not None

@@ -108,12 +108,13 @@ async def test_many_calls_at_once_and_large_values_come_through(open_corral: Cal
 
 
 async def test_the_hosts_limits_hold_without_the_provider(open_corral: Callable[..., Corral]) -> None:
-    async with open_corral(limits=Limits(wall_seconds=1, calls=1, log_bytes=10, value_bytes=100)) as corral:
+    short = Limits(wall_seconds=1)
+    async with open_corral(limits=Limits(wall_seconds=20, calls=1, log_bytes=10, value_bytes=100)) as corral:
         codes = [
             (result.error and result.error.code, bool(result.truncated))
             for result in [
-                await corral.execute("for (;;);"),
-                await corral.execute("while True: pass", language="python"),
+                await corral.execute("for (;;);", limits=short),
+                await corral.execute("while True: pass", language="python", limits=short),
                 await corral.execute("await tools.nothing({}); await tools.nothing({})"),
                 await corral.execute("return 'x'.repeat(1000)"),
                 await corral.execute("console.log('x'.repeat(1000))"),

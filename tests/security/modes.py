@@ -94,6 +94,8 @@ _LIMITS = {
     "flood": Limits(wall_seconds=6, cpu_seconds=0.3, log_bytes=8_000),
 }
 _USUAL = Limits(wall_seconds=5, cpu_seconds=2)
+_BENIGN = Limits(wall_seconds=20, cpu_seconds=4)
+"""Limits of programs that attack nothing, and so end by themselves."""
 _LONG: Mapping[tuple[Mode, str], Limits] = {("product", "ts-flood-07"): Limits(wall_seconds=20, cpu_seconds=8)}
 """What takes more time and memory than others where all is well: it must come to its own end on a slow machine too."""
 
@@ -102,12 +104,12 @@ def limits_for(mode: Mode, attack: Attack | None = None) -> Limits:
     """Limits of an attack; without one, of all other programs."""
     if attack is not None and (long := _LONG.get((mode, attack.id))):
         return long
-    limits = _USUAL if attack is None else _LIMITS.get(_kind(attack), _USUAL)
+    limits = _BENIGN if attack is None else _LIMITS.get(_kind(attack), _USUAL)
     return limits if mode in PYTHON else limits.model_copy(update={"memory_mb": _LITTLE_MB})
 
 
 def raw_seconds(attack: Attack) -> float:
-    """The wall deadline of a bare program: what hangs by design need not run long."""
+    """The wall deadline of a bare program from its first line on: what hangs by design need not run long."""
     return 0.5 if _kind(attack) in _LIMITS else 4.0
 
 

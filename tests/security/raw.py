@@ -33,7 +33,9 @@ _ARGUMENTS = (
 _ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "NO_COLOR": "1"}
 _DATA_BYTES = 1 << 30
 _MAX_OUTPUT = 1 << 20
-_GRACE_SECONDS = 1.0
+_START_SECONDS = 20.0
+"""For the engine to come to the attack, whose deadline begins then."""
+_GRACE_SECONDS = 20.0
 """For the pipes of an ended guest to close: nothing of it is left that could hold them."""
 _PROBE_SECONDS = 30.0
 
@@ -66,8 +68,9 @@ RawStarter = Callable[[], RawGuest]
 
 async def attempt_raw(start: RawStarter, attack: Attack, code: str) -> str:
     """Runs it until its end or its deadline; returns what it wrote to its standard output and error."""
-    whole = code if attack.kind == "module" else _MAIN % (BEGAN, code)
-    return await anyio.to_thread.run_sync(partial(_run, start, whole, raw_seconds(attack)))
+    if attack.kind == "module":  # which does not say that it begins
+        return await anyio.to_thread.run_sync(partial(_run, start, code, raw_seconds(attack), start_seconds=0))
+    return await anyio.to_thread.run_sync(partial(_run, start, _MAIN % (BEGAN, code), raw_seconds(attack)))
 
 
 @contextlib.contextmanager
@@ -132,13 +135,14 @@ def _unjailed(engine: Path) -> RawGuest:
     return RawGuest(input_, output, errors, end)
 
 
-def _run(start: RawStarter, source: str, seconds: float) -> str:
+def _run(start: RawStarter, source: str, seconds: float, *, start_seconds: float = _START_SECONDS) -> str:
     guest = start()
     try:
         with contextlib.suppress(BrokenPipeError):
             os.write(guest.stdin, source.encode())  # less than a pipe holds
         os.close(guest.stdin)
-        said, open_ = _read({guest.stdout, guest.stderr}, seconds)
+        before, open_ = _read({guest.stdout, guest.stderr}, start_seconds, until=BEGAN.encode())
+        said, open_ = _read(open_, seconds)
     finally:
         guest.end()
     rest, open_ = _read(open_, _GRACE_SECONDS)
@@ -146,11 +150,11 @@ def _run(start: RawStarter, source: str, seconds: float) -> str:
         rest += f"\n{LEAKED} something outlives the guest\n".encode()
     for descriptor in (guest.stdout, guest.stderr):
         os.close(descriptor)
-    return (said + rest).decode("utf-8", "replace")
+    return (before + said + rest).decode("utf-8", "replace")
 
 
-def _read(pipes: set[int], seconds: float) -> tuple[bytes, set[int]]:
-    """Reads all `pipes` to their ends, or until the time is over; also returns those that have not ended."""
+def _read(pipes: set[int], seconds: float, until: bytes | None = None) -> tuple[bytes, set[int]]:
+    """Reads all `pipes` to their ends, or until the time is over, or `until` came; also returns those that have not ended."""
     said = bytearray()
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
@@ -163,4 +167,6 @@ def _read(pipes: set[int], seconds: float) -> tuple[bytes, set[int]]:
                     selector.unregister(key.fd)
                 elif len(said) < _MAX_OUTPUT:
                     said += data
+            if until is not None and until in said:
+                break
         return bytes(said), {key.fd for key in selector.get_map().values()}

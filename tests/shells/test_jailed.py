@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,6 +203,21 @@ async def test_bounds_of_memory_processes_disk_and_number(tier: Tier) -> None:
             with pytest.raises(ShellError, match="ShellLimits"):
                 await shell.run("true")
         assert (await shell.run("echo again")).stdout == "again\n"
+
+
+async def test_bounds_hold_in_a_host_with_more_than_a_thousand_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_000)), hard))
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_024):  # FD_SETSIZE, select(2)
+            files.enter_context(Path(os.devnull).open("rb"))
+        async with jailed(limits=ShellLimits(memory_mb=200)) as shell:
+            done = await shell.run(
+                "for i in 1 2 3; do python3 -c 'b = bytearray(90 << 20); import time; time.sleep(60)' & done; wait"
+            )
+        assert done.exit_code == 137
+        assert "200 MB of memory together" in done.stderr
 
 
 @pytest.mark.parametrize("tier", _JAILS)

@@ -10,15 +10,17 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 
 from corral import Corral, ExecutionContext, ExecutionResult
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
+from corral.sandboxes.jailed.fork_server import ForkServer
 from tests.soak.gauges import Gauges, deviations, guests, launchers, measure
 from tests.soak.mix import LIMITS, TOOLS, USERS, Planned, plan
 
@@ -40,9 +42,9 @@ class Report:
     ends: Counter[str] = field(default_factory=Counter[str])
     """How often each kind ended in each way."""
     kills: list[float] = field(default_factory=list[float])
-    """When a guest was killed from outside."""
+    """When guests that were killed from outside had ended."""
     launcher_kills: list[float] = field(default_factory=list[float])
-    """When the launcher was, and with it every guest."""
+    """When the launcher had, and with it every guest."""
     lost: int = 0
     """Executions that ended because of these."""
     measured: list[Gauges] = field(default_factory=list[Gauges])
@@ -78,7 +80,7 @@ async def soak(
                 if number >= _WARM_UP_ROUNDS - 1:
                     await _find_the_dead(corral, sandbox)
                     await sandbox.settled()
-                    report.measured.append(await _calm(done, temporary, report.measured))
+                    report.measured.append(await _calm(done, temporary, sandbox, report.measured))
     finally:
         await sandbox.aclose()
     after = measure(done, temporary)
@@ -107,15 +109,23 @@ async def _find_the_dead(corral: Corral, sandbox: DenoSandbox) -> None:
             pool.put(order, guest)
 
 
-async def _calm(done: int, temporary: Path, earlier: list[Gauges]) -> Gauges:
-    """A measurement when what was ended is gone, or when it still is not after a while."""
+async def _calm(done: int, temporary: Path, sandbox: DenoSandbox, earlier: list[Gauges]) -> Gauges:
+    """A measurement when what was ended is gone, and what begins is there, or when it still is not after a while."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
+        complete = _have_forked_ahead(sandbox)
         gauges = measure(done, temporary)
         flat = not deviations([*earlier[:1], gauges]) if earlier else gauges.zombies == 0
-        if flat or time.monotonic() > deadline:
+        if (complete and flat) or time.monotonic() > deadline:
             return gauges
         await anyio.sleep(0.05)
+
+
+def _have_forked_ahead(sandbox: DenoSandbox) -> bool:
+    """True if each server has a process for its next execution."""
+    boxes = [] if sandbox._forks is None else [*sandbox._forks._servers._boxes.values()]
+    spares = [cast("ForkServer", box)._spare for each in boxes for box in each if not box.retired]
+    return all(spare is not None and not spare.ended and spare.alive for spare in spares)
 
 
 def _code(result: ExecutionResult) -> str | None:
@@ -180,8 +190,13 @@ class _Round:
         """Kills some process below this one, as the kernel does when memory is short."""
         await anyio.sleep(seconds)
         if found := sorted(candidates()):
-            try:
-                os.kill(self._chance.choice(found), signal.SIGKILL)
-            except ProcessLookupError:
-                return  # it ended meanwhile
-            kills.append(time.monotonic())
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                victim = os.pidfd_open(self._chance.choice(found))
+                try:
+                    signal.pidfd_send_signal(victim, signal.SIGKILL)
+                    place = len(kills)
+                    kills.append(time.monotonic())
+                    await anyio.wait_readable(victim)
+                    kills[place] = time.monotonic()
+                finally:
+                    os.close(victim)

@@ -295,9 +295,13 @@ class ContainedProcess:
 
     @property
     def ended(self) -> bool:
-        """True once the process has exited or failed to start; False while the start is pending."""
+        """True once the process has exited or failed to start; False while the start is pending.
+
+        Whoever reaps it may say so later.
+        """
         self._hear()
-        return self._closed or self._status is not None or self._failure is not None
+        over = self._closed or self._status is not None or self._failure is not None
+        return over or (self._process is not None and not self.alive)
 
     def kill(self) -> None:
         """Ends it at once, or as soon as it is born. Idempotent."""

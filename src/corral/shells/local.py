@@ -334,6 +334,8 @@ def _kill(pid: int, mark: str) -> None:
         try:
             if _has_mark(Path(f"/proc/{pid}"), mark):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                select.select([descriptor], [], [], 1.0)
+                poll = select.poll()  # select(2) takes no descriptors from 1,024 on
+                poll.register(descriptor, select.POLLIN)
+                poll.poll(1_000)
         finally:
             os.close(descriptor)

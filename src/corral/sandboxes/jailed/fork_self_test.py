@@ -53,7 +53,7 @@ _passed: set[tuple[Hashable, Tier]] = set()
 class SelfTestedStart:
     """Starts guests, and tests the first one of an `engine` in this process. Any thread may call it.
 
-    Once the test has failed, it starts no more.
+    Once the test has failed, it starts no more, unless somebody has killed the guest.
     """
 
     def __init__(self, start: Callable[[GuestKind, bool], StartedGuest], engine: Callable[[], Hashable]) -> None:
@@ -90,12 +90,17 @@ class SelfTestedStart:
                     self_test(guest)
                     _passed.add(tested)
             except BaseException as error:
-                guest.close()
-                if isinstance(error, StartFailed):
+                if isinstance(error, StartFailed) and not _was_killed(guest):
                     self._failure = str(error)
+                guest.close()
                 raise
             self._passed = True
             return guest
+
+
+def _was_killed(guest: StartedGuest) -> bool:
+    """True if it was killed, as the kernel does when memory is short; that says nothing about its engine. Blocks."""
+    return not guest.process.alive and anyio.run(guest.process.wait, _SECONDS) == _KILLED
 
 
 async def expect_health(guest: StartedGuest, *, writes: bool) -> None:

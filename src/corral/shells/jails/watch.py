@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -68,7 +68,7 @@ class CommandWatch:
         while True:
             closed = self._closed.wait(wait)
             with self._lock:
-                ended, _, _ = select.select([*self._commands], [], [], 0)
+                ended = _readable(self._commands)
                 for descriptor in self._commands if closed else ended:
                     os.close(descriptor)
                 if closed:
@@ -103,6 +103,14 @@ class CommandWatch:
         command.reason = reason
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, self._end_by)
+
+
+def _readable(descriptors: Iterable[int]) -> list[int]:
+    """Returns the descriptors that have something to read. select(2) takes none from 1,024 on."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(0)]
 
 
 def _used(root: int, most_processes: int) -> tuple[int, int]:
