@@ -161,6 +161,8 @@ class Canaries:
         self._stamps = {path: path.stat().st_mtime_ns for path in self._files}
         self.port = self._listen()
         self._process = subprocess.Popen(["sleep", "600"])
+        while not Path(f"/proc/{self._process.pid}/environ").read_bytes():
+            os.sched_yield()  # Popen returns before execve(2) has given it its environment
         self._before = (scene.shared_hits(), scene.strange_files(), scene.descriptor_size())
 
     def fill(self, code: str) -> str:
