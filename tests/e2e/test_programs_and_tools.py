@@ -1145,8 +1145,9 @@ async def test_a_program_that_waits_for_nothing_once_its_timers_have_run_is_told
             1_300,
         ),
         (
-            "setTimeout(function () { this.kept = this.constructor.name }, 1); return typeof setTimeout(() => {}, 1)",
-            "object",
+            """return await new Promise(resolve => {
+              const timer = setTimeout(function () { resolve([typeof timer, this === timer]) }, 1); })""",
+            ["object", True],
         ),
         ("return await new Promise(resolve => setTimeout((...given) => resolve(given), 1, 'a', 2))", ["a", 2]),
         ("try { setTimeout('code', 1) } catch (error) { return error.code }", "ERR_INVALID_ARG_TYPE"),

@@ -104,7 +104,7 @@ _BACKLOG = 64
 
 
 class _Suppressed:
-    """Context that ends quietly with one of these errors, as contextlib.suppress, which takes a while to import."""
+    """Suppresses errors within a block, as contextlib.suppress does, which takes a while to import."""
 
     def __init__(self, *errors: type[BaseException]) -> None:
         self._errors = errors

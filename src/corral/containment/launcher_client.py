@@ -321,7 +321,7 @@ def encoded(message: object) -> bytes:
 
 
 def _exact(value: object) -> Any:
-    """The same of no subclass of str and int, which `marshal` does not take."""
+    """The same value without subclasses of str and int, which `marshal` does not take."""
     if isinstance(value, Mapping):
         return {_exact(key): _exact(each) for key, each in cast("Mapping[object, object]", value).items()}
     if isinstance(value, (list, tuple)):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import struct
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from corral.concurrency.descriptors import await_readable
 from corral.containment import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier
 from corral.containment.process import ContainedProcess
 from corral.containment.temporary import TemporaryFolder
@@ -229,9 +229,7 @@ class _Service:
         """The content of the next packet."""
         while len(self._received) < 4 or len(self._received) < 4 + self._length():
             left = deadline - time.monotonic()
-            poll = select.poll()
-            poll.register(self.process.output, select.POLLIN)
-            data = self.process.read_now() if left > 0 and poll.poll(left * 1000) else None
+            data = self.process.read_now() if left > 0 and await_readable(self.process.output, left) else None
             if data is None and left > 0:
                 continue
             if not data:

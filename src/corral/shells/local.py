@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import anyio.to_thread
 from typing_extensions import override
 
 from corral.arguments import checked
+from corral.concurrency.descriptors import await_readable
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, FileError
 from corral.isolation import Isolation
@@ -334,8 +334,6 @@ def _kill(pid: int, mark: str) -> None:
         try:
             if _has_mark(Path(f"/proc/{pid}"), mark):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                poll = select.poll()  # select(2) takes no descriptors from 1,024 on
-                poll.register(descriptor, select.POLLIN)
-                poll.poll(1_000)
+                await_readable(descriptor, 1.0)
         finally:
             os.close(descriptor)

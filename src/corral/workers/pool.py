@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import json
 import os
-import select
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
+from corral.concurrency.descriptors import await_readable, await_writable
 from corral.concurrency.fair_queue import FairQueue
 from corral.concurrency.forks import after_fork
 from corral.concurrency.threads import run_in_own_thread
@@ -160,7 +160,7 @@ class Workers:
         """The same for a thread without an event loop."""
         job = self._submit(function, args, seconds, tenant)
         try:
-            _await_readable(job.ended, None)
+            await_readable(job.ended, None)
             return job.result()
         finally:
             self._drop(job)
@@ -358,7 +358,7 @@ class _Worker:
         while rest:
             written = self._process.write_now(rest)
             rest = rest[written:]
-            if rest and not _await_writable(self._process.input, deadline - time.monotonic()):
+            if rest and not await_writable(self._process.input, deadline - time.monotonic()):
                 raise WorkerError("the worker does not read what it is asked")
 
     def _read(self, size: int, until: float, deadline: float) -> bytes:
@@ -381,16 +381,4 @@ class _Worker:
         left = min(until - self._process.cpu_time(), deadline - time.monotonic())
         if left <= 0:
             raise WorkerError("it takes too long")
-        _await_readable(self._process.output, max(left, _LEAST_WAIT_SECONDS))
-
-
-def _await_readable(descriptor: int, seconds: float | None) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    poll.poll(None if seconds is None else seconds * 1000)
-
-
-def _await_writable(descriptor: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    return bool(poll.poll(max(seconds, 0) * 1000))
+        await_readable(self._process.output, max(left, _LEAST_WAIT_SECONDS))

@@ -117,7 +117,7 @@ export function programFramesOnly(error: Error, sites: object[]): string {
 
 export class Run {
   readonly start: Start;
-  /** What the program waits for may complete through the engine's event loop: a timer runs, or it has touched other such parts. */
+  /** The engine's event loop serves the program: a timer runs, or it has touched another part that completes there. */
   asynchronous = false;
   #staysAsynchronous = false;
   #timers = create(null) as Timer[];

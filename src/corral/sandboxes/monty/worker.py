@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
+from corral.concurrency.descriptors import await_readable
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
@@ -81,9 +81,7 @@ class Worker:
     def alive(self) -> bool:
         if self._closed or self._process < 0:
             return not self._closed
-        poll = select.poll()
-        poll.register(self._process, select.POLLIN)
-        return not poll.poll(0)
+        return not await_readable(self._process, 0)
 
     def renew(self) -> bool:
         """Ends the session and has the process begin another one, of which the interpreter starts afresh.

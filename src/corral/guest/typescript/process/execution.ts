@@ -122,7 +122,7 @@ class Execution {
     else void this.#receiveAsynchronously();
   }
 
-  /** What the program waits for may have been the timer that has run, or will never come. */
+  /** Ends a program that waits for nothing, now that a timer has run. */
   afterTimer(): void {
     nextTurn(() => {
       const { run } = this;
