@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
-from corral.bridges import Call, Grant
+from corral.bridges import BridgeHost, Call, Grant
 from corral.bridges.guards import sequence_calls
+from corral.checking import Gate, Verdict
 from corral.sandboxes import DenoSandbox
 from corral.types import CallRequest, Reply
 
@@ -121,6 +123,41 @@ async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_passes_on() -> 
         desk.grant.turns.running += 1
         desk.end("1")
         desk.end("3")
+
+
+async def test_calls_that_come_as_the_check_ends_do_not_overtake_those_that_waited_for_it() -> None:
+    class Checker:
+        def begin(self, case: object) -> None: ...
+
+        async def verdict(self, case: object) -> Verdict:
+            return Verdict(unchecked="no checker")
+
+    log: list[object] = []
+
+    async def work(call: Call) -> Reply:
+        log.append(call.request.input)
+        return Reply()
+
+    async def call(number: int) -> None:
+        await host.handle(Call(CallRequest("a", number, number), grant))
+
+    grants: Any = None
+    checker: Any = Checker()
+    case: Any = SimpleNamespace(must=False)
+    host = BridgeHost(work, grants)
+    grant = Grant(context=ExecutionContext(), limits=Limits(), tools=ToolRegistry(named("a")))
+    grant.gate = gate = Gate(checker, case)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, 1)
+        tasks.start_soon(call, 2)
+        await anyio.wait_all_tasks_blocked()
+        await gate.decide()
+        assert gate.is_open
+        for number in range(3, 20):
+            tasks.start_soon(call, number)
+            await anyio.lowlevel.checkpoint()
+    assert log == list(range(1, 20))
+    assert (grant.gate, grant.held) == (None, 0)
 
 
 @pytest.mark.parametrize("language", ["typescript", "python"])

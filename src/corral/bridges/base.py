@@ -41,7 +41,8 @@ class BridgeHost:
     def handle(self, call: Call) -> Awaitable[Reply]:
         """Passes a call through all guards and returns its reply. Raises nothing for what a guest or a tool does.
 
-        A call of a program that is being checked waits before all guards, and is refused if the check fails.
+        A call of a program that is being checked waits before all guards, and is refused if the check fails. Calls pass
+        in the order in which they came.
         """
         try:
             grant = call.grant
@@ -52,11 +53,17 @@ class BridgeHost:
         return self._handle_checked(call, grant, grant.gate)
 
     async def _handle_checked(self, call: Call, grant: Grant, gate: CallGate) -> Reply:
-        if not gate.is_open:
-            with nullcontext() if grant.clock is None else grant.clock.paused():
-                await gate.wait()
+        if grant.held or not gate.is_open:
+            grant.held += 1
+            try:
+                with nullcontext() if grant.clock is None else grant.clock.paused():
+                    await gate.wait()
+            finally:
+                grant.held -= 1
             if not gate.is_open:
                 return Reply(error=CallError.of(ExecutionEnded("the program did not pass its check")))
+        if not grant.held:
+            grant.gate = None
         return await self._handler(call)
 
     def _grant_of(self, token: str | None) -> Grant | None:

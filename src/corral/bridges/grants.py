@@ -82,6 +82,7 @@ class Grant:
         "ended",
         "execution_id",
         "gate",
+        "held",
         "host_services",
         "limits",
         "must_finish",
@@ -120,7 +121,9 @@ class Grant:
         self.host_services: Mapping[str, Callable[[object], Awaitable[object]]] = {}
         """Services of the host that its program may call, by name; see `services.py`."""
         self.gate: CallGate | None = None
-        """Holds back its calls; None: they are not held back."""
+        """Holds back its calls; None: they are not held back, and none waits to go on."""
+        self.held = 0
+        """Calls that the gate holds back, or that it has let go and that did not go on yet."""
         self.clock = clock
         """Deadline of its program; None for a program that runs elsewhere."""
         self.recorder = recorder

@@ -223,7 +223,6 @@ class Execution:
             await gate.decide()
             self._emit_checked(gate)
             if gate.is_open:
-                self._grant.gate = None
                 for entry in self._logs:
                     self._emit_console(entry)
             else:
