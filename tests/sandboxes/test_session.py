@@ -6,17 +6,24 @@ The hostile guest is a real process that knows the format and the nonce: more th
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from pydantic_core import to_json
+from typing_extensions import override
 
 from corral import Limits, LogEntry
 from corral.containment import LauncherClient, Plan
 from corral.errors import BridgeError
+from corral.guest import FrameKind, FrameReader, encode_frame
+from corral.guest.frames import NO_NONCE
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
+from corral.sandboxes.channel import PostMortem
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.jailed.guest_process import GuestProcess
@@ -250,3 +257,94 @@ async def test_a_guest_that_never_reads_its_replies_cannot_stop_the_session(host
     until_full = "while unread() < fcntl.fcntl(0, fcntl.F_GETPIPE_SZ) * 3 // 4: pass"  # a user with many has small ones
     assert await run(host, f"{calls}\n{until_full}\nwrite(END)\nwhile True: signal.pause()") == ["value", 1, [], 0, []]
     assert host.calls
+
+
+class SlowLink:
+    """A guest that writes what the test says, and reads nothing after START until it may."""
+
+    nonce = bytes(16)
+
+    def __init__(self) -> None:
+        self.receive: Callable[[bytes], None] = lambda data: None
+        self.may_read = anyio.Event()
+        self.read = b""
+
+    @asynccontextmanager
+    async def reading(self, receive: Callable[[bytes], None]) -> AsyncGenerator[None]:
+        self.receive = receive
+        yield
+
+    def write_now(self, data: bytes | bytearray) -> int:
+        return 0
+
+    async def write(self, data: bytes | bytearray) -> None:
+        if data[4] != FrameKind.START:
+            await self.may_read.wait()
+            self.read += data
+
+    def kill(self) -> None: ...
+
+    def cpu_time(self) -> None: ...
+
+    def threads(self) -> int:
+        return 0
+
+    async def post_mortem(self) -> PostMortem:
+        return PostMortem()
+
+    async def says(self, kind: FrameKind, payload: bytes) -> None:
+        self.receive(encode_frame(kind, payload, self.nonce))
+        await anyio.wait_all_tasks_blocked()
+
+
+EXITED: list[Any] = ["value", 1, [], 0, []]
+
+
+@asynccontextmanager
+async def served(host: Host) -> AsyncGenerator[SlowLink]:
+    """A session that has started, and has to end as EXITED says."""
+    link = SlowLink()
+    session = GuestSession(link, host.job(), PipeEndpoint(handler=host.handle))
+
+    async def run() -> None:
+        with anyio.fail_after(30):
+            assert await session.run({}) == EXITED
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        yield link
+        await link.says(FrameKind.EXIT, to_json(EXITED))
+
+
+async def test_the_end_is_heard_while_calls_have_to_wait_for_room(host: Host) -> None:
+    host.reply = Reply(value=None, encoded=EncodedValue(b'"' + b"x" * 9_000_000 + b'"', tagged=False))
+    async with served(host) as link:
+        for number in range(1, 5):
+            await link.says(FrameKind.CALL, b'[%d,"a",{}]' % number)
+        assert len(host.calls) == 2  # the reply to one is being written, that to the other takes all room for replies
+
+
+async def test_a_reply_that_is_being_written_as_the_grace_ends_is_written_whole() -> None:
+    cut = anyio.Event()
+
+    class Waiting(Host):
+        @override
+        async def handle(self, call: CallRequest) -> Reply:
+            if call.tool == "quick":
+                return self.reply
+            try:
+                await anyio.sleep_forever()
+            finally:
+                cut.set()
+
+    async with served(Waiting()) as link:
+        await link.says(FrameKind.CALL, b'[1,"quick",{}]')
+        await link.says(FrameKind.CALL, b'[2,"stuck",{}]')
+        await link.says(FrameKind.OUTCOME, b'["value",1,false]')
+        with anyio.fail_after(30):
+            await cut.wait()
+        link.may_read.set()
+        await anyio.wait_all_tasks_blocked()
+        frames = FrameReader(NO_NONCE, {FrameKind.REPLY: 100, FrameKind.FINISH: 100}).feed(link.read)
+        assert [frame.kind for frame in frames] == [FrameKind.REPLY, FrameKind.FINISH]

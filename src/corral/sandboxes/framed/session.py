@@ -189,10 +189,12 @@ class GuestSession:
         except Exception:
             logger.exception("a frame of %s could not be handled", self._job.execution_id)
             self._violated(MalformedMessage("the sandbox sent a message that could not be handled"))
-        if self._unassigned and self._idle and not self._corked:
+        if self._over or self._corked or self._ending:
+            self._wake()
+        elif self._unassigned and self._idle:
             self._summoned += 1
             self._idle.pop().set(None)  # the usual case: one call, and a worker that waits for it
-        elif self._over or self._corked or self._unassigned or self._ending:
+        elif self._unassigned:
             self._wake()
 
     def _take_outcome(self, frame: Frame) -> None:
@@ -239,7 +241,7 @@ class GuestSession:
         while not self._over:
             if self._ending and not granted:
                 granted = True
-                tasks.start_soon(self._grant)
+                tasks.start_soon(self._grant, tasks)
             if self._unassigned:
                 self._summon(tasks)
             if self._unsent_streams:
@@ -247,18 +249,18 @@ class GuestSession:
             if self._corked:
                 await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
                 self._corked = False
-                tasks.start_soon(self._flush)  # which may have to wait for a guest that does not read
+                self._flush(tasks)
             else:
                 self._attention = self._make_one_shot()
                 await self._attention.wait()
 
-    async def _grant(self) -> None:
+    async def _grant(self, tasks: TaskGroup) -> None:
         """Gives the calls of a program that has ended a grace, then has the guest exit without the rest."""
         await anyio.sleep(GRACE_SECONDS)
         self.cut_short += self._cut_short()
         await self._wait_for_workers()
         self._replies += encode_frame(FrameKind.FINISH, b"[]", NO_NONCE)
-        await self._flush()
+        self._flush(tasks)
 
     async def _finish_calls(self) -> None:
         """Once the guest has exited, waits for the calls that must be finished; the others end now."""
@@ -307,10 +309,7 @@ class GuestSession:
         for stream in self._unsent_streams:
             self._append_chunk(stream)
         self._unsent_streams.clear()
-        if not self._writing:
-            del self._replies[: self._channel.write_now(self._replies)]
-            if self._replies:
-                tasks.start_soon(self._flush)
+        self._flush(tasks)
 
     def _append_chunk(self, stream: FramedStream) -> None:
         if (chunk := stream.take()) is not None:
@@ -382,7 +381,7 @@ class GuestSession:
                 self._unanswered -= 1
                 self._unsent += 1
                 if not self._corked or self._unsent >= _BURST:
-                    await self._flush()
+                    self._flush(tasks)
                 del self._serving[scope]
             self._leave(scope)
             if scope.cancel_called:
@@ -394,7 +393,7 @@ class GuestSession:
     def _has_room(self, frame: Frame) -> bool:
         """True if a call fits beside those that are being answered, and their replies."""
         if len(self._replies) > _REPLY_BYTES:
-            return False  # `_flush` will look again
+            return False  # `_drain` will look again
         return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
 
     def _call(self, frame: Frame) -> CallRequest:
@@ -429,20 +428,24 @@ class GuestSession:
         # Without the nonce: the guest does not need it, and what the program can get hold of must not hold it.
         return encode_frame(FrameKind.REPLY, payload, NO_NONCE, tagged=tagged)
 
-    async def _flush(self) -> None:
-        """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""
+    def _flush(self, tasks: TaskGroup) -> None:
+        """Writes what is ready; what the guest does not take at once, a task of its own writes as the guest reads."""
         if self._writing:
             return
         self._unsent = 0
-        del self._replies[: self._channel.write_now(self._replies)]
+        if self._replies:
+            del self._replies[: self._channel.write_now(self._replies)]
         if self._replies:
             self._writing = True
-            try:
-                while self._replies:
-                    ready, self._replies = self._replies, bytearray()
-                    await self._channel.write(ready)
-            finally:
-                self._writing = False
+            tasks.start_soon(self._drain)
+        elif self._unassigned:
+            self._wake()
+
+    async def _drain(self) -> None:
+        while self._replies:
+            ready, self._replies = self._replies, bytearray()
+            await self._channel.write(ready)
+        self._writing = False
         if self._unassigned:
             self._wake()
 
