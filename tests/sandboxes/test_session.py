@@ -334,7 +334,7 @@ async def test_a_reply_that_is_being_written_as_the_grace_ends_is_written_whole(
             if call.tool == "quick":
                 return self.reply
             try:
-                await anyio.sleep_forever()
+                return await anyio.sleep_forever()
             finally:
                 cut.set()
 
