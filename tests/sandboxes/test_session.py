@@ -334,9 +334,10 @@ async def test_a_reply_that_is_being_written_as_the_grace_ends_is_written_whole(
             if call.tool == "quick":
                 return self.reply
             try:
-                return await anyio.sleep_forever()
+                await anyio.Event().wait()
             finally:
                 cut.set()
+            return self.reply
 
     async with served(Waiting()) as link:
         await link.says(FrameKind.CALL, b'[1,"quick",{}]')
