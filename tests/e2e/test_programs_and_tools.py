@@ -1107,6 +1107,7 @@ async def test_a_program_that_waits_for_nothing_once_its_timers_have_run_is_told
         f"const each = setInterval(() => clearInterval(each), 1); {stuck}",
         f"await new Promise(resolve => setImmediate(resolve)); {stuck}",
         f"clearTimeout(setTimeout(() => {{}}, 3_600_000)); {stuck}",
+        f"const late = setTimeout(() => {{}}, 3_600_000); await tools.echo({{}}); clearTimeout(late); {stuck}",
         f"setTimeout(async () => {{ await tools.echo({{}}); {stuck} }}, 1); {stuck}",
     ]
     sandbox = warm_deno if isolation == "fork" else DenoSandbox(isolation="process")

@@ -51,8 +51,8 @@ export interface Timer {
 /** Hears of all timers that the program has. */
 export interface TimerWatch {
   started(timer: Timer): void;
-  /** The callback of one has run; its microtasks have not. */
-  ran(): void;
+  /** The callback of one has run, or one was cleared; the microtasks of that have not. */
+  ended(): void;
 }
 
 export interface GlobalOptions {
@@ -170,16 +170,19 @@ const withinRange: Adapt = (engine, timers) => {
   };
 };
 
-const unchanged: Adapt = (engine) => engine;
+const clearing: Adapt = (engine, timers) => (timer: unknown) => {
+  engine(timer);
+  timers.ended();
+};
 
 /** Globals for timers: to touch one starts none yet. */
 const TIMERS: Record<string, Adapt | undefined> = {
   setTimeout: withinRange,
   setInterval: withinRange,
   setImmediate: watchedTimer,
-  clearTimeout: unchanged,
-  clearInterval: unchanged,
-  clearImmediate: unchanged,
+  clearTimeout: clearing,
+  clearInterval: clearing,
+  clearImmediate: clearing,
 };
 
 function watchedTimer(engine: StartTimer, timers: TimerWatch): StartTimer {
@@ -188,7 +191,7 @@ function watchedTimer(engine: StartTimer, timers: TimerWatch): StartTimer {
       try {
         apply(callback, this, args);
       } finally {
-        timers.ran();
+        timers.ended();
       }
     };
   return (callback, ...args) => {

@@ -34,7 +34,7 @@ export async function prepareGlobals(): Promise<void> {
   if (args.includes("--modules")) await loadBuiltIns();
   const allowWasm = args.includes("--allow-wasm");
   const onAsynchronous = (): void => current?.run.leavePump();
-  const timers: TimerWatch = { started: (timer) => current?.run.startTimer(timer), ran: () => current?.afterTimer() };
+  const timers: TimerWatch = { started: (timer) => current?.run.startTimer(timer), ended: () => current?.afterTimer() };
   const home = args.find((each) => each.startsWith("--files="))?.slice(8);
   const namespace = home === undefined ? undefined : fileNamespace(home);
   restrictGlobals({ allowWasm, onAsynchronous, timers, namespace });
@@ -122,7 +122,7 @@ class Execution {
     else void this.#receiveAsynchronously();
   }
 
-  /** Ends a program that waits for nothing, now that a timer has run. */
+  /** Ends a program that waits for nothing, now that a timer has run or was cleared. */
   afterTimer(): void {
     nextTurn(() => {
       const { run } = this;
