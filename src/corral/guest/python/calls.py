@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from types import CodeType
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
@@ -376,9 +378,8 @@ class _Stream:
             self._waiting.remove(future)
 
     def _wake(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+        for future in [*self._waiting]:
+            _settle(future)
 
 
 class Pending:
@@ -418,6 +419,8 @@ class Calls:
         self.replaced = False
         """An input held lone surrogates, which were replaced."""
         self._closed = False
+        self._turn = threading.Lock()
+        """Held while a call leaves or ends: threads of the program may call tools too."""
 
     def close(self) -> None:
         """Sends no more calls: the program has ended, and only those that were sent are waited for."""
@@ -459,10 +462,11 @@ class Calls:
         self.replaced |= encoded.replaced
         future = (loop or asyncio.get_running_loop()).create_future()
         pending = Pending(tool, site, future)
-        if len(self.sent) < self.limits.in_flight:
-            self._leave(pending, path, encoded)
-        else:
-            self._waiting.append((pending, path, encoded))
+        with self._turn:
+            if len(self.sent) < self.limits.in_flight:
+                self._leave(pending, path, encoded)
+            else:
+                self._waiting.append((pending, path, encoded))
         return future
 
     def settle(self, sequence: int, value: Any) -> None:
@@ -471,8 +475,8 @@ class Calls:
             return
         if pending.stream is not None:
             pending.stream.end()
-        elif not pending.future.done():
-            pending.future.set_result(value)
+        else:
+            _settle(pending.future, value)
 
     def deliver(self, sequence: int, items: list[Any], wanted: bool = False) -> None:
         """Items of the stream of a call; the first time its future is done."""
@@ -486,7 +490,7 @@ class Calls:
             if opened.done():
                 pending.stream.cancel()
             else:
-                opened.set_result(ToolStream(pending.stream))
+                _settle(opened, ToolStream(pending.stream))
         pending.stream.deliver(items, wanted=wanted)
 
     def fail(self, sequence: int, code: str, name: str, message: str, retry_after_seconds: float | None = None) -> None:
@@ -496,13 +500,13 @@ class Calls:
         failure = _failure(code, name, message, retry_after_seconds)
         if pending.stream is not None:
             pending.stream.end(failure)
-        elif not pending.future.done():
-            pending.future.set_exception(failure)
+        else:
+            _settle(pending.future, error=failure)
 
     def _ended(self, sequence: int) -> Pending | None:
-        ended = self.sent.pop(sequence, None)
-        if ended is not None:
-            while self._waiting and len(self.sent) < self.limits.in_flight:
+        with self._turn:
+            ended = self.sent.pop(sequence, None)
+            while ended and self._waiting and len(self.sent) < self.limits.in_flight:
                 pending, path, input = self._waiting.popleft()
                 if not pending.future.cancelled():  # else nobody waits for it any more
                     self._leave(pending, path, input)
@@ -597,3 +601,22 @@ def _site() -> Site:
         called = called.f_back
     frame = called if called.f_code.co_filename == PROGRAM else frame
     return Site(frame.f_code, frame.f_lasti)
+
+
+def _settle(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
+    """Ends a future, unless that has been done; in its own loop if that may be another thread's."""
+    loop, running = future.get_loop(), asyncio.events._get_running_loop()  # noqa: SLF001
+    if running is None or running is loop:
+        _end(future, value, error)
+    else:
+        with suppress(RuntimeError):  # it was closed, so nobody waits
+            loop.call_soon_threadsafe(_end, future, value, error)
+
+
+def _end(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)

@@ -1,6 +1,7 @@
 """The event loop of a guest: replies, timers and what other threads hand over are all that can ever happen in it.
 
-A blocking read is its way to wait, so a call costs one write and one read. It is asyncio's own loop otherwise.
+A blocking read is its way to wait, so a call costs one write and one read. It is asyncio's own loop otherwise, but may
+run within itself: functions that call `asyncio.run` are common, also in programs that await.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ import threading
 import weakref
 from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsage]
 from asyncio import base_events
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 __all__ = ["Deadlock", "Finished", "GuestLoop", "Source"]
 
 _FIRST_TURNS = 3
 """Turns of the loop in which scheduled work begins, including work that it schedules itself."""
+_READING_MS = 10
+"""Time after which a loop looks again if another thread still reads."""
+_SPENT: Any = SimpleNamespace(_cancelled=True)
+"""A handle that the loop skips."""
 _wait: Any = asyncio.wait
+_run: Any = asyncio.run
+_turn: Any = vars(base_events.BaseEventLoop)["_run_once"]
 
 
 class Source(Protocol):
@@ -53,14 +64,23 @@ class Deadlock(RuntimeError):
     """The program waits for what cannot happen."""
 
 
+class _Ready(deque[Any]):
+    """Handles of a loop that is run within itself: the inner run takes those that the outer one has counted."""
+
+    def popleft(self) -> Any:
+        return super().popleft() if self else _SPENT
+
+
 class GuestLoop(base_events.BaseEventLoop):
     """Has no sockets and no processes: a guest may not make any."""
 
     source: Source
+    _ready: Any
     loops: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     raced: ClassVar[bool] = False
     """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
     losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
+    _reading: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +89,7 @@ class GuestLoop(base_events.BaseEventLoop):
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
         self._wake: int | None = None
         """An eventfd, made when a thread or a timer first needs it."""
-        self._making_wake = threading.Lock()
+        self._making_wake = threading.RLock()
         self._poll: select.poll | None = None
 
     def select(self, timeout: float | None) -> list[Any]:
@@ -85,10 +105,57 @@ class GuestLoop(base_events.BaseEventLoop):
         elif timeout is None or timeout > 0 or source.expects:
             for descriptor, _ in self._polled().poll(None if timeout is None else max(0.0, timeout) * 1000):
                 if descriptor == source.descriptor:
-                    source.receive()
+                    self._receive()
                 else:
                     os.eventfd_read(descriptor)
         return []
+
+    def _receive(self) -> None:
+        """Reads once, unless the loop of another thread does, or has read what there was."""
+        if count_threads() == 0:
+            self.source.receive()
+        elif GuestLoop._reading.acquire(blocking=False):
+            try:
+                if any(descriptor == self.source.descriptor for descriptor, _ in self._polled().poll(0)):
+                    self.source.receive()
+            finally:
+                GuestLoop._reading.release()
+        else:
+            poll = select.poll()
+            poll.register(self._waker(), select.POLLIN)
+            poll.poll(_READING_MS)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """As asyncio's, but also while a loop runs in this thread."""
+        running = asyncio.events._get_running_loop()  # noqa: SLF001
+        if running is None:
+            return super().run_until_complete(future)
+        if running is not self:
+            asyncio.events._set_running_loop(None)  # noqa: SLF001
+            try:
+                return super().run_until_complete(future)
+            finally:
+                asyncio.events._set_running_loop(running)  # noqa: SLF001
+        inner = asyncio.ensure_future(future, loop=self)
+        if not isinstance(self._ready, _Ready):
+            self._ready = _Ready(self._ready)
+        with self._without_task():
+            while not inner.done():
+                _turn(self)
+        return inner.result()
+
+    @contextmanager
+    def _without_task(self) -> Generator[None]:
+        """Sets the current task aside, so that others can run within it."""
+        task = asyncio.current_task(self)
+        if task is None:
+            yield
+            return
+        asyncio.tasks._leave_task(self, task)  # noqa: SLF001
+        try:
+            yield
+        finally:
+            asyncio.tasks._enter_task(self, task)  # noqa: SLF001
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task = super().create_task(coro, **options)
@@ -134,6 +201,13 @@ class GuestLoop(base_events.BaseEventLoop):
             cls.losers.update(left)
             return done, left
 
+        def run(main: Any, **options: Any) -> Any:
+            loop = asyncio.events._get_running_loop()  # noqa: SLF001
+            if isinstance(loop, GuestLoop) and asyncio.iscoroutine(main):
+                return loop.run_until_complete(main)
+            return _run(main, **options)
+
+        asyncio.run = asyncio.runners.run = functools.update_wrapper(run, _run)
         asyncio.wait = asyncio.tasks.wait = functools.update_wrapper(wait, _wait)
         asyncio.new_event_loop = asyncio.events.new_event_loop = cls
         policy: Any = vars(asyncio.unix_events)["_UnixDefaultEventLoopPolicy"]
@@ -142,14 +216,17 @@ class GuestLoop(base_events.BaseEventLoop):
     def close(self) -> None:
         if not self.is_closed():
             super().close()
-            if self._wake is not None:
-                os.close(self._wake)
+            with self._making_wake:
+                if self._wake is not None:
+                    os.close(self._wake)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """They have been processed where they were found."""
 
     def _write_to_self(self) -> None:
-        os.eventfd_write(self._waker(), 1)
+        with self._making_wake:
+            if not self.is_closed():
+                os.eventfd_write(self._waker(), 1)
 
     def _waker(self) -> int:
         with self._making_wake:

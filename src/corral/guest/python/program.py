@@ -183,7 +183,7 @@ class Execution:
 
     @property
     def expects(self) -> bool:
-        return any(pending.expected for pending in self._calls.sent.values())
+        return any(pending.expected for pending in [*self._calls.sent.values()])
 
     def flush(self) -> None:
         for stream in self._streams:
