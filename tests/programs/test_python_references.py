@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import ProgramRejected
-from corral.guest.python.calls import failure_classes
+from corral.guest.python.failures import failure_classes
 from corral.programs import prepare_python
 from corral.programs.python.imports import ERRORS
 from corral.types import ToolReference

@@ -47,8 +47,8 @@ from corral.bridges.web import (
 )
 from corral.errors import ConfigError, CorralError
 from corral.guest import client_runtime, decode_value, encode_value
-from corral.guest.python.calls import CorralError as GuestError
 from corral.guest.python.client import Transport
+from corral.guest.python.failures import CorralError as GuestError
 from corral.guest.python.transports import connect as connect_transport
 from corral.guest.python.transports import graphql as graphql_transport
 from corral.guest.python.transports import grpc as grpc_transport

@@ -9,7 +9,7 @@ from tree_sitter import Tree
 
 from corral.checking.hints import python as python_hints
 from corral.checking.hints import typescript as typescript_hints
-from corral.guest.python.calls import failure_classes
+from corral.guest.python.failures import failure_classes
 from corral.programs.syntax.python import parse as parse_python
 from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.types import Language

@@ -76,15 +76,27 @@ _PLATFORM = ("realm/intrinsics", "realm/platform")
 """Modules evaluated in a realm when its program first touches a part of the platform."""
 _CLIENT = ("values", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
-_PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "loop", "network", "program")
+_PYTHON = (
+    "values",
+    "frames",
+    "failures",
+    "calls",
+    "console",
+    "hints",
+    "errors",
+    "paths",
+    "loop",
+    "network",
+    "program",
+)
 """Parts of the Python guest, each after those that it needs."""
-_PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
+_PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _SHARED: Mapping[str, tuple[str, ...]] = {"connect": ("messages",), "grpc": ("messages",)}
 """Parts of transports, before them."""
 _ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
-_PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines")
+_PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""
 _NODE = 'import { createRequire } from "node:module";\nconst require = createRequire("file:///");\n'
 _VM = 'import vm from "node:vm";\n'
@@ -187,7 +199,7 @@ def elsewhere_guest(
 @cache
 def _python_elsewhere(protocol: WebProtocol) -> str:
     shared = (f"transports/{name}" for name in _SHARED.get(protocol, ()))
-    return _python_file(map(_python, (*_PYTHON_ELSEWHERE, *shared, f"transports/{protocol}", "elsewhere")))
+    return _python_file(map(_python, (*_PYTHON_ELSEWHERE, *shared, f"transports/{protocol}", "transports/elsewhere")))
 
 
 @cache

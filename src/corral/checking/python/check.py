@@ -38,7 +38,7 @@ from corral.checking.servers.workspace import MODULE, Document, Remark
 from corral.checking.source_map import CheckedText
 from corral.checking.written import python_arguments, read_python
 from corral.concurrency.cached_property import cached_property
-from corral.guest.python.calls import failure_classes
+from corral.guest.python.failures import failure_classes
 from corral.programs import TypedPython
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import FUTURES, needs_value, unwrap

@@ -12,10 +12,10 @@ from contextlib import suppress
 from types import CodeType
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
+from corral.guest.python.failures import CorralError, call_failure
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
 __all__ = [
-    "FAILURES",
     "PROGRAM",
     "CallLimits",
     "Caller",
@@ -24,8 +24,6 @@ __all__ = [
     "PendingCall",
     "Site",
     "Tools",
-    "failure_class",
-    "failure_classes",
 ]
 
 PROGRAM = "corral:program.py"
@@ -74,84 +72,11 @@ class Caller(Protocol):
         ...
 
 
-# --- what a call fails with ----------------------------------------------------------------------------------------
-
-
-class CorralError(Exception):
-    """Base of what a call fails with. `code` is stable; the class is called as the host's."""
-
-    code = "corral_error"
-    retry_after_seconds: float | None = None
-
-
-class ToolError(CorralError):
-    """The tool, or the call of it, failed."""
-
-
-class AccessDenied(CorralError, PermissionError):
-    """A policy of the host's refused the call."""
-
-
-class BridgeError(CorralError):
-    """The call did not reach the host, or its reply the program."""
+_STARTED = object()
 
 
 class NotAwaited(TypeError, AttributeError):
     """A call was used as if it were what the tool returns."""
-
-
-FAILURES: dict[str, type[CorralError]] = {
-    "ToolNotFound": ToolError,
-    "InvalidArguments": ToolError,
-    "ToolFailed": ToolError,
-    "InvalidToolOutput": ToolError,
-    "InvalidToken": AccessDenied,
-    "ExecutionEnded": AccessDenied,
-    "ScopeDenied": AccessDenied,
-    "RateLimited": AccessDenied,
-    "ApprovalDenied": AccessDenied,
-    "EgressBlocked": AccessDenied,
-    "CallBudgetExceeded": CorralError,
-    "MessageTooLarge": BridgeError,
-    "MalformedMessage": BridgeError,
-    "Cancelled": CorralError,
-}
-_ALSO: dict[str, tuple[type[Exception], ...]] = {
-    "ToolNotFound": (AttributeError,),
-    "InvalidArguments": (ValueError, TypeError),
-}
-"""Python's usual exception for the same mistake."""
-_classes: dict[str, type[CorralError]] = {
-    each.__name__: each for each in (CorralError, ToolError, AccessDenied, BridgeError)
-}
-
-
-def failure_class(name: str) -> type[CorralError]:
-    """The class that calls fail with which the host names so."""
-    found = _classes.get(name)
-    if found is None:
-        base = FAILURES.get(name, CorralError)
-        found = type(name, (base, *_ALSO.get(name, ())), {"__module__": "corral.errors"})
-        _classes[name] = found
-    return found
-
-
-def failure_classes() -> dict[str, type[CorralError]]:
-    """All that are known, by name, for a program to catch."""
-    return {name: failure_class(name) for name in (*_classes, *FAILURES)}
-
-
-def _failure(code: str, name: str, message: str, retry_after_seconds: float | None = None) -> CorralError:
-    error = failure_class(name)(message)
-    error.code = code
-    error.retry_after_seconds = retry_after_seconds
-    return error
-
-
-# --- calls ---------------------------------------------------------------------------------------------------------
-
-
-_STARTED = object()
 
 
 class PendingCall(Coroutine[Any, Any, Any]):
@@ -438,11 +363,11 @@ class Calls:
             return self.service(tool, input, site)
         self._made += 1
         if len(path) - 2 > _MAX_PATH or not tool.isprintable():
-            raise _failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")
+            raise call_failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")
         if self._made > self.limits.calls:
             shown = f"{self.limits.calls:.0f} tool call{'' if self.limits.calls == 1 else 's'}"
             message = f"the budget of {shown} is used up, so tools.{tool} was not called"
-            raise _failure("call_budget_exceeded", "CallBudgetExceeded", message)
+            raise call_failure("call_budget_exceeded", "CallBudgetExceeded", message)
         return self._submit(f"tools.{tool}", tool, path, input, site, None)
 
     def service(self, name: str, input: object, site: Site | None = None, loop: Any = None) -> asyncio.Future[Any]:
@@ -452,13 +377,13 @@ class Calls:
     def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
         if self._closed:
             message = f"{shown[: _MAX_SHOWN + 6]} was not called: the program had ended"
-            raise _failure("cancelled", "Cancelled", message)
+            raise call_failure("cancelled", "Cancelled", message)
         try:
             encoded = encode(input, "input", self.limits.input_bytes, plain=self.limits.plain)
         except TooLarge as error:
-            raise _failure("message_too_large", "MessageTooLarge", f"{shown}: {error}") from None
+            raise call_failure("message_too_large", "MessageTooLarge", f"{shown}: {error}") from None
         except UnencodableValue as error:
-            raise _failure("invalid_arguments", "InvalidArguments", f"{shown}: {error}") from None
+            raise call_failure("invalid_arguments", "InvalidArguments", f"{shown}: {error}") from None
         self.replaced |= encoded.replaced
         future = (loop or asyncio.get_running_loop()).create_future()
         pending = Pending(tool, site, future)
@@ -497,7 +422,7 @@ class Calls:
         """A call failed."""
         if (pending := self._ended(sequence)) is None:
             return
-        failure = _failure(code, name, message, retry_after_seconds)
+        failure = call_failure(code, name, message, retry_after_seconds)
         if pending.stream is not None:
             pending.stream.end(failure)
         else:
@@ -585,7 +510,7 @@ def _tool(calls: Caller, path: str) -> Callable[..., PendingCall]:
             return PendingCall(calls, path, quoted, members)
         if members or len(arguments) > 1:
             message = f"tools.{path} takes keyword arguments, or its whole input as the only argument"
-            raise _failure("invalid_arguments", "InvalidArguments", message)
+            raise call_failure("invalid_arguments", "InvalidArguments", message)
         return PendingCall(calls, path, quoted, *arguments)
 
     tool.__name__ = tool.__qualname__ = path

@@ -27,16 +27,8 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeGuard
 from urllib.parse import urlsplit
 
-from corral.guest.python.calls import (
-    FAILURES,
-    CallLimits,
-    Calls,
-    CorralError,
-    PendingCall,
-    Site,
-    Tools,
-    failure_class,
-)
+from corral.guest.python.calls import CallLimits, Calls, PendingCall, Site, Tools
+from corral.guest.python.failures import FAILURES, CorralError, failure_class
 from corral.guest.python.values import Encoded
 
 __all__ = [

@@ -9,7 +9,8 @@ from collections import ChainMap
 from types import CodeType, TracebackType
 from typing import NamedTuple, cast
 
-from corral.guest.python.calls import PROGRAM, CorralError, Site
+from corral.guest.python.calls import PROGRAM, Site
+from corral.guest.python.failures import CorralError
 from corral.guest.python.hints import MAX_SEGMENT, hint
 
 __all__ = [

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from corral.guest.python.calls import PROGRAM, CallLimits, Calls, PendingCall, Tools, failure_classes
+from corral.guest.python.calls import PROGRAM, CallLimits, Calls, PendingCall, Tools
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
 from corral.guest.python.errors import (
     described,
@@ -29,6 +29,7 @@ from corral.guest.python.errors import (
     syntax_error_parts,
     warning_text,
 )
+from corral.guest.python.failures import failure_classes
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.network import install_network

@@ -17,8 +17,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from corral.guest.python.calls import PROGRAM, failure_classes
+from corral.guest.python.calls import PROGRAM
 from corral.guest.python.errors import error_parts, syntax_error_parts
+from corral.guest.python.failures import failure_classes
 from corral.guest.python.transports.http import connect_from_environment
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
