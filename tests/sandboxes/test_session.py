@@ -349,3 +349,35 @@ async def test_a_reply_that_is_being_written_as_the_grace_ends_is_written_whole(
         await anyio.wait_all_tasks_blocked()
         frames = FrameReader(NO_NONCE, {FrameKind.REPLY: 100, FrameKind.FINISH: 100}).feed(link.read)
         assert [frame.kind for frame in frames] == [FrameKind.REPLY, FrameKind.FINISH]
+
+
+async def test_a_grace_that_ends_after_its_guest_does_not_keep_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Patient(Host):
+        @override
+        async def handle(self, call: CallRequest) -> Reply:
+            await may_answer.wait()
+            return self.reply
+
+    async def sleep(seconds: float) -> None:
+        await grace_over.wait()
+
+    may_answer, grace_over = anyio.Event(), anyio.Event()
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    host, link = Patient(), SlowLink()
+    link.may_read.set()
+    session = GuestSession(link, host.job(), PipeEndpoint(handler=host.handle, must_finish={1}))
+
+    async def run() -> None:
+        with anyio.fail_after(30):
+            assert await session.run({}) is None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(FrameKind.CALL, b'[1,"a",{}]')
+        await link.says(FrameKind.OUTCOME, b'["value",1,false]')
+        link.receive(b"")
+        await anyio.wait_all_tasks_blocked()
+        grace_over.set()
+        await anyio.wait_all_tasks_blocked()
+        may_answer.set()

@@ -321,8 +321,8 @@ class GuestSession:
         stream.end()
 
     async def _wait_for_workers(self) -> None:
-        self._answered = anyio.Event()
         if self._busy:
+            self._answered = self._answered or anyio.Event()  # both the grace and the end of the guest may wait
             await self._answered.wait()
 
     def _summon(self, tasks: TaskGroup) -> None:
