@@ -381,3 +381,24 @@ async def test_a_grace_that_ends_after_its_guest_does_not_keep_the_session(monke
         grace_over.set()
         await anyio.wait_all_tasks_blocked()
         may_answer.set()
+
+
+async def test_a_deadline_in_the_turn_in_which_the_outcome_has_come_does_not_take_it(host: Host) -> None:
+    link = SlowLink()
+    link.may_read.set()
+    session = GuestSession(link, host.job(), PipeEndpoint(handler=host.handle))
+    ends: list[Any] = []
+    deadline = anyio.CancelScope()
+
+    async def run() -> None:
+        with deadline:
+            ends.append(await session.run({}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(FrameKind.CALL, b'[1,"a",{}]')
+        link.receive(encode_frame(FrameKind.EXIT, to_json(EXITED), link.nonce))
+        deadline.cancel()
+    assert ends == [EXITED]
+    assert not deadline.cancelled_caught

@@ -173,6 +173,7 @@ class GuestSession:
                 self._idle.pop().set(None)  # which then find that it is over
             if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
+            tasks.cancel_scope.shield = True  # all tasks end now; a deadline meanwhile must not take the outcome
 
     def _receive(self, data: bytes) -> None:
         """Takes what the guest wrote; `b""` is its end. Called by the event loop, outside of any task."""
