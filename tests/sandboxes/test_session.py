@@ -23,7 +23,8 @@ from corral.guest import FrameKind, FrameReader, encode_frame
 from corral.guest.frames import NO_NONCE
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
-from corral.sandboxes.channel import PostMortem
+from corral.sandboxes.channel import GuestChannel, PostMortem
+from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.jailed.guest_process import GuestProcess
@@ -402,3 +403,26 @@ async def test_a_deadline_in_the_turn_in_which_the_outcome_has_come_does_not_tak
         deadline.cancel()
     assert ends == [EXITED]
     assert not deadline.cancelled_caught
+
+
+async def test_a_deadline_while_a_channel_is_being_left_does_not_take_the_outcome(host: Host) -> None:
+    deadline = anyio.CancelScope()
+
+    class Channel(GuestChannel):
+        @override
+        async def send(self, data: bytes) -> None: ...
+
+        @override
+        async def received(self) -> AsyncGenerator[bytes]:
+            yield encode_frame(FrameKind.EXIT, to_json(EXITED), link.nonce)
+            deadline.cancel()
+            await anyio.sleep_forever()
+
+        @override
+        async def aclose(self) -> None: ...
+
+    link = ChannelLink(Channel())
+    with deadline:
+        assert await GuestSession(link, host.job(), PipeEndpoint(handler=host.handle)).run({}) == EXITED
+    assert not deadline.cancelled_caught
+    await link.aclose()
