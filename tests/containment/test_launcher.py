@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -135,6 +137,24 @@ async def test_a_launcher_that_is_killed_takes_its_children_along_and_is_replace
     another = ContainedProcess.spawn(launcher, plan("print(2, flush=True)\ninput()"))
     assert another.await_output(30) == b"2\n"
     another.close()
+
+
+async def test_a_launcher_that_is_asked_faster_than_it_starts_goes_on_with_what_it_has(
+    launcher: LauncherClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+
+    process = ContainedProcess.spawn(launcher, plan("import signal\nprint(1, flush=True)\nsignal.pause()"))
+    process.await_output(30)
+    before = launcher_of(launcher)
+    with monkeypatch.context() as context:
+        context.setattr(socket, "send_fds", refuse)
+        with pytest.raises(StartFailed, match="Too many references"):
+            ContainedProcess.spawn(launcher, plan("pass"))
+    assert launcher_of(launcher) == before
+    assert process.alive
+    process.close()
 
 
 async def test_a_child_outlives_the_thread_that_asked_for_it(launcher: LauncherClient) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits
 from corral.errors import StartFailed
@@ -157,6 +158,17 @@ async def test_boxes_are_ready_before_a_user_comes_and_are_replaced() -> None:
         assert (await run(corral, "bob")).value == 2
         assert (len(provider.opened), first.exists()) == (4, True)
     assert sorted(provider.closed) == sorted(provider.opened)
+
+
+async def test_boxes_that_cannot_be_opened_in_advance_give_their_own_reason() -> None:
+    class Full(Folders):
+        @override
+        async def open(self, config: SandboxConfig) -> Path:
+            raise StartFailed("no room")
+
+    with pytest.raises(StartFailed, match="no room"):
+        async with open_corral(Full(ready=2)):
+            pass
 
 
 async def test_a_box_that_died_while_it_was_idle_is_replaced(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,8 @@ from corral.guest import FrameKind, FrameReader, encode_frame
 from corral.guest.frames import NO_NONCE
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
-from corral.sandboxes.channel import PostMortem
+from corral.sandboxes.channel import GuestChannel, PostMortem
+from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.jailed.guest_process import GuestProcess
@@ -349,3 +350,79 @@ async def test_a_reply_that_is_being_written_as_the_grace_ends_is_written_whole(
         await anyio.wait_all_tasks_blocked()
         frames = FrameReader(NO_NONCE, {FrameKind.REPLY: 100, FrameKind.FINISH: 100}).feed(link.read)
         assert [frame.kind for frame in frames] == [FrameKind.REPLY, FrameKind.FINISH]
+
+
+async def test_a_grace_that_ends_after_its_guest_does_not_keep_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Patient(Host):
+        @override
+        async def handle(self, call: CallRequest) -> Reply:
+            await may_answer.wait()
+            return self.reply
+
+    async def sleep(seconds: float) -> None:
+        await grace_over.wait()
+
+    may_answer, grace_over = anyio.Event(), anyio.Event()
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    host, link = Patient(), SlowLink()
+    link.may_read.set()
+    session = GuestSession(link, host.job(), PipeEndpoint(handler=host.handle, must_finish={1}))
+
+    async def run() -> None:
+        with anyio.fail_after(30):
+            assert await session.run({}) is None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(FrameKind.CALL, b'[1,"a",{}]')
+        await link.says(FrameKind.OUTCOME, b'["value",1,false]')
+        link.receive(b"")
+        await anyio.wait_all_tasks_blocked()
+        grace_over.set()
+        await anyio.wait_all_tasks_blocked()
+        may_answer.set()
+
+
+async def test_a_deadline_in_the_turn_in_which_the_outcome_has_come_does_not_take_it(host: Host) -> None:
+    link = SlowLink()
+    link.may_read.set()
+    session = GuestSession(link, host.job(), PipeEndpoint(handler=host.handle))
+    ends: list[Any] = []
+    deadline = anyio.CancelScope()
+
+    async def run() -> None:
+        with deadline:
+            ends.append(await session.run({}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(FrameKind.CALL, b'[1,"a",{}]')
+        link.receive(encode_frame(FrameKind.EXIT, to_json(EXITED), link.nonce))
+        deadline.cancel()
+    assert ends == [EXITED]
+    assert not deadline.cancelled_caught
+
+
+async def test_a_deadline_while_a_channel_is_being_left_does_not_take_the_outcome(host: Host) -> None:
+    deadline = anyio.CancelScope()
+
+    class Channel(GuestChannel):
+        @override
+        async def send(self, data: bytes) -> None: ...
+
+        @override
+        async def received(self) -> AsyncGenerator[bytes]:
+            yield encode_frame(FrameKind.EXIT, to_json(EXITED), link.nonce)
+            deadline.cancel()
+            await anyio.sleep_forever()
+
+        @override
+        async def aclose(self) -> None: ...
+
+    link = ChannelLink(Channel())
+    with deadline:
+        assert await GuestSession(link, host.job(), PipeEndpoint(handler=host.handle)).run({}) == EXITED
+    assert not deadline.cancelled_caught
+    await link.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import venv
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from corral.bridges.web import WebBridge
 from corral.errors import ConfigError
 from corral.sandboxes import ShellSandbox
 from corral.shells import LocalShell, Process, Shell, ShellCapabilities
+from corral.shells.pipes import PipeProcess
 from corral.types import Isolation
 from tests.bridges.http.engines import NODE
 from tests.bridges.http.serving import Server
@@ -191,6 +192,23 @@ async def test_what_a_program_writes_is_bounded_and_its_end_is_seen(tmp_path: Pa
             "import os\nos.write(1, b'\\ncorral-outcome-0 value 0 8\\n')\n7", language="python"
         )
         assert forged.value == 7
+
+
+async def test_output_comes_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: Any = vars(PipeProcess)["stdout"]
+
+    async def in_bytes(process: Process) -> AsyncIterator[bytes]:
+        async for piece in whole.__get__(process):
+            for byte in piece:
+                yield bytes([byte])
+
+    monkeypatch.setattr(PipeProcess, "stdout", property(in_bytes))
+    async with opened(tmp_path) as corral:
+        result = await corral.execute("print('one\\n\\ntwo')\n7", language="python")
+        assert result.value == 7, result
+        assert [entry.text for entry in result.logs] == ["one", "", "two"]
+        ended = await corral.execute("import os\nprint('last', flush=True)\nos._exit(3)", language="python")
+        assert [entry.text for entry in ended.logs] == ["last"]
 
 
 async def test_it_needs_the_address_of_the_bridge(tmp_path: Path) -> None:

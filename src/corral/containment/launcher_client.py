@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import marshal
@@ -247,6 +248,7 @@ class LauncherClient:
 
         Raises:
             StartFailed: none could be started.
+            OSError: it has too many descriptors to take already.
         """
         with self._lock:
             for attempt in range(2):
@@ -254,7 +256,10 @@ class LauncherClient:
                 try:
                     tell(control)
                     return
-                except OSError as error:  # somebody has killed the launcher
+                except OSError as error:
+                    if error.errno == errno.ETOOMANYREFS:
+                        raise  # it is asked faster than it starts: unix(7)
+                    # somebody has killed the launcher
                     reason = self._last_words() or str(error)
                     self._end()
                     if attempt:

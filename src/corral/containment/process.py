@@ -307,10 +307,10 @@ class ContainedProcess:
         """Ends it at once, or as soon as it is born. Idempotent."""
         self._killed = True
         self._hear()
-        for process in (self._guest, self._process):
-            if process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(process, self._end_by)
+        process = self._process if self._guest is None else self._guest  # whose wrapper then ends, and says how it did
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, self._end_by)
 
     def ask(self, message: bytes, descriptors: list[int]) -> None:
         """Sends a message to a guest whose standard input is a socket.

@@ -145,7 +145,8 @@ class _Output:
         self._rest["error"] = self._lines("error", self._rest["error"] + data)
 
     def exit(self, code: int) -> Exit:
-        self._finish("error", self._rest["error"])
+        for level, rest in [*self._rest.items()]:
+            self._finish(level, rest)
         if self._outcome is None:
             logger.warning("the guest of %s ended without a result: %s", self._job.execution_id, self._last_errors)
             return failed_exit(SandboxLost(f"the command ended without a result (status {code})"))
@@ -173,9 +174,10 @@ class _Output:
         return read_exit([kind.decode(), value, [], self._dropped, []], self._job.program, seen)
 
     def _lines(self, level: LogLevel, data: bytes) -> bytes:
-        """Logs complete lines, and returns the rest; a break at the end waits, for it may belong to the mark."""
-        body, held = (data[:-1], data[-1:]) if data.endswith(b"\n") else (data, b"")
-        *lines, rest = body.split(b"\n")
+        """Logs complete lines, and returns the rest; a break with what may be the beginning of the mark waits."""
+        last = data[max(data.rfind(b"\n"), 0) :]
+        held = last if self._mark.startswith(last) else b""
+        *lines, rest = data.removesuffix(held).split(b"\n")
         for line in lines:
             self._log(level, line)
         return (rest + held)[-self._job.limits.log_bytes - len(self._mark) :]

@@ -238,14 +238,14 @@ class Workers:
                     job = self._waiting.take(lambda tenant: self._running[tenant] < max(1, self.size - 1))
                     self._running[job.tenant] += 1
                     return job
-                self._idle += 1
-                self._changed.wait(deadline - time.monotonic())
-                self._idle -= 1
-                if not self._waiting and (self._closing or time.monotonic() >= deadline):
+                if time.monotonic() >= deadline or (self._closing and not self._waiting):
                     self._threads -= 1
                     if self._threads == 0:
                         self._launcher.close()
                     return None
+                self._idle += 1
+                self._changed.wait(deadline - time.monotonic())
+                self._idle -= 1
 
     def _done(self, job: _Job) -> None:
         with self._changed:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import anyio
 from anyio.lowlevel import current_token
 
-from corral.concurrency.task_owned import spawn
+from corral.concurrency.task_owned import spawn, unwrapped
 from corral.errors import StartFailed
 from corral.logs import get_logger
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
@@ -85,9 +85,12 @@ class BoxProvider(FramedProvider, Generic[B]):
         await super().warm(config)
         self._open = True
         waiting = self._waiting.setdefault(config.unowned, deque())
-        async with anyio.create_task_group() as tasks:
-            for _ in range(self.ready - len(waiting)):
-                tasks.start_soon(self._add_waiting, config.unowned)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(self.ready - len(waiting)):
+                    tasks.start_soon(self._add_waiting, config.unowned)
+        except ExceptionGroup as failed:
+            raise unwrapped(failed.exceptions[0]) from failed
 
     async def aclose(self) -> None:
         """Closes all boxes, each busy one with its last execution, and waits for those that are idle."""

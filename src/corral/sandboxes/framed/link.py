@@ -125,6 +125,7 @@ class ChannelLink:
             finally:
                 self._receive = None
                 tasks.cancel_scope.cancel()
+                tasks.cancel_scope.shield = True  # a deadline meanwhile must not take what has been received
 
     def write_now(self, data: bytes | bytearray) -> int:
         del data

@@ -173,6 +173,7 @@ class GuestSession:
                 self._idle.pop().set(None)  # which then find that it is over
             if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
+            tasks.cancel_scope.shield = True  # all tasks end now; a deadline meanwhile must not take the outcome
 
     def _receive(self, data: bytes) -> None:
         """Takes what the guest wrote; `b""` is its end. Called by the event loop, outside of any task."""
@@ -321,8 +322,8 @@ class GuestSession:
         stream.end()
 
     async def _wait_for_workers(self) -> None:
-        self._answered = anyio.Event()
         if self._busy:
+            self._answered = self._answered or anyio.Event()  # both the grace and the end of the guest may wait
             await self._answered.wait()
 
     def _summon(self, tasks: TaskGroup) -> None:
