@@ -180,6 +180,7 @@ class Writer:
         self._awake = False
         while not (self._queue or self._batch) and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
             self._work.clear()
+            self._awake = False  # set by a caller whose event was written before it came to set it
         with self._lock:
             self._ended = not (self._queue or self._batch) or (self._closing.is_set() and self._failing)
             self._awake = not self._ended
