@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -652,6 +653,18 @@ async def test_a_caller_who_wakes_the_thread_when_its_event_is_written_already_h
     await log.record(event())
     await until(lambda: len(gate.events) == 2)
     await log.aclose()
+
+
+async def test_an_event_on_its_way_from_the_queue_to_the_sink_is_unwritten() -> None:
+    class Queue(deque[Any]):
+        def copy(self) -> deque[Any]:
+            writer._batch.extend(self)  # pyright: ignore[reportPrivateUsage] - as the thread does meanwhile
+            self.clear()
+            return deque()
+
+    [writer] = AuditLog(Gate())._writers  # pyright: ignore[reportPrivateUsage]
+    writer._queue = Queue([(event(), None)])  # pyright: ignore[reportPrivateUsage]
+    assert writer.unwritten == 1
 
 
 async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
