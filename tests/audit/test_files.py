@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from corral.audit import AuditFilter, AuditLog, JsonLinesSink, SqliteSink, open_audit
+from corral.audit.sinks.base import identity
 from corral.errors import AccessDenied, ConfigError
 from tests.audit.events import event, read
 from tests.forks import ForkedProcess
@@ -182,6 +183,49 @@ async def test_lines_that_are_no_events_are_counted_and_left_out(tmp_path: Path)
     reader = open_audit(str(path))
     assert [each.id for each in await reader.read(AuditFilter(), 10)] == ["a"]
     assert reader.torn == 3
+
+
+async def test_a_file_that_is_renamed_as_it_is_opened_is_followed_by_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+
+    def renamed(file: Path | int) -> tuple[int, int] | None:
+        """Has others rename the file, and make a new one, as it is looked at."""
+        if not (tmp_path / "old.jsonl").exists():
+            path.rename(tmp_path / "old.jsonl")
+            path.write_text(new.to_json() + "\n")
+        return identity(file)
+
+    first, second, new = (event(tool=name) for name in ("first", "second", "new"))
+    sink = JsonLinesSink(path)
+    monkeypatch.setattr("corral.audit.sinks.json_lines.identity", renamed)
+    sink.write([first])
+    sink.write([second])
+    sink.aclose()
+    assert list(await read(tmp_path / "old.jsonl")) == [first]
+    assert list(await read(path)) == [new, second]
+
+
+async def test_a_file_that_is_renamed_as_it_is_read_again_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    old, new = event(tool="old"), [event(tool=f"new {number}") for number in range(3)]
+    path.write_text(old.to_json() + "\n")
+    reader = open_audit(str(path))
+    assert list(await reader.read(AuditFilter(), 10)) == [old]
+
+    def renamed(file: Path | int) -> tuple[int, int] | None:
+        found = identity(file)
+        path.rename(tmp_path / "old.jsonl")
+        path.write_text("".join(each.to_json() + "\n" for each in new))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr("corral.audit.reader.identity", renamed)
+        assert list(await reader.read(AuditFilter(), 10)) == []
+    assert (list(await reader.read(AuditFilter(), 10)), reader.torn) == (new, 0)
 
 
 @BOTH

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -627,6 +628,43 @@ async def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_back(monkey
         await log.record(event())
         await until(lambda: audit_threads() == 0)
         assert len(gate.events) == number
+
+
+async def test_a_caller_who_wakes_the_thread_when_its_event_is_written_already_holds_up_no_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Work(threading.Event):
+        cleared = threading.Semaphore(0)
+
+        def clear(self) -> None:
+            super().clear()
+            self.cleared.release()
+
+    monkeypatch.setattr("corral.audit.writer._IDLE_SECONDS", 3600)
+    gate = Gate()
+    log = AuditLog(gate)
+    [writer] = log._writers  # pyright: ignore[reportPrivateUsage]
+    work = writer._work = Work()  # pyright: ignore[reportPrivateUsage]
+    await log.record(event())
+    assert work.cleared.acquire(timeout=20)
+    assert len(gate.events) == 1
+    writer._wake()  # pyright: ignore[reportPrivateUsage] - as one does who was not running between queueing and waking
+    assert work.cleared.acquire(timeout=20)
+    await log.record(event())
+    await until(lambda: len(gate.events) == 2)
+    await log.aclose()
+
+
+async def test_an_event_on_its_way_from_the_queue_to_the_sink_is_unwritten() -> None:
+    class Queue(deque[Any]):
+        def copy(self) -> deque[Any]:
+            writer._batch.extend(self)  # pyright: ignore[reportPrivateUsage] - as the thread does meanwhile
+            self.clear()
+            return deque()
+
+    [writer] = AuditLog(Gate())._writers  # pyright: ignore[reportPrivateUsage]
+    writer._queue = Queue([(event(), None)])  # pyright: ignore[reportPrivateUsage]
+    assert writer.unwritten == 1
 
 
 async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:

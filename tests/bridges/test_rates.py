@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import pytest
@@ -200,6 +201,23 @@ def test_threads_share_a_store_and_get_no_more_than_there_is() -> None:
     for thread in threads:
         thread.join()
     assert sum(taken) == 1000
+
+
+def test_a_call_counts_that_came_while_another_made_room() -> None:
+    class Lock(AbstractContextManager[None]):
+        def __enter__(self) -> None:
+            nonlocal others
+            if others:
+                others = False
+                assert take(store, Bucket("a", Rate(1, 1000)), Bucket("b", Rate(1, 1000))) is None
+
+        def __exit__(self, *_: object) -> None: ...
+
+    store = MemoryRates(most_keys=1, clock=Time())
+    others = True
+    store._lock = Lock()  # pyright: ignore[reportAttributeAccessIssue]
+    assert take(store, Bucket("k", Rate(1, 1000))) is None
+    assert take(store, Bucket("k", Rate(1, 1000))) is not None
 
 
 def test_a_store_without_room_is_refused() -> None:

@@ -8,8 +8,10 @@ import gc
 import runpy
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -243,6 +245,28 @@ async def test_a_server_that_does_not_answer_holds_no_call_longer_than_the_timeo
     assert caplog.text.count("TimeoutError") == len(caplog.records) == 1
     answer = await host().take([Bucket("k", Rate(1, 3600))])
     assert answer is None
+
+
+async def test_an_answer_that_came_while_the_event_loop_stood_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+
+    async def answer(*_: object) -> list[int]:
+        await anyio.wait_readable(ours)
+        return [0, 0]
+
+    client = Redis()
+    monkeypatch.setattr(client, "eval", answer)
+    rates = RedisRates(client, timeout_seconds=0.05)
+
+    async def call() -> None:
+        assert await rates.take([HOURLY]) is None
+
+    with ours, theirs:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            theirs.send(b"answer")
+            time.sleep(0.1)  # noqa: ASYNC251 - longer than the timeout
 
 
 async def test_calls_that_are_cancelled_give_their_connections_back(host: Connect) -> None:

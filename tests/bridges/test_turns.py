@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +124,32 @@ async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_passes_on() -> 
         desk.grant.turns.running += 1
         desk.end("1")
         desk.end("3")
+
+
+async def test_a_stream_that_asyncio_cancels_while_it_waits_for_its_turn_again_leaves_the_others_theirs() -> None:
+    desk = Desk()
+    turns, room = desk.grant.turns, anyio.Event()
+
+    async def stream(_: Call) -> Reply:
+        await turns.lend(room.wait(), alone=False)
+        return Reply()
+
+    async def call() -> None:
+        await sequence_calls(stream)(Call(CallRequest("a", "stream", 1), desk.grant))
+
+    streaming = asyncio.create_task(call())
+    await anyio.wait_all_tasks_blocked()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.call("alone", "1"))
+        await anyio.wait_all_tasks_blocked()
+        room.set()
+        await anyio.wait_all_tasks_blocked()
+        streaming.cancel()
+        await anyio.wait_all_tasks_blocked()
+        desk.end("1")
+    with pytest.raises(asyncio.CancelledError):
+        await streaming
+    assert (turns.running, turns.contended) == (0, False)
 
 
 async def test_calls_that_come_as_the_check_ends_do_not_overtake_those_that_waited_for_it() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from corral import Corral, ExecutionResult, Limits
+from corral import Corral, ExecutionContext, ExecutionResult, Limits
 from corral.audit import AuditEvent
 from corral.egress import Header, Network
+from corral.errors import Cancelled
 from tests.egress.site import Site, site
 from tests.egress.test_programs import ATTACKS, NAMES
 from tests.egress.wire import Attempts, Server
@@ -277,6 +280,52 @@ async def test_an_abort_ends_the_request(web: Site) -> None:
     result = await run(network(web.origin), program)
     assert result.value == ["AbortError", "AbortError"]
     await web.wait_until_left("/silent")
+
+
+async def test_an_abort_as_a_response_or_a_piece_comes_is_an_abort_and_ends_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head, piece = anyio.Event(), anyio.Event()
+    closed: list[object] = []
+
+    class Body(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            await piece.wait()
+            yield b"piece"
+
+        async def aclose(self) -> None:
+            closed.append(self)
+
+    class Transport(httpx.AsyncBaseTransport):
+        def __init__(self, *_: object) -> None: ...
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await head.wait()
+            return httpx.Response(200, stream=Body())
+
+    monkeypatch.setattr("corral.egress.client._GuardedTransport", Transport)
+    caller: Any = SimpleNamespace(execution_id="", context=ExecutionContext())
+    async with network("https://example.com").serve(caller, None) as services:
+        fetch = services["$fetch"]
+
+        async def is_aborted(call: object) -> None:
+            with pytest.raises(Cancelled):
+                await fetch(call)
+
+        opening = {"do": "open", "url": "https://example.com/", "method": "GET"}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(is_aborted, {**opening, "id": 1})
+            await anyio.wait_all_tasks_blocked()
+            head.set()
+            await fetch({"do": "close", "id": 1})
+        assert len(closed) == 1
+        await fetch({**opening, "id": 2})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(is_aborted, {"do": "read", "id": 2})
+            await anyio.wait_all_tasks_blocked()
+            piece.set()
+            await fetch({"do": "close", "id": 2})
+        assert len(closed) == 2
 
 
 async def test_a_cancelled_execution_frees_its_connections(web: Site) -> None:

@@ -6,18 +6,24 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import httpcore
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, Request, TextMessage
 
-from corral import Corral, Limits
+from corral import Corral, ExecutionContext, Limits
 from corral.audit import AuditEvent
 from corral.egress import Header
+from corral.egress.connections import BoundedStream, GuardedBackend
+from corral.errors import Cancelled
 from tests.egress.test_fetch import SECRET, network, run
 from tests.egress.test_programs import ATTACKS
 from tests.egress.wire import Attempts, Server
@@ -310,6 +316,53 @@ async def test_a_closed_one_gives_its_place_free(speaker: Speaker) -> None:
     result = await run(network(speaker.origin, websockets=1), speaker.program(program))
     assert result.error is None
     assert (result.value[0][0], result.value[1]) == (1006, "énd")
+
+
+async def test_one_that_is_dropped_as_something_comes_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(httpcore.AsyncNetworkStream):
+        def __init__(self) -> None:
+            self.server = WSConnection(ConnectionType.SERVER)
+            self.came = anyio.Event()
+            self.data = b""
+
+        async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            self.server.receive_data(buffer)
+            assert [type(each) for each in self.server.events()] == [Request]
+            self.data = self.server.send(AcceptConnection())
+
+        async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            await self.came.wait()
+            return self.data
+
+        async def aclose(self) -> None: ...
+
+    async def connect(*_: object) -> BoundedStream:
+        return BoundedStream(stream, "example.com", net.policy)
+
+    async def is_closed(call: object) -> None:
+        with pytest.raises(Cancelled, match="the WebSocket was closed"):
+            await socket(call)
+
+    async def drop_as_it_comes(call: dict[str, object]) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(is_closed, call)
+            await anyio.wait_all_tasks_blocked()
+            stream.came.set()
+            await socket({"do": "drop", "id": call["id"]})
+
+    monkeypatch.setattr(GuardedBackend, "connect_tcp", connect)
+    net = network("http://example.com")
+    caller: Any = SimpleNamespace(execution_id="", context=ExecutionContext())
+    opening = {"do": "open", "url": "ws://example.com/", "protocols": list[str]()}
+    async with net.serve(caller, None) as services:
+        socket = services["$socket"]
+        stream = Stream()
+        await drop_as_it_comes({**opening, "id": 1})
+        stream = Stream()
+        stream.came.set()
+        await socket({**opening, "id": 2})
+        stream.came, stream.data = anyio.Event(), stream.server.send(TextMessage("hello"))
+        await drop_as_it_comes({"do": "receive", "id": 2})
 
 
 async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(

@@ -78,12 +78,12 @@ class _JsonLinesReader(AuditReader):
         """1 if the last line has no end, as while it is being written."""
 
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-        if self._identity != (now := identity(self._path)):  # rotated
-            self._identity, self._offset = now, 0
         self.torn -= self._begun
         self._begun = 0
         kept: deque[AuditEvent] = deque(maxlen=limit)
         with self._path.open("rb") as file:
+            if self._identity != (now := identity(file.fileno())):  # rotated
+                self._identity, self._offset = now, 0
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):

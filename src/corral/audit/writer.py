@@ -161,7 +161,8 @@ class Writer:
             self._work.set()
 
     def _entries(self) -> list[_Entry]:
-        return [*self._batch, *self._queue.copy()]
+        queued = self._queue.copy()  # first: what the thread takes meanwhile is in both, and never in none
+        return [*self._batch, *queued]
 
     # --- in the thread
 
@@ -180,6 +181,7 @@ class Writer:
         self._awake = False
         while not (self._queue or self._batch) and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
             self._work.clear()
+            self._awake = False  # set by a caller whose event was written before it came to set it
         with self._lock:
             self._ended = not (self._queue or self._batch) or (self._closing.is_set() and self._failing)
             self._awake = not self._ended
@@ -190,7 +192,8 @@ class Writer:
             self._hurry.wait(_COLLECT_SECONDS)
         self._hurry.clear()
         while self._queue and len(self._batch) < _BATCH:
-            self._batch.append(self._queue.popleft())
+            self._batch.append(self._queue[0])
+            self._queue.popleft()
         events = [cleaned(event) for event, _ in self._batch if event is not None]
         if events and not self._written(runner, events):
             return

@@ -81,11 +81,11 @@ class MemoryRates(RateStore):
         self._lock = threading.Lock()
 
     async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
-        now = self._clock() // 1000
-        paid_until = self._paid_until
         longest, narrowest = 0, None
         taken: list[tuple[str, int]] = []
         with self._lock:
+            now = self._clock() // 1000
+            paid_until = self._paid_until
             for bucket in buckets:
                 key, rate = bucket
                 interval = rate.interval_us

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 from corral.arguments import checked
@@ -57,6 +58,20 @@ return {longest, narrowest}
 """
 
 
+@contextmanager
+def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
+    """Lets the second half of a timeout begin when the event loop sees the end of the first.
+
+    If the loop stands still for all of it, answers that came meanwhile are read.
+    """
+    loop = asyncio.get_running_loop()
+    middle = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + seconds))
+    try:
+        yield
+    finally:
+        middle.cancel()
+
+
 @checked
 class RedisRates(RateStore):
     """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share their limits.
@@ -105,8 +120,9 @@ class RedisRates(RateStore):
         times = [each for _, rate in buckets for each in (rate.interval_us, rate.interval_us * rate.count)]
         refusal = None
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                longest_us, narrowest = await client.eval(_TAKE, len(keys), *keys, *times)
+            async with asyncio.timeout(self._timeout_seconds) as limit:
+                with _second_half(limit, self._timeout_seconds / 2):
+                    longest_us, narrowest = await client.eval(_TAKE, len(keys), *keys, *times)
                 if narrowest:
                     refusal = Refusal(longest_us / 1_000_000, buckets[narrowest - 1])
         except Exception as error:

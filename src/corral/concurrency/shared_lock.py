@@ -55,10 +55,22 @@ class SharedLock:
             await until
         finally:
             if alone or self.contended:
-                with anyio.CancelScope(shield=True):
-                    await self.wait(alone=alone)
+                await self._wait_in_any_case(alone=alone)
             else:
                 self.running += 1
+
+    async def _wait_in_any_case(self, *, alone: bool) -> None:
+        """As `wait`, but takes the lock even if cancelled. No shield holds off `asyncio.Task.cancel`."""
+        cancelled: BaseException | None = None
+        while True:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self.wait(alone=alone)
+                break
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     def pass_on(self) -> None:
         """Admits waiting tasks after a holder has left and is no longer counted."""

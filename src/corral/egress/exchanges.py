@@ -425,16 +425,19 @@ class Exchange:
                 request = self._request(method.upper(), url, headers, content, size)
             except (UnicodeError, ValueError) as error:
                 raise InvalidArguments(f"the request is not well formed: {str(error)[:200]}") from error
-            sending = owner.client.send(request, stream=True, follow_redirects=follow)
-            response: httpx.Response = await self._until_closed(sending)
+            response: httpx.Response = await self._until_closed(self._respond(request, follow=follow))
         except BaseException as error:
             await self._fail(error)
             raise
         assert self._hop is not None
-        self._response, self._hop.status = response, response.status_code
+        self._hop.status = response.status_code
         sized = "content-length" in response.headers  # else pieces go on as they come
         self._pieces = response.aiter_bytes(_PIECE_BYTES if sized else None)
         return response
+
+    async def _respond(self, request: httpx.Request, *, follow: bool) -> httpx.Response:
+        self._response = await self._owner.client.send(request, stream=True, follow_redirects=follow)
+        return self._response
 
     async def _counted(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for data in body:
@@ -455,8 +458,7 @@ class Exchange:
 
     async def begin_hop(self, request: httpx.Request) -> Hop:
         """Notes a request that is about to be sent; the one before it has led here."""
-        last = self._hop
-        url = request.url
+        last, url = self._hop, request.url
         path = url.raw_path.decode("ascii").partition("?")[0]
         hop = self._hop = Hop(request.method, url.raw_host.decode("ascii"), path)
         if last is not None and last.status is None and request.extensions.get(_EXCHANGE + ".sent"):
@@ -485,7 +487,7 @@ class Exchange:
             if self._pieces is None:
                 return b"", True
             try:
-                data = await self._until_closed(_next(self._pieces))
+                data = await self._until_closed(anext(self._pieces, None))
                 if data is not None:
                     self._owner.spend_response_bytes(len(data))
                     assert self._hop is not None
@@ -513,7 +515,9 @@ class Exchange:
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
-                return await waiting
+                result = await waiting
+                await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been closed as the result came
+                return result
             except httpx.HTTPError as error:
                 host = "" if self._hop is None else self._hop.host
                 reason = self._owner.rules.mask.text(f"{type(error).__name__}: {str(error)[:200]}")
@@ -544,10 +548,6 @@ class Exchange:
             await self._response.aclose()
         if hop is not None:
             await self._owner.record(hop, outcome, error)
-
-
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(pieces, None)
 
 
 def place_of(url: str) -> tuple[str, str]:

@@ -216,7 +216,9 @@ class Socket:
             )
         )
         while True:
-            self._protocol.receive_data(await stream.read(_PIECE_BYTES) or None)
+            data = await stream.read(_PIECE_BYTES)
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been ended as they came
+            self._protocol.receive_data(data or None)
             for event in self._protocol.events():
                 match event:
                     case AcceptConnection():
@@ -263,6 +265,7 @@ class Socket:
                     case _:
                         pass
             data = await self._read()
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been ended as they came
             if not data:
                 raise self._failed("the server ended the connection without a closing frame")
             assert self._hop is not None

@@ -27,6 +27,7 @@ class Served(NamedTuple):
     corral: Corral
     server: Server
     audit: Audited
+    waiting: Waiting
 
     def grant(self) -> OutsideExecution:
         return self.server.do(lambda: self.corral.grant(CONTEXT))
@@ -39,7 +40,7 @@ def served() -> Iterator[Served]:
     plain, rich = (TrpcBridge(transformer=each) for each in (None, "superjson"))
     app = Starlette(routes=[Mount("/plain", corral.asgi_app(plain)), Mount("/rich", corral.asgi_app(rich))])
     with Server(app) as server:
-        yield Served(corral, server, audit)
+        yield Served(corral, server, audit, waiting)
 
 
 @pytest.fixture
@@ -49,6 +50,19 @@ def client(served: Served) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"{served.server.url}/plain", headers=headers, trust_env=False, timeout=30) as made:
         yield made
     served.server.do(execution.end)
+
+
+def test_results_that_are_streamed_end_with_their_execution(served: Served) -> None:
+    execution = served.grant()
+    headers = {"authorization": f"Bearer {execution.token()}", "trpc-accept": "application/jsonl"}
+    url = f"{served.server.url}/plain/nothing,wait?batch=1"
+    with httpx.stream("POST", url, json={}, headers=headers, trust_env=False, timeout=30) as response:
+        lines = map(json.loads, response.iter_lines())
+        assert [next(lines).keys(), next(lines)[0]] == [{"0", "1"}, 0]
+        assert served.waiting.started.wait(30)
+        served.server.do(execution.end)
+        assert ["the execution of this token has ended" in json.dumps(line) for line in lines] == [True]
+    assert served.waiting.was_cancelled()
 
 
 def test_the_links_of_the_real_client(served: Served, tmp_path: Path) -> None:

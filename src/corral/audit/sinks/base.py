@@ -82,10 +82,10 @@ def create_private(path: Path) -> None:
         os.close(directory)
 
 
-def identity(path: Path) -> tuple[int, int] | None:
+def identity(file: Path | int) -> tuple[int, int] | None:
     """Tells a file from one that took its place, as log rotation does; None if there is none."""
     try:
-        found = path.stat()
+        found = os.stat(file)  # noqa: PTH116 - also of a descriptor
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino

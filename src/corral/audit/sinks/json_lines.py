@@ -54,7 +54,7 @@ class JsonLinesSink(AuditSink):
             self.aclose()
             create_private(self.path)
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            self._identity = identity(self.path)
+            self._identity = identity(self._file)
         return self._file
 
 

@@ -31,6 +31,7 @@ from corral.bridges.web import (
     read_body,
     watch_request,
 )
+from corral.bridges.web.response_stream import ResponseStream
 from corral.bridges.web.runtimes import RUNTIMES
 from corral.bridges.web.server_events import EventStream
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
@@ -131,6 +132,8 @@ class TrpcApp:
             return self._failed(NOT_JSON, 415)
         headers = dict(head.scope["headers"])
         stream = _Subscription(send)
+        lines = ResponseStream(send, *_JSON_HEADERS)
+        unanswered: dict[int, CallRequest] = {}
         body_came = False
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
@@ -149,9 +152,15 @@ class TrpcApp:
                     self._expect_query(grant, each)
             requests = self._requests(asked, grant, len(body) or len(head.scope["query_string"]))
             if asked.batch and b"application/jsonl" in headers.get(b"trpc-accept", b""):
-                await self._lines(requests, grant, send)
+                unanswered = dict(enumerate(requests))
+                await self._lines(unanswered, grant, lines)
                 return None
             return await self._answered(requests, grant, batch=asked.batch)
+        if lines.started:
+            for number, request in unanswered.items():
+                await self._line(lines, number, request, Reply(error=ended()))
+            await lines.write(b"", last=True)
+            return None
         if stream.started:
             await stream.fail(ended(), self._transformer)
             return None
@@ -223,25 +232,26 @@ class TrpcApp:
         content = to_json(contents if batch else contents[0], inf_nan_mode="null")
         return Response(content, status, {"cache-control": "no-store"}, media_type="application/json")
 
-    async def _lines(self, requests: Sequence[CallRequest], grant: Grant, send: Send) -> None:
+    async def _lines(self, unanswered: dict[int, CallRequest], grant: Grant, lines: ResponseStream) -> None:
         """Writes each result as it comes, in the form of httpBatchStreamLink: a head with a promise for each call."""
-        writing = anyio.Lock()
-
-        async def write(content: Any) -> None:
-            line = to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null")
-            async with writing:
-                await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
 
         async def call(number: int, request: CallRequest) -> None:
-            content = result_of(await self._handle(request, grant), request.tool, self._transformer)
-            await write([number, 0, [[content]]])
+            reply = await self._handle(request, grant)
+            del unanswered[number]
+            await self._line(lines, number, request, reply)
 
-        await send({"type": "http.response.start", "status": 200, "headers": _JSON_HEADERS})
-        await write({str(number): [[0], [None, 0, number]] for number in range(len(requests))})
+        await self._write(lines, {str(number): [[0], [None, 0, number]] for number in unanswered})
         async with anyio.create_task_group() as tasks:
-            for number, request in enumerate(requests):
+            for number, request in list(unanswered.items()):
                 tasks.start_soon(call, number, request)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await lines.write(b"", last=True)
+
+    async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply) -> None:
+        await self._write(lines, [number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+
+    async def _write(self, lines: ResponseStream, content: Any) -> None:
+        line = to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null")
+        await lines.write(line + b"\n")
 
     async def _subscription(self, asked: _Asked, grant: Grant, stream: _Subscription, size: int) -> None:
         """Writes each item of a stream as an event."""
