@@ -57,6 +57,7 @@ class GuestLoop(base_events.BaseEventLoop):
     """Has no sockets and no processes: a guest may not make any."""
 
     source: Source
+    _ready: Any
     loops: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     raced: ClassVar[bool] = False
     """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
@@ -77,6 +78,8 @@ class GuestLoop(base_events.BaseEventLoop):
         source = self.source
         source.flush()
         if timeout is None and count_threads() == 0:
+            if self._ready:  # handed over by a thread that has ended since the loop looked
+                return []
             if not source.expects:
                 raise Deadlock(
                     "the program waits for something that nothing will bring: no tool call, timer or thread is left"
