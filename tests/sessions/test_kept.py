@@ -205,6 +205,33 @@ async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(
     assert "the store is away" in caplog.text
 
 
+class AwayOnce(Store):
+    """Keeps files from the second time on."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self._away = True
+
+    async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
+        for each in self.kept.items():
+            yield each
+
+    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
+        if self._away:
+            self._away = False
+            raise RuntimeError("the store is away")
+        self.kept.update(changed)
+
+
+async def test_files_that_a_store_did_not_take_are_stored_at_the_end_of_the_session(warm: Sandboxes) -> None:
+    store = AwayOnce()
+    files = [Mount("/workspace", Scratch(store=store))]
+    async with Corral(sessions=Sessions(files=files), sandbox=warm, check=False) as corral:
+        await run(corral, "open('a', 'w').write('x')", caller("s"))
+        assert store.kept == {}
+    assert store.kept == {"a": b"x"}
+
+
 async def nothing(_guest: FakeGuest) -> None: ...
 
 

@@ -144,7 +144,7 @@ class OpenSession:
             return
         self.closed = True
         with anyio.CancelScope(shield=True):
-            if self._stores and self.files.host_has_written:
+            if self._stores:
                 try:
                     await self.look()
                 except Exception:
