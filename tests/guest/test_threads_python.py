@@ -13,6 +13,7 @@ from contextlib import closing
 import pytest
 
 from corral.guest.python import loop as loop_module
+from corral.guest.python.client import Reading
 from corral.guest.python.console import Console, Stream
 from corral.guest.python.loop import GuestLoop
 
@@ -70,3 +71,14 @@ def test_threads_that_print_at_once_lose_and_repeat_nothing() -> None:
     assert Counter(json.loads(entry)[1] for entry in sent) == Counter(
         f"{name} {n}" for name in "abcd" for n in range(2_000)
     )
+
+
+def test_a_stream_is_closed_as_its_reply_ends_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def set_stop(_: Reading, __: object) -> None: ...
+
+    found = iter([lambda: None, None])  # it is taken away once it has been looked at
+    monkeypatch.setattr(Reading, "stop", property(lambda _: next(found), set_stop), raising=False)
+    reading = Reading()
+    reading.tell("cancel")
+    assert reading.read.is_set()
