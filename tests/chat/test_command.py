@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
+import anyio
 import pytest
+import uvicorn
 from pydantic_ai.models import KnownModelName
 
 from corral import Corral, ExecutionContext
-from corral.chat import chat_app
+from corral.chat import MemoryChats, chat_app
 from corral.chat.agents.environment import MODELS, chat_agent_by_environment, model_by_environment
+from corral.chat.records import Owner
+from corral.cli.commands import chat
 from corral.cli.dispatch import run
+from corral.cli.http_server import http_server, listening
 from corral.errors import MissingExtra
-from tests.chat.conftest import Browser, one_program, parts_of
+from tests.chat.conftest import Browser, ProgramAgent, one_program, parts_of
 from tests.integrations.stubs import Call, calling, stub
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY")
@@ -78,3 +86,26 @@ async def test_its_programs_run_with_the_tools_of_the_corral(corral: Corral, mon
         app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
         parts = parts_of(await Browser(app, "ann").send("greet Ann"))
     assert "Hello Ann" in str(one_program(parts, CODE))
+
+
+@pytest.mark.anyio
+async def test_its_end_stores_the_reply_in_progress(corral: Corral, agent: ProgramAgent) -> None:
+    store = MemoryChats()
+    app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"), store=store)
+    printed: list[str] = []
+    view: Any = SimpleNamespace(out=printed.append, err=printed.append)
+    with listening("127.0.0.1", 0) as listener:
+        server = http_server(uvicorn, app, lifespan="on")
+
+        async def interrupt() -> None:
+            await agent.waits.wait()
+            signal.raise_signal(signal.SIGINT)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Browser(app, "ann").send, "wait")
+            tasks.start_soon(interrupt)
+            await chat._serve(nullcontext(), store, server, listener, "", view)  # pyright: ignore[reportPrivateUsage]
+            tasks.cancel_scope.cancel()
+    conversation = await store.load(Owner(None, "ann"), "talk")
+    assert conversation is not None
+    assert [each["role"] for each in conversation.messages] == ["user", "assistant"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from typing_extensions import override
 
 from corral import Corral, ExecutionContext
 from corral.bridges.rates import MemoryRates
-from corral.chat import ChatBounds, Conversation, MemoryChats, OneTimeLogin, chat_app
+from corral.chat import ChatBounds, ChatTurn, Conversation, MemoryChats, OneTimeLogin, Part, chat_app
 from corral.chat import app as chat
 from corral.chat.records import Owner
 from corral.errors import ConfigError
@@ -209,6 +210,119 @@ async def test_a_reply_is_stored_once_it_is_over_and_who_loads_meanwhile_sees_it
             await anyio.lowlevel.checkpoint()
         store.answers.set()
     assert (seen[0]["running"], [each["role"] for each in seen[0]["messages"]]) == (False, ["user", "assistant"])
+
+
+class HeldChats(MemoryChats):
+    """Holds up loads and saves while told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on, self.held = anyio.Event(), anyio.Event()
+        self.goes_on.set()
+
+    @override
+    async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
+        await self._go_on()
+        return await super().load(owner, conversation_id)
+
+    @override
+    async def save(self, owner: Owner, conversation: Conversation) -> None:
+        await self._go_on()
+        await super().save(owner, replace(conversation, messages=[*conversation.messages]))
+
+    async def _go_on(self) -> None:
+        self.held.set()
+        await self.goes_on.wait()
+
+    def hold(self) -> None:
+        self.goes_on, self.held = anyio.Event(), anyio.Event()
+
+
+OWNER = Owner(None, "ann")
+
+
+class Turns:
+    """Replies of one user that end when told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.ends = anyio.Event(), anyio.Event()
+
+    async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
+        self.begun.set()
+        await self.ends.wait()
+        yield {"type": "text-start", "id": "0"}
+        yield {"type": "text-delta", "id": "0", "delta": "said"}
+
+
+async def roles(store: MemoryChats) -> list[str]:
+    found = await store.load(OWNER, "talk")
+    assert found is not None
+    return [each["role"] for each in found.messages]
+
+
+async def test_who_stops_a_reply_that_is_being_stored_does_not_lose_it(corral: Corral) -> None:
+    store, turns = HeldChats(), Turns()
+    ann = Browser(chat_app(corral, turns, authenticate=lambda _: ExecutionContext(user_id="ann"), store=store), "ann")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ann.send, "say something")
+        await turns.begun.wait()
+        store.hold()
+        turns.ends.set()
+        await store.held.wait()
+        for _ in range(2):  # the second finds that it is still in progress
+            assert (await ann.client.post("/api/chat/talk/stop")).json() == {"stopped": True}
+            await anyio.wait_all_tasks_blocked()
+        store.goes_on.set()
+    assert await roles(store) == ["user", "assistant"]
+
+
+async def test_the_end_of_the_server_waits_for_a_reply_that_is_being_stored(corral: Corral) -> None:
+    store, turns = HeldChats(), Turns()
+    app: Any = chat_app(corral, turns, authenticate=lambda _: ExecutionContext(user_id="ann"), store=store)
+    ann = Browser(app, "ann")
+    inbox, sent = anyio.create_memory_object_stream[dict[str, str]](2)
+    started = anyio.Event()
+
+    async def send(_message: object) -> None:
+        started.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(app, {"type": "lifespan", "asgi": {"version": "3.0"}}, sent.receive, send)
+        await inbox.send({"type": "lifespan.startup"})
+        await started.wait()
+        tasks.start_soon(ann.send, "say something")
+        await turns.begun.wait()
+        store.hold()
+        turns.ends.set()
+        await store.held.wait()
+        ends = started = anyio.Event()
+        await inbox.send({"type": "lifespan.shutdown"})
+        await anyio.wait_all_tasks_blocked()
+        assert not ends.is_set()
+        store.goes_on.set()
+    assert await roles(store) == ["user", "assistant"]
+    inbox.close()
+    sent.close()
+
+
+async def test_messages_that_come_at_once_begin_no_more_replies_than_there_may_be(corral: Corral) -> None:
+    store, turns = HeldChats(), Turns()
+    bounds = ChatBounds(replies=1)
+    app = chat_app(corral, turns, authenticate=lambda _: ExecutionContext(user_id="ann"), store=store, bounds=bounds)
+    ann = Browser(app, "ann")
+    answers: list[int] = []
+
+    async def send(conversation: str) -> None:
+        answers.append((await ann.send("say something", id=conversation)).status_code)
+
+    store.hold()
+    async with anyio.create_task_group() as tasks:
+        for conversation in ("one", "two"):
+            tasks.start_soon(send, conversation)
+        await anyio.wait_all_tasks_blocked()
+        store.goes_on.set()
+        turns.ends.set()
+    assert sorted(answers) == [200, 429]
 
 
 async def test_a_user_sends_so_many_messages_a_minute(

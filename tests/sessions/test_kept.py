@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -87,6 +89,75 @@ async def test_no_session_that_has_a_program_is_closed(warm: Sandboxes) -> None:
             running.cancel()
 
 
+class Slow:
+    """Sessions whose opening and closing can be held up, in the order in which they happen."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+        self.opens, self.closes = anyio.Event(), anyio.Event()
+        self.opens.set()
+        self.kept = KeptSessions(Sessions(idle_seconds=3600), self._open)
+
+    async def _open(self, context: ExecutionContext) -> Any:
+        self.happened.append(f"opens {context.session_id}")
+        await self.opens.wait()
+
+        async def aclose() -> None:
+            await self.closes.wait()
+            self.happened.append(f"closed {context.session_id}")
+
+        return SimpleNamespace(aclose=aclose)
+
+    async def use(self, name: str) -> None:
+        async with self.kept.session(caller(name)):
+            pass
+
+    async def close_idle(self) -> None:
+        for each in self.kept._kept.values():  # pyright: ignore[reportPrivateUsage]
+            each.idle_since = -math.inf
+        await self.kept.close_idle()
+
+
+async def test_two_that_close_idle_sessions_at_once_close_each_once() -> None:
+    slow = Slow()
+    async with slow.kept.session(caller("one")), slow.kept.session(caller("two")):
+        pass
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(slow.close_idle)
+        await anyio.wait_all_tasks_blocked()
+        slow.closes.set()
+    await slow.kept.aclose()
+    assert sorted(slow.happened) == ["closed one", "closed two", "opens one", "opens two"]
+
+
+async def test_a_session_is_opened_anew_once_the_last_one_is_closed_and_stored() -> None:
+    slow = Slow()
+    await slow.use("one")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(slow.close_idle)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(slow.use, "one")
+        await anyio.wait_all_tasks_blocked()
+        slow.closes.set()
+    assert slow.happened == ["opens one", "closed one", "opens one"]
+    await slow.kept.aclose()
+
+
+async def test_a_session_that_is_being_opened_is_closed_with_the_others() -> None:
+    slow = Slow()
+    slow.opens = anyio.Event()
+    slow.closes.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(slow.use, "one")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(slow.kept.aclose)
+        await anyio.wait_all_tasks_blocked()
+        slow.opens.set()
+    assert slow.happened == ["opens one", "closed one"]
+    assert len(slow.kept) == 0
+
+
 class Broken(Store):
     async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
         yield "a.txt", b"from the store"
@@ -132,6 +203,33 @@ async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(
         )
     assert (result.value, result.files) == ("from the store", None)
     assert "the store is away" in caplog.text
+
+
+class AwayOnce(Store):
+    """Keeps files from the second time on."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self._away = True
+
+    async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
+        for each in self.kept.items():
+            yield each
+
+    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
+        if self._away:
+            self._away = False
+            raise RuntimeError("the store is away")
+        self.kept.update(changed)
+
+
+async def test_files_that_a_store_did_not_take_are_stored_at_the_end_of_the_session(warm: Sandboxes) -> None:
+    store = AwayOnce()
+    files = [Mount("/workspace", Scratch(store=store))]
+    async with Corral(sessions=Sessions(files=files), sandbox=warm, check=False) as corral:
+        await run(corral, "open('a', 'w').write('x')", caller("s"))
+        assert store.kept == {}
+    assert store.kept == {"a": b"x"}
 
 
 async def nothing(_guest: FakeGuest) -> None: ...

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 
+import anyio
 import pytest
 
+from corral.shells.clouds.daytona import DaytonaShell
 from corral.testing import FilesSuite, ShellSuite
 from tests.shells.clouds import CLOUDS, CloudShell, opened_cloud, run_programs
 
@@ -38,3 +42,23 @@ async def test_programs_run_there() -> None:
 async def test_short_and_marked_output_arrives_whole() -> None:
     for text in ("", "a", "a\n", "corral-end-", "x\n\ncorral", "\\n"):
         assert (await _Daytona.opened.run(f"printf %s '{text}'")).stdout == text
+
+
+async def test_input_is_sent_in_the_order_of_the_calls() -> None:
+    lines: list[str] = []
+
+    async def send(_session: str, _command: str, line: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        lines.append(line)
+
+    sandbox = SimpleNamespace(process=SimpleNamespace(send_session_command_input=send))
+    process = DaytonaShell(sandbox).process(stdin=True)
+    long = b"a" * 200_000
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(process.write, long)
+        tasks.start_soon(process.write, b"b")
+        tasks.start_soon(process.close_stdin)
+    process.finish(0)
+    process.discard()
+    assert lines.pop() == ".\n"
+    assert b"".join(map(base64.b64decode, lines)) == long + b"b"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 from docs_src.reference.shells import CAPABILITIES
 
-from corral import Mount, Scratch
+from corral import ConfigError, Mount, Scratch
 from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
 from corral.testing import FilesSuite, ShellSuite
 from tests.shells.attempts import jailed
@@ -85,3 +90,31 @@ async def test_no_file_of_the_environment_runs_before_the_bounds() -> None:
     async with JailedShell(limits=ShellLimits(processes=20), env={"BASH_ENV": "/workspace/first"}) as shell:
         await shell.files.write_text("first", "echo $(ulimit -u)\n")
         assert (await shell.run("true")).stdout == "20\n"
+
+
+async def test_a_command_that_is_being_started_ends_with_the_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[subprocess.Popen[bytes]] = []
+    started, closed = threading.Event(), threading.Event()
+    make = subprocess.Popen[bytes]
+
+    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        made.append(make(*arguments, **options))
+        started.set()
+        closed.wait()
+        return made[0]
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    shell = LocalShell(tmp_path)
+
+    async def spawn() -> None:
+        with pytest.raises(ConfigError, match="this shell is closed"):
+            await shell.spawn("sleep 60")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(spawn)
+        await anyio.to_thread.run_sync(started.wait)
+        await shell.aclose()
+        closed.set()
+    assert made[0].returncode is not None

@@ -192,10 +192,7 @@ class _ChatServer:
         owner = owner_of(context)
         asked = _validated(_ChatRequest, await self._body(request))
         message = self._user_message(asked.messages[-1])
-        if self._replies.find(owner, asked.id) is not None:
-            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
-        if self._replies.count(owner) >= self._bounds.replies:
-            raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
+        self._expect_room(owner, asked.id)
         await self._take(owner)
         conversation = await self._store.load(owner, asked.id) or Conversation(id=asked.id)
         before = [each["id"] for each in conversation.messages]
@@ -207,11 +204,16 @@ class _ChatServer:
         conversation.updated = time.time()
         if not conversation.title:
             conversation.title = text_of_message(message)[:_TITLE_CHARS]
-        if self._replies.find(owner, asked.id) is not None:  # another tab was faster
-            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+        self._expect_room(owner, asked.id)  # another tab may have been faster
         reply = self._start(conversation, context, owner)
         await reply.save(None)
         return self._stream(reply)
+
+    def _expect_room(self, owner: Owner, conversation_id: str) -> None:
+        if self._replies.find(owner, conversation_id) is not None:
+            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+        if self._replies.count(owner) >= self._bounds.replies:
+            raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
 
     async def _take(self, owner: Owner) -> None:
         """Counts a message of a user."""

@@ -88,7 +88,8 @@ class Reply:
         self.turn = turn
         self.assembled = AssembledMessage(f"msg-{secrets.token_hex(8)}")
         self.stopped = False
-        self._begun = False
+        self._replying = False
+        """True while the agent replies. A task that is cancelled before that stores nothing."""
         self._end: dict[str, Any] | None = None
         """Last part; None while the reply is in progress."""
         self._agent = agent
@@ -118,10 +119,13 @@ class Reply:
 
     def stop(self) -> None:
         """Ends the reply and the programs of its agent. A second time it changes nothing: the agent cleans up."""
-        if self.stopped:
-            return
+        if not self.stopped:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the reply, also while its agent cleans up. One that is being stored is stored."""
         self.stopped = True
-        if self._begun:  # a task that is cancelled before its first step would store nothing
+        if self._replying:
             self.task.cancel()
 
     def see(self, record: ExecutionRecord) -> None:
@@ -154,7 +158,7 @@ class Reply:
             reader.put(part, key)
 
     async def _run(self) -> None:
-        self._begun = True
+        self._replying = True
         TURN.set(self.turn)
         end: dict[str, Any] = {"type": "finish"}
         try:
@@ -172,7 +176,7 @@ class Reply:
                         if self.assembled.is_full:
                             raise ValueError("the reply is too large")
         except asyncio.CancelledError:
-            if not self.stopped:  # the server ends
+            if not self.stopped:  # the event loop ends
                 raise
             end = {"type": "abort"}
         except Exception as error:
@@ -182,6 +186,7 @@ class Reply:
             self.assembled.parts.append({"type": "data-error", "id": None, "data": f"{text} ({correlation})"})
             end = {"type": "error", "errorText": f"{text} ({correlation})"}
         finally:
+            self._replying = False
             self._flush()
             if self._sending is not None:
                 self._sending.cancel()
@@ -241,10 +246,10 @@ class Replies:
     async def aclose(self) -> None:
         """Cancels all replies, and waits for what is being stored."""
         self._observation.close()
-        tasks = [reply.task for reply in self._replies.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, *self._keeping, return_exceptions=True)
+        replies = [*self._replies.values()]
+        for reply in replies:
+            reply.cancel()
+        await asyncio.gather(*(reply.task for reply in replies), *self._keeping, return_exceptions=True)
 
     def _ended(self, key: tuple[Owner, str], reply: Reply, task: asyncio.Future[None]) -> None:
         if self._replies.get(key) is reply:

@@ -125,29 +125,34 @@ class KeptSessions:
         since = time.monotonic() - self._settings.idle_seconds
         for key, kept in [*self._kept.items()]:
             if kept.users == 0 and kept.idle_since <= since:
-                await self._close(key)
+                await self._close(key, kept)
 
     async def aclose(self) -> None:
         """Closes all."""
         if self._timer is not None:
             self._timer.cancel()
-        for key in [*self._kept]:
-            await self._close(key)
+        for key, kept in [*self._kept.items()]:
+            await self._close(key, kept)
 
     async def _make_room(self) -> None:
         await self.close_idle()
         while len(self._kept) > self._settings.most:
-            idle = next((key for key, kept in self._kept.items() if kept.users == 0), None)
+            idle = next(((key, kept) for key, kept in self._kept.items() if kept.users == 0), None)
             if idle is None:
                 raise ConfigError(
                     f"{self._settings.most} sessions have programs that run; Sessions(most=...) allows more at once"
                 )
-            await self._close(idle)
+            await self._close(*idle)
 
-    async def _close(self, key: _Key) -> None:
-        kept = self._kept.pop(key)
-        if kept.session is not None:
-            await kept.session.aclose()
+    async def _close(self, key: _Key, kept: _Kept) -> None:
+        async with kept.opening:  # who comes for it meanwhile opens it anew, once its files are stored
+            session, kept.session = kept.session, None
+            try:
+                if session is not None:
+                    await session.aclose()
+            finally:
+                if kept.users == 0 and self._kept.get(key) is kept:
+                    del self._kept[key]
 
     def _look_later(self) -> None:
         """Has idle ones closed although nobody comes. Another event loop than asyncio's closes them when one does."""

@@ -52,9 +52,8 @@ class QuotaWatch:
         return None, max(_LEAST_SECONDS, wait)
 
 
-async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> None:
+async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None]) -> None:
     """Calls `over` with the reason once a directory holds more than it may, and more than it did at first."""
-    watch = await anyio.to_thread.run_sync(QuotaWatch, quotas)
     while True:
         reason, wait = await anyio.to_thread.run_sync(watch.look)
         if reason is not None:

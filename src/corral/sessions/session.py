@@ -20,7 +20,7 @@ from corral.results import FileChanges
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.program_files import ProgramFiles
-from corral.sessions.quota import Quota, watch_quotas
+from corral.sessions.quota import Quota, QuotaWatch, watch_quotas
 from corral.sessions.stores import Store, StoreKey
 from corral.sessions.tree import FileTree, Usage
 from corral.skills import SkillSet
@@ -86,8 +86,9 @@ class OpenSession:
         if not self.quotas:
             yield self
             return
+        watch = await anyio.to_thread.run_sync(QuotaWatch, self.quotas)  # before a program writes
         async with plain_task_group() as tasks:
-            tasks.start_soon(watch_quotas, self.quotas, over)
+            tasks.start_soon(watch_quotas, watch, over)
             try:
                 yield self
             finally:
@@ -144,7 +145,7 @@ class OpenSession:
             return
         self.closed = True
         with anyio.CancelScope(shield=True):
-            if self._stores and self.files.host_has_written:
+            if self._stores:
                 try:
                     await self.look()
                 except Exception:

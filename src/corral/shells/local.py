@@ -104,6 +104,10 @@ class LocalShell(Shell):
 
         self._live = {each for each in self._live if not each.ended}
         process = await run_shielded_in_thread(start)
+        if self._closed:
+            with anyio.CancelScope(shield=True):
+                await process.aclose()
+            raise ConfigError("this shell is closed")
         self._live.add(process)
         return process
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types.beta import BetaMessageParam, BetaToolUseBlock
@@ -141,3 +142,14 @@ async def test_memories_stay_in_their_folder(tools: ComputerTools, tmp_path: Pat
 
 async def test_other_blocks_are_not_answered(tools: ComputerTools) -> None:
     assert await tools.call(BetaToolUseBlock(type="tool_use", id="1", name="mine", input={})) is None
+
+
+async def test_bash_ends_with_the_block_that_is_cancelled(tmp_path: Path) -> None:
+    async with LocalShell(tmp_path) as shell:
+        with anyio.CancelScope() as scope:
+            async with ComputerTools(shell) as tools:
+                block = BetaToolUseBlock(id="1", name="bash", type="tool_use", input={"command": "echo $$ > pid"})
+                await tools.call(block)
+                scope.cancel()
+        pid = int((tmp_path / "pid").read_text())
+        assert not Path(f"/proc/{pid}").exists()

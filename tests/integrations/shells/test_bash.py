@@ -86,3 +86,11 @@ async def test_a_cancelled_command_ends_its_bash(tmp_path: Path) -> None:
         with anyio.move_on_after(0.2):
             await bash.run("sleep 1000")
         assert (await bash.run('echo "[$x]"')).stdout == "[]\n"
+
+
+async def test_a_command_whose_errors_never_end_is_over_after_the_time_and_bash_begins_anew(tmp_path: Path) -> None:
+    async with LocalShell(tmp_path) as shell, LastingBash(shell, timeout_seconds=0.5) as bash:
+        done = await bash.run("sleep 60 > /dev/null & exec 2> /dev/null; echo out")
+        assert (done.exit_code, done.timed_out, done.stdout) == (None, True, "out\n")
+        assert "bash was ended" in done.stderr
+        assert (await bash.run("echo on >&2")).stderr == "on\n"

@@ -102,6 +102,7 @@ async def _serve(corral: Any, store: Any, server: Any, listener: socket.socket, 
             view.err("open this address in a browser; it works once:")
             view.out(address)
             await server.serve([listener])
+            await server.lifespan.shutdown()  # which `force_exit` leaves out: replies are stored
 
 
 def _store(chat: Any, place: str) -> Any:

@@ -347,8 +347,8 @@ class Reading:
     def tell(self, told: Literal["credit", "cancel"]) -> None:
         if told == "cancel":
             self.cancelled = True
-            if self.stop is not None:
-                self.stop()
+            if (stop := self.stop) is not None:  # the thread that reads may take it away at any moment
+                stop()
         self.read.set()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -39,6 +40,8 @@ class Console:
 
     def __init__(self, send: Callable[[bytes], None], left: int = 0) -> None:
         self._send = send
+        self.turn = threading.RLock()
+        """Held by the thread that writes."""
         self.left = left
         """Bytes that may still be written."""
         self.dropped = 0
@@ -83,9 +86,13 @@ class Stream(io.TextIOBase):
         return True
 
     def write(self, text: str, /) -> int:
-        shown = text
-        if self._open and "\n" in text:
-            end, _, shown = text.partition("\n")
+        with self._console.turn:
+            self._write(text)
+        return len(text)
+
+    def _write(self, shown: str) -> None:
+        if self._open and "\n" in shown:
+            end, _, shown = shown.partition("\n")
             self._held.append(end)
             self._emit()
         before, newline, rest = shown.rpartition("\n")
@@ -97,18 +104,19 @@ class Stream(io.TextIOBase):
             self._parts += 1
             if self._parts <= _MOST_PARTS or time.monotonic() > self._sent + _PART_SECONDS:
                 self.flush()
-        return len(text)
 
     def flush(self) -> None:
         """Sends what there is of a line that has not ended."""
-        if self._held:
-            self._sent = time.monotonic()
-            self._emit(open=True)
+        with self._console.turn:
+            if self._held:
+                self._sent = time.monotonic()
+                self._emit(open=True)
 
     def finish(self) -> None:
         """Ends a last line that did not end."""
-        if self._held or self._open:
-            self._emit()
+        with self._console.turn:
+            if self._held or self._open:
+                self._emit()
 
     def _emit(self, *, open: bool = False) -> None:
         text = "".join(self._held)

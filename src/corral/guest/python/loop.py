@@ -97,6 +97,8 @@ class GuestLoop(base_events.BaseEventLoop):
         source = self.source
         source.flush()
         if timeout is None and count_threads() == 0:
+            if self._ready:  # handed over by a thread that has ended since the loop looked
+                return []
             if not source.expects:
                 raise Deadlock(
                     "the program waits for something that nothing will bring: no tool call, timer or thread is left"

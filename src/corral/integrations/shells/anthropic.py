@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
+import anyio
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
@@ -144,7 +145,8 @@ class ComputerTools:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        with anyio.CancelScope(shield=True):
+            await self.aclose()
 
     async def _run(self, name: str, given: object) -> str:
         if name == "bash":

@@ -136,7 +136,7 @@ class LastingBash:
                 if separate:
                     tasks.start_soon(follow, 1)
                 await process.write(line.encode())
-        code = found[0]
+        code = None if deadline.cancelled_caught else found[0]
         errors = outputs[1].text()
         if deadline.cancelled_caught:
             errors += f"\n[bash was ended after {self._timeout:g} seconds; the next command starts another one]"

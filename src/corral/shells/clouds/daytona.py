@@ -139,14 +139,16 @@ class _DaytonaProcess(RemoteProcess):
 
     @override
     async def feed(self, data: bytes) -> None:
-        for start in range(0, len(data), _LINE_BYTES):
-            await self._send(base64.b64encode(data[start : start + _LINE_BYTES]).decode() + "\n")
+        async with self._sending:  # or what others write would come between
+            for start in range(0, len(data), _LINE_BYTES):
+                await self._send(base64.b64encode(data[start : start + _LINE_BYTES]).decode() + "\n")
 
     @override
     async def close_stdin(self) -> None:
         if self._stdin and not self._input_ended:
             self._input_ended = True
-            await self._send(".\n")
+            async with self._sending:
+                await self._send(".\n")
 
     @override
     async def free(self) -> None:
@@ -157,10 +159,9 @@ class _DaytonaProcess(RemoteProcess):
                 await self._api.delete_session(self._session)
 
     async def _send(self, text: str) -> None:
-        async with self._sending:  # or they would overtake each other
-            if not self.ended:
-                with suppress(Exception):  # the command has ended, or `wait` tells the reason
-                    await self._api.send_session_command_input(self._session, self._command, text)
+        if not self.ended:
+            with suppress(Exception):  # the command has ended, or `wait` tells the reason
+                await self._api.send_session_command_input(self._session, self._command, text)
 
     async def _take_text(self, name: StreamName, text: str) -> None:
         tail = self._tails[name]
