@@ -247,6 +247,24 @@ def test_a_reply_that_ends_before_its_stream_is_asked_for_is_shown(page: Page, p
     late.close()
 
 
+def test_the_conversation_that_was_asked_for_last_is_shown(page: Page) -> None:
+    page.get_by_label("Message", exact=True).fill("good day")
+    page.keyboard.press("Enter")
+    expect(said(page, "I am a script")).to_be_visible()
+    held: list[Route] = []
+    conversations = page.get_by_role("navigation")
+    page.route("**/api/conversations/*", lambda route: held.append(route))
+    with page.expect_request("**/api/conversations/*"):
+        conversations.get_by_role("button", name="good day", exact=True).click()
+    conversations.get_by_role("button", name="New conversation").click()
+    expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+    with page.expect_response("**/api/conversations/*"):
+        held[0].continue_()
+    page.evaluate("new Promise(requestAnimationFrame)")
+    expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+    assert "#" not in page.url
+
+
 def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
     chromium: Chromium, person: BrowserContext, login: str
 ) -> None:

@@ -1,4 +1,4 @@
-import { StrictMode, useCallback, useEffect, useState } from "react";
+import { StrictMode, useCallback, useEffect, useRef, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { type ConversationInfo, type Execution, request, root, Unreachable } from "./api";
 import { Chat } from "./chat";
@@ -26,6 +26,7 @@ function App() {
   const [opened, setOpened] = useState<Opened>();
   const [problem, setProblem] = useState("");
   const [visit, setVisit] = useState(0);
+  const wanted = useRef(""); // the conversation that was last asked for: answers that come late for another change nothing
 
   const refresh = useCallback(() => {
     request<ConversationInfo[]>("api/conversations").then(
@@ -37,19 +38,28 @@ function App() {
     );
   }, []);
   const open = useCallback((id: string) => {
+    wanted.current = id;
     request<Opened>(`api/conversations/${encodeURIComponent(id)}`).then(
       (found) => {
+        if (wanted.current !== id) return;
         location.hash = found.id;
         setOpened(found);
         setVisit((count) => count + 1);
         setProblem("");
       },
-      (error: Error) => (error instanceof Unreachable ? setProblem(error.message) : begin()),
+      (error: Error) => {
+        if (error instanceof Unreachable) setProblem(error.message);
+        else if (wanted.current === id) begin();
+      },
     );
   }, []);
+  const reload = useCallback((id: string) => {
+    if (wanted.current === id) open(id);
+  }, [open]);
   const begin = () => {
     history.replaceState(null, "", location.pathname);
-    setOpened({ id: newId(), messages: [], running: false });
+    wanted.current = newId();
+    setOpened({ id: wanted.current, messages: [], running: false });
   };
   useEffect(() => {
     request<About>("api/about").then(setAbout, (error: Error) => setProblem(error.message));
@@ -68,12 +78,13 @@ function App() {
     void request(`api/conversations/${encodeURIComponent(id)}`, { method: "DELETE" }).then(
       () => {
         refresh();
-        if (opened?.id === id) begin();
+        if (wanted.current === id) begin();
       },
       (error: Error) => setProblem(error.message),
     );
   const changed = () => {
-    if (opened && location.hash !== `#${opened.id}`) history.replaceState(null, "", `#${opened.id}`);
+    const here = `#${opened?.id}`;
+    if (opened?.id === wanted.current && location.hash !== here) history.replaceState(null, "", here);
     setTimeout(refresh, 100);
   };
   return (
@@ -101,7 +112,7 @@ function App() {
             running={opened.running}
             suggestions={about.suggestions}
             onChange={changed}
-            onReload={open}
+            onReload={reload}
           />
         )}
       </main>
