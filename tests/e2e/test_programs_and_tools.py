@@ -589,6 +589,12 @@ FROM_THE_HOST: list[tuple[object, str, object]] = [
     (Point(1, Colour.RED), "value", {"x": 1, "colour": "red"}),
     (Model(when=datetime.date(2026, 1, 2), price=decimal.Decimal("2.50")), "value", {"when": "2026-01-02", "price": "2.50"}),
     (2**60, "[typeof value, `${value}`]", ["bigint", "1152921504606846976"]),
+    ({"id": 2**60, "n": 1}, "JSON.stringify(value)", '{"id":1152921504606846976,"n":1}'),
+    ([2**60], "JSON.stringify(value, (_, each) => typeof each === 'bigint' ? `${each}` : each)",
+     '["1152921504606846976"]'),
+    (2**60, "JSON.stringify([new Map([[1, value]])], (_, each) => (each instanceof Map ? [...each] : each))",
+     "[[[1,1152921504606846976]]]"),
+    (2**60, "(BigInt.prototype.toJSON = () => 'own', JSON.stringify({ value }))", '{"value":"own"}'),
     (2**53 - 1, "typeof value", "number"),
     (math.nan, "Number.isNaN(value)", True),
     ([math.inf, -math.inf], "[value[0] === Infinity, value[1] === -Infinity]", [True, True]),
@@ -614,6 +620,13 @@ async def test_a_value_reaches_the_program_as_the_table_says(
     result = await corral.execute(f"const value = await tools.give(); return {expression}", tools=[give])
     assert result.error is None
     assert same(result.value, expected), result.value
+
+
+@pytest.mark.parametrize("use", ["value * 2", "Math.max(value, 1)", "+value"])
+async def test_a_failure_over_a_bigint_says_where_it_comes_from(corral: Corral, use: str) -> None:
+    result = await corral.execute(f"const value = await tools.echo(2n ** 60n); return {use}")
+    assert result.status == "failed"
+    assert "integers beyond 2^53 come as BigInt: take Number(x)" in result.model_text()
 
 
 @pytest.mark.parametrize(

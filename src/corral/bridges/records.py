@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ _MOST_REMARKS = 10
 _LONGEST_READ = 100_000
 _TRIPPED_OVER_TEXT = frozenset({"TypeError", "AttributeError"})
 """Errors that a program gets when it treats a text as an object or a list."""
+_TRIPPED_OVER_BIGINT = re.compile(r"Cannot mix BigInt|BigInt value to a number|serialize a BigInt")
+_BIGINTS = "integers beyond 2^53 come as BigInt: take Number(x) to compute with them, String(x) to keep all digits"
 
 _EXECUTION_BYTES = 64_000_000
 _CORRAL_BYTES = 512_000_000
@@ -184,7 +187,7 @@ class CallRecorder:
 
 def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, language: Language) -> Iterator[Diagnostic]:
     """Yields remarks on the results of calls, one for each tool: outputs that do not match their declaration; and, if
-    the program failed, JSON texts that it may have mistaken for objects."""
+    the program failed, JSON texts that it may have mistaken for objects, or that it took a BigInt for a number."""
     told = Counter(record.name for record in records if record.remark is not None)
     first = {record.name: record.remark for record in reversed(records) if record.remark is not None}
     for name in islice(told, _MOST_REMARKS):
@@ -192,6 +195,9 @@ def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, lang
         times = f" (and {more} more time{'s' if more > 1 else ''})" if more else ""
         yield Diagnostic(severity="warning", code="output_not_as_declared", message=f"{first[name]}{times}")
     if error is None or error.code != ProgramFailed.code or error.name not in _TRIPPED_OVER_TEXT:
+        return
+    if _TRIPPED_OVER_BIGINT.search(error.message):
+        yield Diagnostic(severity="warning", code="bigint", message=_BIGINTS, show="on_failure")
         return
     texts = {
         record.name: record.output

@@ -52,6 +52,7 @@ _PROCESS = (
     "tools",
     "inspect",
     "console",
+    "bigints",
     "globals",
     "decorators",
     "sockets",
@@ -82,7 +83,7 @@ _PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _SHARED: Mapping[str, tuple[str, ...]] = {"connect": ("messages",), "grpc": ("messages",)}
 """Parts of transports, before them."""
-_ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
+_ELSEWHERE = ("bigints", "decorators", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""

@@ -1,6 +1,7 @@
 // The guest of one program that calls tools over HTTP, where nothing but a command and its output passes. What the program
 // prints goes to standard output and standard error as it is; the outcome is the last line of standard output, behind a mark.
 
+import { writeBigInts } from "../bigints.ts";
 import { Decoration, type Decorator } from "../decorators.ts";
 import { compile, evaluate, exit, write } from "../engine.ts";
 import { connectFromEnvironment } from "./http.ts";
@@ -38,6 +39,7 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
   const process = Object.freeze(Object.assign(Object.create(platform), own));
   Object.assign(globalThis, { tools, codemode: tools });
   Object.defineProperty(globalThis, "process", { value: process, configurable: true, writable: true });
+  writeBigInts();
   (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
   const compiled = compile(() => evaluate(job.code, PROGRAM_NAME) as Program);
   if ("refusal" in compiled) {
