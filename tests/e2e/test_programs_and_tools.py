@@ -17,8 +17,10 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolError, ToolRegistry, define_tool, tool
+from corral.errors import CALL_ERRORS
 from corral.guest import ArrayBuffer
+from corral.guest.python.calls import failure_class
 from corral.sandboxes import DenoSandbox
 from tests.conftest import TOOLS, open_corral
 
@@ -136,6 +138,46 @@ async def test_a_tools_error_is_an_error_in_the_program(corral: Corral) -> None:
         catch (e) { return {isError: e instanceof Error, message: e.message, name: e.name, code: e.code} }"""
     )
     assert result.value == {"isError": True, "message": "no luck", "name": "ToolError", "code": "tool_error"}
+
+
+@pytest.mark.parametrize(
+    ("call", "classes"),
+    [
+        ("tools.fail()", "ToolError CorralError Error"),
+        ("tools.break_down()", "ToolFailed ToolError CorralError Error"),
+        ("tools.add({ a: 'x', b: 1 })", "InvalidArguments ToolError CorralError Error"),
+        ("tools.ad()", "ToolNotFound ToolError CorralError Error"),
+        ("tools.refuse()", "TooBusy ToolError CorralError Error"),
+        ("Promise.reject(new Error('own'))", "Error"),
+        ("Promise.reject(new ToolError('own'))", "ToolError CorralError Error"),
+    ],
+)
+async def test_errors_of_calls_are_caught_by_their_classes(corral: Corral, call: str, classes: str) -> None:
+    class TooBusy(ToolError):
+        """An error of the host's own."""
+
+    @tool
+    def refuse() -> None:
+        raise TooBusy("later")
+
+    program = f"""try {{ await {call} }} catch (error) {{
+      const found = [];
+      for (let each = error; each !== Object.prototype; each = Object.getPrototypeOf(each)) found.push(each.name);
+      const known = [ToolError, CorralError, Error].filter((each) => error instanceof each).map((each) => each.name);
+      return [found.slice(1).join(" "), known.join(" ")]
+    }}"""
+    result = await corral.execute(program, tools=[*TOOLS, refuse])
+    known = " ".join(each for each in classes.split() if each in ("ToolError", "CorralError", "Error"))
+    assert result.value == [classes, known]
+
+
+async def test_programs_find_the_errors_of_calls_in_their_order(corral: Corral) -> None:
+    names = [each.__name__ for each in CALL_ERRORS]
+    result = await corral.execute(f"return [{', '.join(names)}].map((each) => Object.getPrototypeOf(each).name)")
+    assert result.value == ["Error", *(failure_class(name).__bases__[0].__name__ for name in names[1:])]
+    failed = await corral.execute("throw new ToolError('none is left')")
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.name, failed.error.line) == ("program_failed", "ToolError", 1)
 
 
 async def test_an_unexpected_exception_shows_only_a_correlation_id(

@@ -49,6 +49,7 @@ WEB_PROTOCOLS: frozenset[str] = frozenset(get_args(WebProtocol))
 _PROCESS = (
     "kinds",
     "values",
+    "failures",
     "tools",
     "inspect",
     "console",
@@ -75,7 +76,7 @@ _REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/ti
 """Modules evaluated in a realm: realm.ts, after all that it needs."""
 _PLATFORM = ("realm/intrinsics", "realm/platform")
 """Modules evaluated in a realm when its program first touches a part of the platform."""
-_CLIENT = ("values", "tools", "client")
+_CLIENT = ("values", "failures", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "loop", "network", "program")
 """Parts of the Python guest, each after those that it needs."""

@@ -3,11 +3,12 @@
 
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";
+import { CorralError, failureClasses } from "./failures.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
-import { CallFailure, Calls, makeTools, observe, type Toolbox } from "./tools.ts";
+import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
 import { byteLength, clip, decodeValue, encodeSettled, encodeValue, ValueError } from "./values.ts";
 
 interface Limits {
@@ -166,6 +167,7 @@ export class Run {
     (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
     defineGlobal("tools", this.#toolbox.tools);
     defineGlobal("codemode", this.#toolbox.tools);
+    for (const name in failureClasses) defineGlobal(name, failureClasses[name]);
     defineGlobal("console", makeConsole((level, text, error) => this.#log(level, text, error), now, this.start.limits.log_bytes / 4));
     for (const name of ["race", "any"] as const) this.#watchRaces(name);
     if (this.start.env !== null) {
@@ -367,7 +369,7 @@ export class Run {
       }
       const cause = error.cause === undefined ? null : this.#describe(error.cause);
       const memory = error instanceof RangeError && error.message === "Array buffer allocation failed";
-      const code = error instanceof CallFailure ? error.code : memory ? "memory_exceeded" : "program_failed";
+      const code = error instanceof CorralError ? `${error.code}` : memory ? "memory_exceeded" : "program_failed";
       this.#settleError(code, `${error.name}`, `${error.message}`, `${error.stack}`, cause);
     } catch {
       this.#settleError("program_failed", "Error", "the program threw an object that cannot be read", "");

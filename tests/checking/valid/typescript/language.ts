@@ -118,6 +118,19 @@ return found;
 const big = 2n ** 64n;
 const half = BigInt(10) / 3n;
 return { big, half: Number(half), sum: BigInt(Number.MAX_SAFE_INTEGER) + 2n };
+//// lang-error-classes
+import { ToolError as Failure } from "corral";
+const told: string[] = [];
+for (const path of ["/none", "/nor"]) {
+  try {
+    await tools.files.read({ path });
+  } catch (error: unknown) {
+    if (error instanceof RateLimited) told.push(`${error.retryAfterSeconds}`);
+    else if (error instanceof ToolError) told.push(error instanceof InvalidArguments ? "input" : error.code.toUpperCase());
+    else if (error instanceof AccessDenied || !(error instanceof Failure)) throw new ToolError("cannot be read", { cause: error });
+  }
+}
+return told;
 //// lang-error-cause
 try {
   try {

@@ -4,6 +4,7 @@
 import { writeBigInts } from "../bigints.ts";
 import { Decoration, type Decorator } from "../decorators.ts";
 import { compile, evaluate, exit, write } from "../engine.ts";
+import { failureClasses } from "../failures.ts";
 import { connectFromEnvironment } from "./http.ts";
 import { type Encoded, encodeValue, ValueError } from "../values.ts";
 
@@ -37,7 +38,7 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
   const { tools } = connectFromEnvironment({ tools: job.tools, maxInputBytes: job.limits.tool_input_bytes });
   const own = job.env === null ? {} : { env: Object.freeze({ ...job.env }) };
   const process = Object.freeze(Object.assign(Object.create(platform), own));
-  Object.assign(globalThis, { tools, codemode: tools });
+  Object.assign(globalThis, failureClasses, { tools, codemode: tools });
   Object.defineProperty(globalThis, "process", { value: process, configurable: true, writable: true });
   writeBigInts();
   (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
