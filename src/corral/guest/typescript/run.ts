@@ -72,7 +72,8 @@ export interface Refusal {
   stack: string;
 }
 
-type Load = ((specifier: unknown) => Promise<unknown>) & { meta: object };
+/** Loads a module; of one that is `unused` nothing is taken, and it may be missing. */
+type Load = ((specifier: unknown, unused?: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
 type Decorate = (name: string, decorators: Decorator[]) => Decoration;
 export type Program = (load: Load, enter: Enter, decorate: Decorate) => Promise<unknown>;
@@ -180,7 +181,14 @@ export class Run {
       defineGlobal("process", loader.process);
       defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));
       // async, so that what fails is a rejection
-      this.#load = Object.assign(async (specifier: unknown) => loader.namespace(`${specifier}`), { meta: load.meta });
+      const namespace = async (specifier: unknown, unused?: unknown) => {
+        try {
+          return loader.namespace(`${specifier}`);
+        } catch (error) {
+          if (unused !== true) throw error;
+        }
+      };
+      this.#load = Object.assign(namespace, { meta: load.meta });
     }
   }
 
@@ -450,10 +458,10 @@ export class Run {
 const decorate: Decorate = (name, decorators) => new Decoration(name, decorators);
 
 const load: Load = Object.assign(
-  (specifier: unknown) =>
-    Promise.reject(
-      new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like`),
-    ),
+  async (specifier: unknown, unused?: unknown) => {
+    if (unused === true) return;
+    throw new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like`);
+  },
   { meta: Object.freeze({ __proto__: null, main: true }) },
 );
 

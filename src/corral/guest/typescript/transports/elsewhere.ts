@@ -17,7 +17,7 @@ interface Job {
 }
 
 type Enter = (value: unknown) => unknown;
-type Program = (load: (specifier: string) => Promise<unknown>, enter: Enter, decorate: object) => Promise<unknown>;
+type Program = (load: (specifier: string, unused?: boolean) => Promise<unknown>, enter: Enter, decorate: object) => Promise<unknown>;
 
 const PROGRAM_NAME = "corral:program.ts";
 const MAX_TEXT = 8000;
@@ -48,7 +48,9 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
     return ["rejected", parts("program_rejected", "SyntaxError", message, stack)];
   }
   try {
-    const load = async () => Promise.reject(new TypeError("there are no modules for programs that call tools over HTTP"));
+    const load = async (_: string, unused = false) => {
+      if (!unused) throw new TypeError("there are no modules for programs that call tools over HTTP");
+    };
     const enter: Enter = async (value) => (typeof value === "function" ? (value as (tools: object) => unknown)(tools) : value);
     const decorate = (name: string, decorators: Decorator[]) => new Decoration(name, decorators);
     const value = await compiled.program(load, enter, decorate);
