@@ -561,6 +561,12 @@ async def test_a_value_reaches_a_tool_as_the_table_says(corral: Corral, expressi
         ("{'odd key': Symbol('x')}", 'result["odd key"]', "symbol"),
         ("(() => { const a = {}; a.self = a; return a })()", "result.self", "cycle"),
         ("(() => { const a = []; a.push([a]); return a })()", "result[0][0]", "cycle"),
+        (
+            "(() => { const a = { kids: [{}] }; a.kids[0].parent = a; return { a } })()",
+            "result.a.kids[0].parent",
+            "cycle",
+        ),
+        ("(() => { const a = {}; a.next = { a }; return [new Map([['a', a]])] })()", "result[0].a.next.a", "cycle"),
         ("Array.from({length: 200}).reduce(inner => [inner], 1)", "result[0][0]", "deeper than 100"),
         ("{v: (async function* () {})()}", "result.v", "collect"),
         ("{b: new Blob(['x'])}", "result.b", "Blob"),
