@@ -891,6 +891,30 @@ async def test_the_cause_of_an_error_is_kept(corral: Corral) -> None:
     assert result.error.cause == "TypeError: inner"
 
 
+@pytest.mark.parametrize(
+    ("program", "message", "line"),
+    [
+        (
+            "await Promise.any([\n tools.fail({ message: 'no' }), tools.fail({ message: 'none' })])",
+            "All promises were rejected: ToolError: no; ToolError: none",
+            2,
+        ),
+        (
+            "throw new AggregateError(Array.from({ length: 9 }, (_, n) => new RangeError(n)), '9 mails failed')",
+            "9 mails failed: RangeError: 0; RangeError: 1; RangeError: 2; RangeError: 3; RangeError: 4 …",
+            1,
+        ),
+        ("throw new AggregateError(['x', { a: 1 }, null])", ": x; { a: 1 }; null", 1),
+        ("throw new AggregateError([], 'none')", "none", 1),
+        ("throw Object.assign(new AggregateError([], 'odd'), { errors: 5 })", "odd", 1),
+    ],
+)
+async def test_errors_within_an_uncaught_error_are_told(corral: Corral, program: str, message: str, line: int) -> None:
+    error = (await corral.execute(program)).error
+    assert error is not None
+    assert (error.name, error.message, error.line) == ("AggregateError", message, line)
+
+
 @pytest.mark.parametrize("thrown", ["'plain'", "42", "{a: 1}", "null", "undefined", "Symbol('s')"])
 async def test_whatever_is_thrown_is_an_error_result(corral: Corral, thrown: str) -> None:
     result = await corral.execute(f"throw {thrown}")

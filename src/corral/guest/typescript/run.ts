@@ -95,8 +95,12 @@ const BURST = 16;
 const NO_EXIT = ["process is not defined", "process.exit is not a function"];
 /** Characters of a thrown value that is no Error. */
 const MAX_DESCRIBED = 2000;
+/** How many errors of an AggregateError are shown, and the characters of one. */
+const MAX_ERRORS = 5;
+const MAX_WITHIN = 500;
 
 const { stringify } = JSON;
+const { isArray } = Array;
 const { apply } = Reflect;
 const { create, defineProperty } = Object;
 const { then } = Promise.prototype;
@@ -378,7 +382,9 @@ export class Run {
       const cause = error.cause === undefined ? null : this.#describe(error.cause);
       const memory = error instanceof RangeError && error.message === "Array buffer allocation failed";
       const code = error instanceof CorralError ? `${error.code}` : memory ? "memory_exceeded" : "program_failed";
-      this.#settleError(code, `${error.name}`, `${error.message}`, `${error.stack}`, cause);
+      const within = error instanceof AggregateError && isArray(error.errors) ? error.errors : [];
+      const stack = within[0] instanceof Error && !apply(includes, `${error.stack}`, [PROGRAM_NAME]) ? within[0].stack : error.stack;
+      this.#settleError(code, `${error.name}`, `${error.message}${this.#listed(within)}`, `${stack}`, cause);
     } catch {
       this.#settleError("program_failed", "Error", "the program threw an object that cannot be read", "");
     }
@@ -443,6 +449,15 @@ export class Run {
       this.#flushing = false;
       this.#host.flush();
     });
+  }
+
+  /** The first of the errors that an error holds, to follow its message. */
+  #listed(errors: readonly unknown[]): string {
+    let text = "";
+    for (let index = 0; index < errors.length && index < MAX_ERRORS; index++) {
+      text += `${index === 0 ? ": " : "; "}${clip(this.#describe(errors[index]), MAX_WITHIN)}`;
+    }
+    return errors.length > MAX_ERRORS ? `${text} …` : text;
   }
 
   #describe(error: unknown): string {
