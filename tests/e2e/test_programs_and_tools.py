@@ -670,11 +670,25 @@ async def test_a_value_reaches_the_program_as_the_table_says(
     assert same(result.value, expected), result.value
 
 
-@pytest.mark.parametrize("use", ["value * 2", "Math.max(value, 1)", "+value"])
-async def test_a_failure_over_a_bigint_says_where_it_comes_from(corral: Corral, use: str) -> None:
-    result = await corral.execute(f"const value = await tools.echo(2n ** 60n); return {use}")
+@pytest.mark.parametrize(
+    ("use", "note"),
+    [
+        ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 come as BigInt: take Number(x)"),
+        ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 come as BigInt: take Number(x)"),
+        (
+            "JSON.parse(await tools.echo({ a: 1 }))",
+            "JSON.parse was given an object: what a tool returned is read already",
+        ),
+        (
+            "JSON.parse(await tools.echo([{}, {}]))",
+            "JSON.parse was given an object: what a tool returned is read already",
+        ),
+    ],
+)
+async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Corral, use: str, note: str) -> None:
+    result = await corral.execute(f"return {use}")
     assert result.status == "failed"
-    assert "integers beyond 2^53 come as BigInt: take Number(x)" in result.model_text()
+    assert note in result.model_text()
 
 
 @pytest.mark.parametrize(
