@@ -13,6 +13,7 @@ from tests.checking.tools import TOOLS
 
 SECONDS = 60
 REGISTRY = ToolRegistry(*TOOLS)
+TEXT = "const text = await tools.files.read({ path: '/a' });"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,14 @@ def verdict_on(checker: Checker, program: str) -> Verdict:
     [
         ("await tools.get_ticket({ ticketId: 1 })", "Did you mean 'ticket_id', where it says 'ticketId'?"),
         ("await tools.get_ticket({ id: 1 })", "Did you mean 'ticket_id', where it says 'id'?"),
+        (
+            "await tools.crm.update_contact({ id: 'c1', status: 'lead' })",
+            "missing in the input. Put 'status' into 'changes'.",
+        ),
+        (
+            "await tools.crm.update_contact({ id: 'c1', email: 'a', status: 'lead' })",
+            "missing in the input. Put 'email' and 'status' into 'changes'.",
+        ),
         ("await tools.search_tickets({ query: '', status: 'opne' })", "Did you mean 'open'?"),
         ("JSON.parse(await tools.search_tickets({ query: '' }))", "Remove JSON.parse."),
         (
@@ -47,6 +56,27 @@ def verdict_on(checker: Checker, program: str) -> Verdict:
         ("['o1'].map(tools.retail.order_details)", "Write `(each) => tools.retail.order_details({ order_id: ... })`."),
         ("await tools.retail.order_details('o1')", "Write `tools.retail.order_details({ order_id: ... })`."),
         ("await tools.retail.order_details('o1', 2)", "Write `tools.retail.order_details({ order_id: ... })`."),
+        (
+            f"{TEXT} return text.items",
+            "'items' does not exist on type 'string'. It is a text. If it is JSON, parse it first",
+        ),
+        (f"{TEXT} const {{ ok }} = text; return ok", "If it is JSON, parse it first: JSON.parse(...)."),
+        (f"{TEXT} return text.map((each) => each)", "If it is JSON, parse it first: JSON.parse(...)."),
+        (
+            f"{TEXT} for (const each of text) console.log(each.name)",
+            "text is a text, of which the loop takes the characters.",
+        ),
+        (
+            "for (const each of await tools.list_cities()) console.log(each.name)",
+            "'name' does not exist on type 'string'. It is",
+        ),
+        (f"{TEXT} return text.toLowercase()", "Did you mean 'toLowerCase'?"),
+        (f"{TEXT} return text.lenght", "Did you mean 'length'?"),
+        (f"{TEXT} return text.toFixed(2)", "on type 'string'. It is a text: write `Number(text).toFixed(...)`."),
+        ("return (await tools.now()).toISOString()", "write `new Date(await tools.now()).toISOString(...)`."),
+        ("const at = await tools.now(); return at.getTime()", "write `new Date(at).getTime(...)`."),
+        ("process.stdout.write('a')", "'process'. Write `console.log(...)`."),
+        ("alert('a')", "'alert'. Write `console.log(...)`."),
         ("print(1)", "'print'. Write `console.log(...)`."),
         ("return len([1])", "Write `value.length`"),
         ("return json.dumps({})", "'json'. Write `JSON.stringify(...)`"),

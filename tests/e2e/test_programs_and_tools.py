@@ -17,8 +17,10 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolError, ToolRegistry, define_tool, tool
+from corral.errors import CALL_ERRORS
 from corral.guest import ArrayBuffer
+from corral.guest.python.calls import failure_class
 from corral.sandboxes import DenoSandbox
 from tests.conftest import TOOLS, open_corral
 
@@ -136,6 +138,46 @@ async def test_a_tools_error_is_an_error_in_the_program(corral: Corral) -> None:
         catch (e) { return {isError: e instanceof Error, message: e.message, name: e.name, code: e.code} }"""
     )
     assert result.value == {"isError": True, "message": "no luck", "name": "ToolError", "code": "tool_error"}
+
+
+@pytest.mark.parametrize(
+    ("call", "classes"),
+    [
+        ("tools.fail()", "ToolError CorralError Error"),
+        ("tools.break_down()", "ToolFailed ToolError CorralError Error"),
+        ("tools.add({ a: 'x', b: 1 })", "InvalidArguments ToolError CorralError Error"),
+        ("tools.ad()", "ToolNotFound ToolError CorralError Error"),
+        ("tools.refuse()", "TooBusy ToolError CorralError Error"),
+        ("Promise.reject(new Error('own'))", "Error"),
+        ("Promise.reject(new ToolError('own'))", "ToolError CorralError Error"),
+    ],
+)
+async def test_errors_of_calls_are_caught_by_their_classes(corral: Corral, call: str, classes: str) -> None:
+    class TooBusy(ToolError):
+        """An error of the host's own."""
+
+    @tool
+    def refuse() -> None:
+        raise TooBusy("later")
+
+    program = f"""try {{ await {call} }} catch (error) {{
+      const found = [];
+      for (let each = error; each !== Object.prototype; each = Object.getPrototypeOf(each)) found.push(each.name);
+      const known = [ToolError, CorralError, Error].filter((each) => error instanceof each).map((each) => each.name);
+      return [found.slice(1).join(" "), known.join(" ")]
+    }}"""
+    result = await corral.execute(program, tools=[*TOOLS, refuse])
+    known = " ".join(each for each in classes.split() if each in ("ToolError", "CorralError", "Error"))
+    assert result.value == [classes, known]
+
+
+async def test_programs_find_the_errors_of_calls_in_their_order(corral: Corral) -> None:
+    names = [each.__name__ for each in CALL_ERRORS]
+    result = await corral.execute(f"return [{', '.join(names)}].map((each) => Object.getPrototypeOf(each).name)")
+    assert result.value == ["Error", *(failure_class(name).__bases__[0].__name__ for name in names[1:])]
+    failed = await corral.execute("throw new ToolError('none is left')")
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.name, failed.error.line) == ("program_failed", "ToolError", 1)
 
 
 async def test_an_unexpected_exception_shows_only_a_correlation_id(
@@ -519,6 +561,12 @@ async def test_a_value_reaches_a_tool_as_the_table_says(corral: Corral, expressi
         ("{'odd key': Symbol('x')}", 'result["odd key"]', "symbol"),
         ("(() => { const a = {}; a.self = a; return a })()", "result.self", "cycle"),
         ("(() => { const a = []; a.push([a]); return a })()", "result[0][0]", "cycle"),
+        (
+            "(() => { const a = { kids: [{}] }; a.kids[0].parent = a; return { a } })()",
+            "result.a.kids[0].parent",
+            "cycle",
+        ),
+        ("(() => { const a = {}; a.next = { a }; return [new Map([['a', a]])] })()", "result[0].a.next.a", "cycle"),
         ("Array.from({length: 200}).reduce(inner => [inner], 1)", "result[0][0]", "deeper than 100"),
         ("{v: (async function* () {})()}", "result.v", "collect"),
         ("{b: new Blob(['x'])}", "result.b", "Blob"),
@@ -589,6 +637,12 @@ FROM_THE_HOST: list[tuple[object, str, object]] = [
     (Point(1, Colour.RED), "value", {"x": 1, "colour": "red"}),
     (Model(when=datetime.date(2026, 1, 2), price=decimal.Decimal("2.50")), "value", {"when": "2026-01-02", "price": "2.50"}),
     (2**60, "[typeof value, `${value}`]", ["bigint", "1152921504606846976"]),
+    ({"id": 2**60, "n": 1}, "JSON.stringify(value)", '{"id":1152921504606846976,"n":1}'),
+    ([2**60], "JSON.stringify(value, (_, each) => typeof each === 'bigint' ? `${each}` : each)",
+     '["1152921504606846976"]'),
+    (2**60, "JSON.stringify([new Map([[1, value]])], (_, each) => (each instanceof Map ? [...each] : each))",
+     "[[[1,1152921504606846976]]]"),
+    (2**60, "(BigInt.prototype.toJSON = () => 'own', JSON.stringify({ value }))", '{"value":"own"}'),
     (2**53 - 1, "typeof value", "number"),
     (math.nan, "Number.isNaN(value)", True),
     ([math.inf, -math.inf], "[value[0] === Infinity, value[1] === -Infinity]", [True, True]),
@@ -614,6 +668,27 @@ async def test_a_value_reaches_the_program_as_the_table_says(
     result = await corral.execute(f"const value = await tools.give(); return {expression}", tools=[give])
     assert result.error is None
     assert same(result.value, expected), result.value
+
+
+@pytest.mark.parametrize(
+    ("use", "note"),
+    [
+        ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 come as BigInt: take Number(x)"),
+        ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 come as BigInt: take Number(x)"),
+        (
+            "JSON.parse(await tools.echo({ a: 1 }))",
+            "JSON.parse was given an object: what a tool returned is read already",
+        ),
+        (
+            "JSON.parse(await tools.echo([{}, {}]))",
+            "JSON.parse was given an object: what a tool returned is read already",
+        ),
+    ],
+)
+async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Corral, use: str, note: str) -> None:
+    result = await corral.execute(f"return {use}")
+    assert result.status == "failed"
+    assert note in result.model_text()
 
 
 @pytest.mark.parametrize(
@@ -828,6 +903,30 @@ async def test_the_cause_of_an_error_is_kept(corral: Corral) -> None:
     result = await corral.execute("throw new Error('outer', {cause: new TypeError('inner')})")
     assert result.error is not None
     assert result.error.cause == "TypeError: inner"
+
+
+@pytest.mark.parametrize(
+    ("program", "message", "line"),
+    [
+        (
+            "await Promise.any([\n tools.fail({ message: 'no' }), tools.fail({ message: 'none' })])",
+            "All promises were rejected: ToolError: no; ToolError: none",
+            2,
+        ),
+        (
+            "throw new AggregateError(Array.from({ length: 9 }, (_, n) => new RangeError(n)), '9 mails failed')",
+            "9 mails failed: RangeError: 0; RangeError: 1; RangeError: 2; RangeError: 3; RangeError: 4 …",
+            1,
+        ),
+        ("throw new AggregateError(['x', { a: 1 }, null])", ": x; { a: 1 }; null", 1),
+        ("throw new AggregateError([], 'none')", "none", 1),
+        ("throw Object.assign(new AggregateError([], 'odd'), { errors: 5 })", "odd", 1),
+    ],
+)
+async def test_errors_within_an_uncaught_error_are_told(corral: Corral, program: str, message: str, line: int) -> None:
+    error = (await corral.execute(program)).error
+    assert error is not None
+    assert (error.name, error.message, error.line) == ("AggregateError", message, line)
 
 
 @pytest.mark.parametrize("thrown", ["'plain'", "42", "{a: 1}", "null", "undefined", "Symbol('s')"])

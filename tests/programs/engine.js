@@ -7,7 +7,8 @@ import { Decoration } from "../../src/corral/guest/typescript/decorators.ts";
 const tools = { answer: 42 };
 const modules = { m: { default: "default of m", b: "b of m" }, n: { default: "default of n", c: "c of n" } };
 const load = Object.assign(
-  async (specifier) => {
+  async (specifier, unused) => {
+    if (unused === true) return;
     if (!(specifier in modules)) throw new TypeError(`module ${specifier} is not available`);
     return modules[specifier];
   },

@@ -61,6 +61,11 @@ IMPORTS: dict[str, tuple[list[str], bool]] = {
     'import { read as r } from "../src/tools.ts";\nreturn await r({})': (["read"], False),
     'import api from "@scope/codemode";\nreturn await api.read({})': ([], True),
     'import * as api from "corral";\nreturn await api.read({})': ([], True),
+    'import { tools, ToolError } from "./sdk";\nreturn [ToolError, await tools.read({})]': (["read"], False),
+    'import { ToolError as E, read, RateLimited } from "@corral/sdk";\nreturn [E, RateLimited, await read({})]': (
+        ["read"],
+        False,
+    ),
     'import { type Read, read } from "tools";\nreturn await read({})': (["read"], False),
     "```ts\nimport { read } from 'tools';\nread\n```\n```ts\nimport { read } from 'tools';\nreturn read({})\n```": (
         ["read"],
@@ -117,6 +122,10 @@ def test_imported_tools_are_those_of_the_global(run: Run) -> None:
         'import { tools } from "x"; tools.answer',
         'import { answer } from "tools"; answer',
         'import all, { answer as a } from "tools"; a === all.answer && a',
+        'import { ToolError } from "corral"; ToolError',
+        'import { ToolError as E } from "corral"; E',
     ]
-    with_global = [f"globalThis.tools = {{ answer: 42 }};\n{source}" for source in sources]
-    assert [outcome.value for outcome in run(with_global)] == [42, 42, 42]
+    with_global = [
+        f"Object.assign(globalThis, {{ tools: {{ answer: 42 }}, ToolError: 42 }});\n{each}" for each in sources
+    ]
+    assert [outcome.value for outcome in run(with_global)] == [42] * len(sources)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -34,6 +35,18 @@ _MOST_REMARKS = 10
 _LONGEST_READ = 100_000
 _TRIPPED_OVER_TEXT = frozenset({"TypeError", "AttributeError"})
 """Errors that a program gets when it treats a text as an object or a list."""
+_MESSAGES: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "bigint": (
+        re.compile(r"Cannot mix BigInt|BigInt value to a number|serialize a BigInt"),
+        "integers beyond 2^53 come as BigInt: take Number(x) to compute with them, String(x) to keep all digits",
+    ),
+    "parsed_already": (
+        re.compile(r'"\[object Obj(?:ect\]"|"\.\.\.) is not valid JSON'),
+        "JSON.parse was given an object: what a tool returned is read already, so use it as it is",
+    ),
+}
+"""Remarks by the message of the error that a program failed with."""
+
 
 _EXECUTION_BYTES = 64_000_000
 _CORRAL_BYTES = 512_000_000
@@ -184,14 +197,20 @@ class CallRecorder:
 
 def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, language: Language) -> Iterator[Diagnostic]:
     """Yields remarks on the results of calls, one for each tool: outputs that do not match their declaration; and, if
-    the program failed, JSON texts that it may have mistaken for objects."""
+    the program failed, what its error says too little of, or JSON texts that it may have mistaken for objects."""
     told = Counter(record.name for record in records if record.remark is not None)
     first = {record.name: record.remark for record in reversed(records) if record.remark is not None}
     for name in islice(told, _MOST_REMARKS):
         more = told[name] - 1
         times = f" (and {more} more time{'s' if more > 1 else ''})" if more else ""
         yield Diagnostic(severity="warning", code="output_not_as_declared", message=f"{first[name]}{times}")
-    if error is None or error.code != ProgramFailed.code or error.name not in _TRIPPED_OVER_TEXT:
+    if error is None or error.code != ProgramFailed.code:
+        return
+    for code, (pattern, message) in _MESSAGES.items():
+        if pattern.search(error.message):
+            yield Diagnostic(severity="warning", code=code, message=message, show="on_failure")
+            return
+    if error.name not in _TRIPPED_OVER_TEXT:
         return
     texts = {
         record.name: record.output

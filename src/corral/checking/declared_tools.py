@@ -186,7 +186,8 @@ class ToolSet:
             return f"Did you mean `tools.{name}`?"
         if path and (found := self._tool_in(path, names)):
             return f"Did you mean `tools.{found}`?"
-        if hint := CHECKED[self.language].names.get(name):
+        known = CHECKED[self.language].names
+        if hint := known.get(f"{name}.{path}", known.get(name)):
             return hint
         if name in _ROOTS and path:
             return "Tools are members of `tools`."

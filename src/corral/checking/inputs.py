@@ -14,7 +14,7 @@ from tree_sitter import Node
 from corral.checking.findings import near
 from corral.json_schema.keywords import alternatives, listing, mapping, resolved
 from corral.json_schema.problems import ABSENT, cut
-from corral.rendering.lists import either
+from corral.rendering.lists import both, either
 
 __all__ = ["Flaw", "Inputs", "Read", "Written"]
 
@@ -173,6 +173,12 @@ class Inputs:
         others = {name: key for name, (key, _) in value.members.items() if name not in properties}
         node, hints = value.node, list[str]()
         for name in missing:
+            inner = self._members(properties.get(name)) if others else frozenset[str]()
+            if nested := [each for each in others if each in inner]:
+                node = others[nested[0]]
+                others = {each: key for each, key in others.items() if each not in nested}
+                hints.append(f"Put {both([repr(each) for each in nested])} into {name!r}.")
+                continue
             question = self._near(name, others) if others else None
             meant = question[len("Did you mean '") : -len("'?")] if question else None
             if meant is None and len(missing) == len(others) == 1:
@@ -189,6 +195,12 @@ class Inputs:
             for name in [each for each in others if each not in known][:_MAX_FLAWS]:
                 meant = self._near(name, known - value.members.keys())
                 yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", meant)
+
+    def _members(self, schema: object) -> frozenset[str]:
+        """The members that a schema names of an object."""
+        return frozenset(
+            name for each in alternatives(self._root, [schema]) for name in mapping(each.get("properties"))
+        )
 
     def _only(self, schema: Mapping[str, Any]) -> frozenset[str] | None:
         """The members that an object may have; None: any."""

@@ -49,9 +49,11 @@ WEB_PROTOCOLS: frozenset[str] = frozenset(get_args(WebProtocol))
 _PROCESS = (
     "kinds",
     "values",
+    "failures",
     "tools",
     "inspect",
     "console",
+    "bigints",
     "globals",
     "decorators",
     "sockets",
@@ -74,7 +76,7 @@ _REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/ti
 """Modules evaluated in a realm: realm.ts, after all that it needs."""
 _PLATFORM = ("realm/intrinsics", "realm/platform")
 """Modules evaluated in a realm when its program first touches a part of the platform."""
-_CLIENT = ("values", "tools", "client")
+_CLIENT = ("values", "failures", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = (
     "values",
@@ -94,7 +96,7 @@ _PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _SHARED: Mapping[str, tuple[str, ...]] = {"connect": ("messages",), "grpc": ("messages",)}
 """Parts of transports, before them."""
-_ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
+_ELSEWHERE = ("bigints", "decorators", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""

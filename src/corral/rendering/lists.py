@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["either", "first_few"]
+__all__ = ["both", "either", "first_few"]
 
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
@@ -15,5 +15,14 @@ def first_few(items: Sequence[str], most: int) -> list[str]:
 
 def either(words: Sequence[str]) -> str:
     """The words as a choice: "a, b or c"; an empty string if there are none."""
+    return _joined(words, "or")
+
+
+def both(words: Sequence[str]) -> str:
+    """The words together: "a, b and c"; an empty string if there are none."""
+    return _joined(words, "and")
+
+
+def _joined(words: Sequence[str], word: str) -> str:
     *others, last = words or [""]
-    return f"{', '.join(others)} or {last}" if others else last
+    return f"{', '.join(others)} {word} {last}" if others else last

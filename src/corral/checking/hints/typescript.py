@@ -1,8 +1,10 @@
-"""Replacements in TypeScript for names of other languages and environments."""
+"""Replacements in TypeScript for names of other languages and environments, and for members that texts do not have."""
 
 from __future__ import annotations
 
-__all__ = ["NAMES", "NO_LIBRARIES"]
+import re
+
+__all__ = ["NAMES", "NO_LIBRARIES", "conversion_hint", "without_markup"]
 
 NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
 _ABSENT = (
@@ -13,6 +15,8 @@ NAMES = {
     **dict.fromkeys(_ABSENT.split(), NO_LIBRARIES),
     "require": "Programs may load nothing: use the global `tools`.",
     "process": "There is no process: end with `return`, or throw an Error. No environment was passed.",
+    **dict.fromkeys(("process.stdout.write", "alert"), "Write `console.log(...)`."),
+    "process.stderr.write": "Write `console.error(...)`.",
     "print": "Write `console.log(...)`.",
     **dict.fromkeys(("None", "nil", "NULL"), "Write `null`."),
     "True": "Write `true`.",
@@ -51,4 +55,28 @@ NAMES = {
     "math": "Write `Math`.",
     **dict.fromkeys(("Exception", "ValueError", "KeyError"), "Write `new Error(...)`."),
 }
-"""Hints by name."""
+"""Hints by name, with the members read of it where these matter."""
+
+_OF_NUMBERS = frozenset({"toFixed", "toPrecision", "toExponential"})
+_OF_DATES = re.compile(r"(?:get|set)(?:UTC)?(?:Time|Date|Day|FullYear|Month|Hours|Minutes|Seconds|Milliseconds)")
+_PRINTING = frozenset(
+    "getTimezoneOffset toISOString toUTCString toDateString toTimeString toLocaleDateString toLocaleTimeString".split()
+)
+_MARKUP = re.compile(
+    r" Did you mean '(?:anchor|big|blink|bold|fixed|fontcolor|fontsize|italics|link|small|strike|sub|sup)'\?"
+)
+"""Methods of texts that make HTML. Nobody means them."""
+
+
+def conversion_hint(name: str, value: str) -> str | None:
+    """The conversion that a text needs before it has a member. `value`: what the program writes for the text."""
+    if name in _OF_NUMBERS:
+        return f"It is a text: write `Number({value}).{name}(...)`."
+    if name in _PRINTING or _OF_DATES.fullmatch(name):
+        return f"It is a text: write `new Date({value}).{name}(...)`."
+    return None
+
+
+def without_markup(message: str) -> str:
+    """A message of the compiler's about a text, without a suggestion to make HTML."""
+    return _MARKUP.sub("", message)

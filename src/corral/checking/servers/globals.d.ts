@@ -94,6 +94,19 @@ interface $URLPattern extends Readonly<Record<$UrlPart, string>> {
 }
 declare var URLPattern: $Made<$URLPattern>;
 
+// --- errors of calls
+
+interface $CallError<N extends string = string> extends Error { name: N; code: string; retryAfterSeconds?: number }
+declare var CorralError: $Made<$CallError>, ToolError: $Made<$CallError>, AccessDenied: $Made<$CallError>;
+declare var BridgeError: $Made<$CallError>, CallBudgetExceeded: $Made<$CallError<"CallBudgetExceeded">>;
+declare var Cancelled: $Made<$CallError<"Cancelled">>, ToolNotFound: $Made<$CallError<"ToolNotFound">>;
+declare var InvalidArguments: $Made<$CallError<"InvalidArguments">>, ToolFailed: $Made<$CallError<"ToolFailed">>;
+declare var InvalidToolOutput: $Made<$CallError<"InvalidToolOutput">>, InvalidToken: $Made<$CallError<"InvalidToken">>;
+declare var ExecutionEnded: $Made<$CallError<"ExecutionEnded">>, ScopeDenied: $Made<$CallError<"ScopeDenied">>;
+declare var RateLimited: $Made<$CallError<"RateLimited">>, ApprovalDenied: $Made<$CallError<"ApprovalDenied">>;
+declare var EgressBlocked: $Made<$CallError<"EgressBlocked">>, MessageTooLarge: $Made<$CallError<"MessageTooLarge">>;
+declare var MalformedMessage: $Made<$CallError<"MalformedMessage">>;
+
 // --- events and cancellation
 
 type $Phases = Readonly<Record<"NONE" | "CAPTURING_PHASE" | "AT_TARGET" | "BUBBLING_PHASE", number>>;

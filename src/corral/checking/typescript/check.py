@@ -114,6 +114,7 @@ _READ_STREAM = (
 )
 _AWAIT_IT = "It is a promise: `await` it first."
 _TAKEN_OF = re.compile(r"does not exist on type '(.*?)'\.(?: |$)", re.MULTILINE | re.DOTALL)
+_TEXT = frozenset({"string", "String"})
 _KEY = re.compile(r"^\s*(?:readonly )?([\w$]+|\"[^\"]*\")\??:|[{;] (?:readonly )?([\w$]+|\"[^\"]*\")\??:", re.MULTILINE)
 
 
@@ -334,9 +335,9 @@ class TypeScriptCheck(Misuse):
             if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
                 hint = f"It is an object; its array is {arrays[0]!r}."
             return warning.rejected("member", hint=hint, declared=excerpts[0])
-        if len(members) == 1 and self._is_declared(owner):
-            return warning.rejected("member")
-        return own
+        if len(members) != 1 or not self._is_declared(owner):
+            return own
+        return self._of_text(warning, node, owner) if members[0] in _TEXT else warning.rejected("member")
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
         if is_tried(node) or (

@@ -36,6 +36,7 @@ __all__ = [
     "is_tried",
     "is_typeof",
     "iterated",
+    "loop_over",
     "operands",
     "parsed_by",
     "path_after",
@@ -405,6 +406,15 @@ def iterated(node: Node) -> Node | None:
     if parent.type == "variable_declarator" and value.type == "array_pattern":
         return parent.child_by_field_name("value")
     return value if parent.type in ("spread_element", "variable_declarator", "yield_expression") else None
+
+
+def loop_over(bound: Node) -> Node | None:
+    """The iterable of a loop, given the name of its constant: `rows` in `for (const row of rows)`."""
+    loop = bound.parent
+    if loop is None or loop.type != "for_in_statement" or loop.child_by_field_name("left") != bound:
+        return None
+    words = [text_of(loop.child_by_field_name(field)) for field in ("kind", "operator")]
+    return loop.child_by_field_name("right") if words == ["const", "of"] else None
 
 
 def parsed_by(node: Node) -> Node | None:

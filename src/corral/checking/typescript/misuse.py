@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from corral.checking.declared_types import is_dictionary
 from corral.checking.findings import Finding
+from corral.checking.hints.typescript import conversion_hint, without_markup
 from corral.checking.servers.workspace import Location
 from corral.checking.typescript.dynamic_members import is_written
 from corral.checking.typescript.expressions import (
@@ -39,6 +40,7 @@ __all__ = ["Misuse"]
 
 _TYPE = re.compile(r"Type '(.*?)' (?:must have|is not an array type|is not a generic|can only be)", re.DOTALL)
 _TEXT = re.compile(r"index type '[sS]tring'|not of type 'number'")
+_IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
 
 
@@ -95,6 +97,30 @@ class Misuse(Origins):
         message = f"{text_of(name)!r} is not a function"
         return warning.rejected("member", message=message, declared=self._member_at(places[0]))
 
+    def _of_text(self, warning: Finding, name: Node, owner: Node) -> Finding:
+        """A member that a declared text does not have."""
+        message, _, suggestion = without_markup(warning.message).partition(" Did you mean")
+        hint = conversion_hint(text_of(name), _shown(owner))
+        # Texts have no property but one, so that no other is meant where nothing is called.
+        is_near = "'length'" in suggestion or (name.parent is not None and is_called(name.parent))
+        if hint is None and suggestion and is_near:
+            return warning.rejected("member", message=f"{message} Did you mean{suggestion}")
+        return warning.rejected("member", message=message, hint=hint or f"{self._text_taken(owner)} {_IF_JSON}")
+
+    def _text_taken(self, value: Node) -> str:
+        """A sentence on the text of which a program takes a member."""
+        source = self._looped(value)
+        first = self._initial(source) if source is not None and source.type == "identifier" else None
+        if source is None or self._result_of(called_on(first or source)) != "Promise<string>":
+            return "It is a text."
+        return f"{_shown(source)} is a text, of which the loop takes the characters."
+
+    def _result_of(self, called: Node | None) -> str | None:
+        """The type of the result of a function as it is declared."""
+        places = [] if called is None else self.declared_definitions(anchor(called))
+        result = self.tools.types.at(*self.tools.span(places[0])) if places else None
+        return None if result is None else text_of(result).removeprefix(":").strip()
+
     def _indexed_text(self, warning: Finding, node: Node) -> Finding | None:
         """A declared text of which a member is taken by a name in brackets."""
         while node.parent is not None and node.type != "subscript_expression":
@@ -107,16 +133,12 @@ class Misuse(Origins):
         if (call := called_on(self._initial(owner) or owner)) is None or self._tool_of(call) is None:
             return None
         message = f"A string has no member {text_of(index)}"
-        return warning.rejected("member", message=message, hint="If it is JSON, parse it first: JSON.parse(...).")
+        return warning.rejected("member", message=message, hint=_IF_JSON)
 
     def _of_nothing(self, warning: Finding, node: Node) -> Finding | None:
         """A member of what a tool gives that gives nothing."""
         call = called_on(self._initial(node) or node)
-        places = [] if call is None else self.declared_definitions(anchor(call))
-        if not places or is_tried(node):
-            return None
-        result = self.tools.types.at(*self.tools.span(places[0]))
-        if result is None or text_of(result) != ": Promise<void>":
+        if is_tried(node) or self._result_of(call) != "Promise<void>":
             return None
         return warning.rejected("member", message=f"{_shown(call or node)} gives nothing")
 

@@ -9,7 +9,7 @@ from corral.checking.declared_tools import DeclaredTool
 from corral.checking.declared_types import Reach
 from corral.checking.servers.workspace import Location
 from corral.checking.typescript.dynamic_members import DynamicMembers, root_of
-from corral.checking.typescript.expressions import anchor, assigned_in, called_with, defines_async
+from corral.checking.typescript.expressions import anchor, assigned_in, called_with, defines_async, loop_over
 from corral.checking.typescript.rewritten_types import rewritten
 from corral.concurrency.cached_property import cached_property
 from corral.programs.syntax.typescript import FUNCTIONS, text_of, unwrapped
@@ -101,7 +101,7 @@ class Origins(Check):
             return not any(map(self._is_rewritten, declared))
         if not (is_shorthand or name.type in ("identifier", "shorthand_property_identifier_pattern")) or not hops:
             return False
-        value = self._initial(name) or self._visited(name)
+        value = self._initial(name) or self._visited(name) or self._looped(name)
         return value is not None and self._is_declared(value, hops - 1)
 
     def _is_set_elsewhere(self, name: Node) -> bool:
@@ -111,6 +111,13 @@ class Origins(Check):
 
     def _is_rewritten(self, location: Location) -> bool:
         return self._rewritten.covers(self.tools.span(location)[0])
+
+    def _looped(self, name: Node) -> Node | None:
+        """The iterable of the loop that a name is the constant of: `rows` in `for (const row of rows)`."""
+        for location in self.definitions(name):
+            if location.own and (bound := self.node_at(location)) is not None:
+                return loop_over(bound)
+        return None
 
     def _visited(self, name: Node) -> Node | None:
         """The array iterated by the function whose parameter a name is: `rows` in `rows.map((row) => …)`."""

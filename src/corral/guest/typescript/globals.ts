@@ -1,6 +1,8 @@
 // What a program finds in its global scope. An allow-list: a global that a new engine release adds is absent until it
 // is named here. All this is hygiene; the boundary is the jail around the process.
 
+import { writeBigInts } from "./bigints.ts";
+
 /** The language itself, and platform functions that answer without the engine's event loop. */
 export const SYNCHRONOUS = [
   "Object", "Function", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String",
@@ -93,6 +95,7 @@ export function finishGlobals(namespace?: object): void {
   // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.
   defineProperty(globalThis, "Deno", { value: namespace, writable: false, configurable: false, enumerable: false });
   keepCall();
+  writeBigInts();
 }
 
 export function defineGlobal(name: string, value: unknown): void {

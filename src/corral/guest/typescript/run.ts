@@ -3,11 +3,12 @@
 
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";
+import { CorralError, failureClasses } from "./failures.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
-import { CallFailure, Calls, makeTools, observe, type Toolbox } from "./tools.ts";
+import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
 import { byteLength, clip, decodeValue, encodeSettled, encodeValue, ValueError } from "./values.ts";
 
 interface Limits {
@@ -71,7 +72,8 @@ export interface Refusal {
   stack: string;
 }
 
-type Load = ((specifier: unknown) => Promise<unknown>) & { meta: object };
+/** Loads a module; of one that is `unused` nothing is taken, and it may be missing. */
+type Load = ((specifier: unknown, unused?: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
 type Decorate = (name: string, decorators: Decorator[]) => Decoration;
 export type Program = (load: Load, enter: Enter, decorate: Decorate) => Promise<unknown>;
@@ -93,8 +95,12 @@ const BURST = 16;
 const NO_EXIT = ["process is not defined", "process.exit is not a function"];
 /** Characters of a thrown value that is no Error. */
 const MAX_DESCRIBED = 2000;
+/** How many errors of an AggregateError are shown, and the characters of one. */
+const MAX_ERRORS = 5;
+const MAX_WITHIN = 500;
 
 const { stringify } = JSON;
+const { isArray } = Array;
 const { apply } = Reflect;
 const { create, defineProperty } = Object;
 const { then } = Promise.prototype;
@@ -166,6 +172,7 @@ export class Run {
     (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
     defineGlobal("tools", this.#toolbox.tools);
     defineGlobal("codemode", this.#toolbox.tools);
+    for (const name in failureClasses) defineGlobal(name, failureClasses[name]);
     defineGlobal("console", makeConsole((level, text, error) => this.#log(level, text, error), now, this.start.limits.log_bytes / 4));
     for (const name of ["race", "any"] as const) this.#watchRaces(name);
     if (this.start.env !== null) {
@@ -178,7 +185,14 @@ export class Run {
       defineGlobal("process", loader.process);
       defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));
       // async, so that what fails is a rejection
-      this.#load = Object.assign(async (specifier: unknown) => loader.namespace(`${specifier}`), { meta: load.meta });
+      const namespace = async (specifier: unknown, unused?: unknown) => {
+        try {
+          return loader.namespace(`${specifier}`);
+        } catch (error) {
+          if (unused !== true) throw error;
+        }
+      };
+      this.#load = Object.assign(namespace, { meta: load.meta });
     }
   }
 
@@ -367,8 +381,10 @@ export class Run {
       }
       const cause = error.cause === undefined ? null : this.#describe(error.cause);
       const memory = error instanceof RangeError && error.message === "Array buffer allocation failed";
-      const code = error instanceof CallFailure ? error.code : memory ? "memory_exceeded" : "program_failed";
-      this.#settleError(code, `${error.name}`, `${error.message}`, `${error.stack}`, cause);
+      const code = error instanceof CorralError ? `${error.code}` : memory ? "memory_exceeded" : "program_failed";
+      const within = error instanceof AggregateError && isArray(error.errors) ? error.errors : [];
+      const stack = within[0] instanceof Error && !apply(includes, `${error.stack}`, [PROGRAM_NAME]) ? within[0].stack : error.stack;
+      this.#settleError(code, `${error.name}`, `${error.message}${this.#listed(within)}`, `${stack}`, cause);
     } catch {
       this.#settleError("program_failed", "Error", "the program threw an object that cannot be read", "");
     }
@@ -435,6 +451,15 @@ export class Run {
     });
   }
 
+  /** The first of the errors that an error holds, to follow its message. */
+  #listed(errors: readonly unknown[]): string {
+    let text = "";
+    for (let index = 0; index < errors.length && index < MAX_ERRORS; index++) {
+      text += `${index === 0 ? ": " : "; "}${clip(this.#describe(errors[index]), MAX_WITHIN)}`;
+    }
+    return errors.length > MAX_ERRORS ? `${text} …` : text;
+  }
+
   #describe(error: unknown): string {
     try {
       if (error instanceof Error) return `${error.name}: ${error.message}`;
@@ -448,10 +473,10 @@ export class Run {
 const decorate: Decorate = (name, decorators) => new Decoration(name, decorators);
 
 const load: Load = Object.assign(
-  (specifier: unknown) =>
-    Promise.reject(
-      new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like`),
-    ),
+  async (specifier: unknown, unused?: unknown) => {
+    if (unused === true) return;
+    throw new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like`);
+  },
   { meta: Object.freeze({ __proto__: null, main: true }) },
 );
 

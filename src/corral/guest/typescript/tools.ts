@@ -1,5 +1,6 @@
 // The program's `tools`: each call becomes a CALL frame, each REPLY settles one promise.
 
+import { callFailure, type CorralError, type Site } from "./failures.ts";
 import { asyncIteratorPrototype, clip, type Encoded, encodeValue, ValueError } from "./values.ts";
 
 /** A longer path of a tool, written as JSON, is not sent: a CALL has only so much room for one. */
@@ -29,32 +30,7 @@ const { captureStackTrace } = Error;
 const { apply } = Reflect;
 const { create, defineProperty, freeze, getOwnPropertyNames, hasOwn, setPrototypeOf } = Object;
 const Settling = Promise;
-const { indexOf, slice } = String.prototype;
 const { then } = Promise.prototype;
-
-interface Site {
-  stack: string;
-}
-
-/** An error of a call as the program catches it. `code` is stable; `name` is the host's class. */
-export class CallFailure extends Error {
-  readonly code: string;
-  /** When a call that was one too many would be allowed. */
-  declare readonly retryAfterSeconds?: number;
-
-  constructor(code: string, name: string, message: string, site: Site, retryAfterSeconds?: number) {
-    super(message);
-    this.code = code;
-    if (retryAfterSeconds !== undefined) {
-      defineProperty(this, "retryAfterSeconds", { value: retryAfterSeconds, configurable: true, writable: true, enumerable: true });
-    }
-    defineProperty(this, "name", { value: name, configurable: true, writable: true, enumerable: false });
-    // The program's own frames are those of the call, not of the reply's delivery.
-    const frames = apply(indexOf, site.stack, ["\n"]) as number;
-    const value = `${name}: ${message}${frames < 0 ? "" : apply(slice, site.stack, [frames])}`;
-    defineProperty(this, "stack", { value, configurable: true, writable: true, enumerable: false });
-  }
-}
 
 /** A promise that knows whether the program ever looked at it: `await` and all combinators call `then`. */
 class CallPromise extends Promise<unknown> {
@@ -139,7 +115,7 @@ class ToolStream {
   #firstReader = 0;
   #lastReader = 0;
   #ended = false;
-  #failure: CallFailure | undefined;
+  #failure: CorralError | undefined;
 
   constructor(calls: Calls, call: Call) {
     this.#calls = calls;
@@ -160,7 +136,7 @@ class ToolStream {
     }
   }
 
-  static end(stream: ToolStream, failure?: CallFailure): void {
+  static end(stream: ToolStream, failure?: CorralError): void {
     if (!stream.#ended) stream.#failure = failure;
     stream.#ended = true;
     while (stream.#firstReader < stream.#lastReader) {
@@ -243,7 +219,7 @@ class ToolStream {
   }
 
   /** The error of the tool, which is thrown once. */
-  #failed(): CallFailure | undefined {
+  #failed(): CorralError | undefined {
     const failure = this.#failure;
     this.#failure = undefined;
     return failure;
@@ -448,7 +424,7 @@ export class Calls {
     } else {
       // Read by index: to take it apart, the language would ask Array.prototype for an iterator.
       const parts = reply[2] as [code: string, name: string, message: string, retryAfterSeconds?: number];
-      const failure = new CallFailure(parts[0], parts[1], parts[2], call.site, parts[3]);
+      const failure = callFailure(parts[0], parts[1], parts[2], call.site, parts[3]);
       call.error = `${parts[1]}: ${parts[2]}`;
       if (stream !== undefined) return ToolStream.end(stream, failure);
       CallPromise.quiet(pending.promise);
@@ -501,7 +477,7 @@ export class Calls {
 }
 
 function refused(code: string, name: string, message: string, site: Site): Promise<unknown> {
-  const promise = Promise.reject(new CallFailure(code, name, message, site));
+  const promise = Promise.reject(callFailure(code, name, message, site));
   apply(then, promise, [undefined, () => {}]);
   return promise;
 }

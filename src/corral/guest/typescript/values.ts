@@ -157,18 +157,21 @@ class Writer {
     this.#depth -= 1;
   }
 
-  /** `value`, at the current depth, is one level too many. */
+  /** `value`, at the current depth, is one level too many. A cycle is named as one, at the place where it closes. */
   #tooDeep(value: object): never {
     if (value instanceof Promise && this.#settled !== undefined) {
       const settled = apply(settledBy, this.#settled, [value]);
       if (typeof settled === "object" && settled !== null) value = settled;
     }
-    this.#ancestors.length = this.#depth;
-    const first = this.#ancestors.indexOf(value);
-    if (first < 0) this.#refuse(`nested deeper than ${MAX_DEPTH} levels`);
-    const again = this.#ancestors.indexOf(value, first + 1);
-    if (again >= 0) this.#depth = again;
-    this.#refuse("a cycle: the value contains itself");
+    this.#ancestors[this.#depth] = value;
+    for (let depth = 1; depth <= this.#depth; depth++) {
+      for (let above = 0; above < depth; above++) {
+        if (this.#ancestors[above] !== this.#ancestors[depth]) continue;
+        this.#depth = depth;
+        this.#refuse("a cycle: the value contains itself");
+      }
+    }
+    this.#refuse(`nested deeper than ${MAX_DEPTH} levels`);
   }
 
   #writeArray(value: readonly unknown[]): void {

@@ -22,6 +22,7 @@ __all__ = [
     "destructures",
     "finder",
     "first_jsx",
+    "imported_names",
     "kind_id",
     "parse",
     "statements",
@@ -128,6 +129,19 @@ def bound_names(pattern: Node) -> list[str]:
             pending += [bound] if bound is not None else []
         else:
             pending += reversed(node.named_children)
+    return names
+
+
+def imported_names(clause: Node) -> list[str]:
+    """The variables that an import declares, but for those of types."""
+    names: list[str] = []
+    for each in walk(clause):
+        if each.type == "import_specifier":
+            if each.children[0].type != "type":
+                name = each.child_by_field_name("alias") or each.child_by_field_name("name")
+                names += [text_of(name)] if name is not None else []
+        elif each.type == "identifier" and each.parent is not None and each.parent.type != "import_specifier":
+            names.append(text_of(each))
     return names
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -14,7 +15,7 @@ from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
-from corral.programs.syntax.typescript import FUNCTION_VALUES, child_of_type, text_of, unwrapped
+from corral.programs.syntax.typescript import FUNCTION_VALUES, child_of_type, finder, imported_names, text_of, unwrapped
 from corral.programs.typescript.erasure.strip import Findings
 from corral.programs.typescript.names import Names
 
@@ -24,6 +25,7 @@ _IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
 _CALL_BEHIND = re.compile(
     rb"(?:\s|[\x80-\xff]|(?://|<!--|-->)(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+(?:[(.]|/\*|\Z)", re.DOTALL
 )
+_IDENTIFIERS = finder("[(identifier) (shorthand_property_identifier)] @name")
 _HARMLESS = frozenset({"comment", "string_fragment", "regex_pattern", "property_identifier"})
 _MAX_TRIVIA = 1000
 """Most bytes read after an `import`; anything longer counts as a call."""
@@ -44,19 +46,26 @@ class Entry:
 
 
 def rewrite_modules(
-    root: Node, found: Findings, edits: Edits, names: Names, redeclared: frozenset[int]
+    root: Node,
+    found: Findings,
+    edits: Edits,
+    names: Names,
+    redeclared: frozenset[int],
+    types: Sequence[tuple[int, int]],
 ) -> tuple[tuple[str, ...], Entry | None]:
     """Rewrites every import and export. Returns what is imported, in order, and what is exported to be run.
 
-    `redeclared` are the offsets of imports whose names another block of the program declares again.
+    `redeclared` are the offsets of imports whose names another block of the program declares again, `types` the
+    stretches that are erased.
     """
     imports: list[tuple[int, str | None]] = []
     entry = None
+    used = _used_names(root, [*types, *((node.start_byte, node.end_byte) for node in found.imports)])
     top_level = {node.start_byte for node in root.children}
     for node in found.imports:
         if node.start_byte in top_level and not node.has_error:
             keyword = "var" if node.start_byte in redeclared else "const"
-            imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword)))
+            imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword, used)))
     for node in found.exports:
         if node.start_byte in top_level and not node.has_error:
             exported, specifier = _rewrite_export(node, edits, names)
@@ -69,16 +78,35 @@ def rewrite_modules(
     return tuple(specifiers), entry
 
 
-def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str) -> str | None:
-    """Turns an import into a declaration, `const` or `var`, from what the loader gives. Returns its specifier."""
+def _used_names(root: Node, apart: Sequence[tuple[int, int]]) -> frozenset[str]:
+    """Names that a program uses outside of the stretches `apart`: its types and imports."""
+    gone = sorted(apart)
+    starts = [start for start, _ in gone]
+    used: set[str] = set()
+    for node in _IDENTIFIERS(root).get("name", ()):
+        before = bisect_right(starts, node.start_byte) - 1
+        if before < 0 or node.start_byte >= gone[before][1]:
+            used.add(text_of(node))
+    return frozenset(used)
+
+
+def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: frozenset[str]) -> str | None:
+    """Turns an import into a declaration, `const` or `var`, from what the loader gives. Returns its specifier.
+
+    One of which nothing is used declares nothing, and may fail.
+    """
     clause = child_of_type(node, "import_clause", "import_require_clause")
     if clause is not None and _imports_only_types(clause):
         edits.blank(node.start_byte, node.end_byte, first=b";")
         return None
+    source = node.child_by_field_name("source")
+    if source is not None and clause is not None and used.isdisjoint(imported_names(clause)):
+        edits.blank(node.start_byte, source.start_byte, first=b";")
+        _load(node, source, edits, names, unused=True)
+        return text_of(source)[1:-1]
     _replace(edits, node.children[0], keyword if clause else "")
     if word := child_of_type(node, "from"):
         _replace(edits, word, "=")
-    source = node.child_by_field_name("source")
     if source is None and clause is not None:
         source = clause.child_by_field_name("source")
     if source is None:
@@ -176,8 +204,9 @@ def _named_default(clause: Node) -> Entry | None:
     return None
 
 
-def _load(statement: Node, source: Node, edits: Edits, names: Names) -> None:
-    edits.wrap(source.start_byte, source.end_byte, f"await {names.load}(".encode(), b");")
+def _load(statement: Node, source: Node, edits: Edits, names: Names, *, unused: bool = False) -> None:
+    end = b", true);" if unused else b");"
+    edits.wrap(source.start_byte, source.end_byte, f"await {names.load}(".encode(), end)
     if attributes := child_of_type(statement, "import_attribute"):
         edits.blank(attributes.start_byte, attributes.end_byte)
 

@@ -2,7 +2,8 @@
 
 What runs is an expression, an async function of `(load, entry, decorate)`:
 
-- `load(specifier)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`;
+- `load(specifier, unused)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`; one
+  that is `unused` may be missing;
 - `entry(value, plain)` calls `value` with the tools if it is a function, as a plain object if `plain`, and gives its
   result; any other value it gives back;
 - `decorate(name, decorators)` begins a class that has decorators.
@@ -87,7 +88,7 @@ def prepare_typescript(source: str) -> Program:
     of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
     made = [*edits.made[: recovered.erased.before], *edits.made[erased:]]
     found = replace(found, imports=[each for each in found.imports if each.start_byte not in rewritten])
-    imports, entry = rewrite_modules(root, found, edits, names, redeclared)
+    imports, entry = rewrite_modules(root, found, edits, names, redeclared, types)
     rewritten_to = len(edits.made)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
     made += edits.made[rewritten_to:]

@@ -11,7 +11,14 @@ from collections import defaultdict
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.syntax.typescript import bound_names, child_of_type, declaration_of, statements, text_of, walk
+from corral.programs.syntax.typescript import (
+    bound_names,
+    child_of_type,
+    declaration_of,
+    imported_names,
+    statements,
+    text_of,
+)
 
 __all__ = ["redeclare"]
 
@@ -63,17 +70,5 @@ def _declared_names(declaration: Node) -> list[str]:
         return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
     if declaration.type == "import_statement":
         clause = child_of_type(declaration, "import_clause")
-        return _imported_names(clause) if clause is not None and child_of_type(declaration, "type") is None else []
+        return imported_names(clause) if clause is not None and child_of_type(declaration, "type") is None else []
     return []
-
-
-def _imported_names(clause: Node) -> list[str]:
-    names: list[str] = []
-    for each in walk(clause):
-        if each.type == "import_specifier":
-            if each.children[0].type != "type":
-                name = each.child_by_field_name("alias") or each.child_by_field_name("name")
-                names += [text_of(name)] if name is not None else []
-        elif each.type == "identifier" and each.parent is not None and each.parent.type != "import_specifier":
-            names.append(text_of(each))
-    return names

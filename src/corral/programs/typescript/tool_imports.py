@@ -1,4 +1,7 @@
-"""Imports of the tools, which are a global and no module: `import { tools } from "…"`, `import { x } from "tools"`."""
+"""Imports of the tools, which are a global and no module: `import { tools } from "…"`, `import { x } from "tools"`.
+
+So are the errors of calls: `import { ToolError } from "corral"`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from corral.errors import CALL_ERRORS
 from corral.programs.edits import Edits
 from corral.programs.syntax.typescript import child_of_type, text_of
 
 __all__ = ["ToolImport", "rewrite_tool_imports"]
 
 _TOOLS = ("tools", "codemode")
+_ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 _HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
 """A module from which a program may mean to import single tools."""
 
@@ -47,12 +52,14 @@ def rewrite_tool_imports(
             continue
         bindings = list(_bindings(clause))
         home = _HOME.fullmatch(text_of(source)[1:-1]) is not None
-        if not bindings or not (home or all(_is_all(each) for each in bindings)):
+        is_plain = any(map(_is_all, bindings)) and all(map(_is_global, bindings))
+        if not bindings or not (home or is_plain):
             continue
         rewritten.add(node.start_byte)
         keyword = "var" if node.start_byte in redeclared else "const"
-        bound = [each for each in bindings if each.local not in _TOOLS]
-        found += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in bound]
+        bound = [each for each in bindings if each.local not in _TOOLS and each.local != _value(each)]
+        of_tools = [each for each in bound if each.imported not in _ERRORS]
+        found += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in of_tools]
         code = "".join(f"{keyword} {each.local} = {_value(each)}; " for each in bound)
         edits.blank(node.start_byte, node.end_byte, first=b";")
         edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
@@ -80,7 +87,13 @@ def _is_all(binding: _Binding) -> bool:
     return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
 
 
+def _is_global(binding: _Binding) -> bool:
+    return _is_all(binding) or binding.imported in _ERRORS
+
+
 def _value(binding: _Binding) -> str:
     if binding.imported is None or binding.imported in _TOOLS:
         return "tools"
+    if binding.imported in _ERRORS:
+        return binding.imported
     return f"tools.{binding.imported}" if binding.imported.isidentifier() else f"tools[{binding.imported}]"

@@ -118,6 +118,33 @@ return found;
 const big = 2n ** 64n;
 const half = BigInt(10) / 3n;
 return { big, half: Number(half), sum: BigInt(Number.MAX_SAFE_INTEGER) + 2n };
+//// lang-loops-over-texts
+const told: any[] = [];
+for (let city of await tools.list_cities()) {
+  city = JSON.parse(`{"name":"${city}"}`);
+  told.push(city.name);
+}
+const cities = await tools.list_cities();
+for (const city of cities) told.push(city.name ?? city);
+for (const city of cities) told.push(typeof city === "string" ? city : city.name);
+for (const city of cities as any) told.push(city.name);
+for (const line of JSON.parse(JSON.stringify(cities))) told.push(line.name);
+cities.push({ name: "Home" });
+for (const city of cities) told.push(city.name);
+return told;
+//// lang-error-classes
+import { ToolError as Failure } from "corral";
+const told: string[] = [];
+for (const path of ["/none", "/nor"]) {
+  try {
+    await tools.files.read({ path });
+  } catch (error: unknown) {
+    if (error instanceof RateLimited) told.push(`${error.retryAfterSeconds}`);
+    else if (error instanceof ToolError) told.push(error instanceof InvalidArguments ? "input" : error.code.toUpperCase());
+    else if (error instanceof AccessDenied || !(error instanceof Failure)) throw new ToolError("cannot be read", { cause: error });
+  }
+}
+return told;
 //// lang-error-cause
 try {
   try {

@@ -1,8 +1,10 @@
 // The guest of one program that calls tools over HTTP, where nothing but a command and its output passes. What the program
 // prints goes to standard output and standard error as it is; the outcome is the last line of standard output, behind a mark.
 
+import { writeBigInts } from "../bigints.ts";
 import { Decoration, type Decorator } from "../decorators.ts";
 import { compile, evaluate, exit, write } from "../engine.ts";
+import { failureClasses } from "../failures.ts";
 import { connectFromEnvironment } from "./http.ts";
 import { type Encoded, encodeValue, ValueError } from "../values.ts";
 
@@ -15,7 +17,7 @@ interface Job {
 }
 
 type Enter = (value: unknown) => unknown;
-type Program = (load: (specifier: string) => Promise<unknown>, enter: Enter, decorate: object) => Promise<unknown>;
+type Program = (load: (specifier: string, unused?: boolean) => Promise<unknown>, enter: Enter, decorate: object) => Promise<unknown>;
 
 const PROGRAM_NAME = "corral:program.ts";
 const MAX_TEXT = 8000;
@@ -36,8 +38,9 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
   const { tools } = connectFromEnvironment({ tools: job.tools, maxInputBytes: job.limits.tool_input_bytes });
   const own = job.env === null ? {} : { env: Object.freeze({ ...job.env }) };
   const process = Object.freeze(Object.assign(Object.create(platform), own));
-  Object.assign(globalThis, { tools, codemode: tools });
+  Object.assign(globalThis, failureClasses, { tools, codemode: tools });
   Object.defineProperty(globalThis, "process", { value: process, configurable: true, writable: true });
+  writeBigInts();
   (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
   const compiled = compile(() => evaluate(job.code, PROGRAM_NAME) as Program);
   if ("refusal" in compiled) {
@@ -45,7 +48,9 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
     return ["rejected", parts("program_rejected", "SyntaxError", message, stack)];
   }
   try {
-    const load = async () => Promise.reject(new TypeError("there are no modules for programs that call tools over HTTP"));
+    const load = async (_: string, unused = false) => {
+      if (!unused) throw new TypeError("there are no modules for programs that call tools over HTTP");
+    };
     const enter: Enter = async (value) => (typeof value === "function" ? (value as (tools: object) => unknown)(tools) : value);
     const decorate = (name: string, decorators: Decorator[]) => new Decoration(name, decorators);
     const value = await compiled.program(load, enter, decorate);

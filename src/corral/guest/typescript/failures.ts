@@ -1,0 +1,59 @@
+// What calls fail with: classes that are named as those of the host, for programs to catch by. What is below what is also in
+// FAILURES of guest/python/calls.py.
+
+const { create, defineProperty } = Object;
+const { apply } = Reflect;
+const { indexOf, slice } = String.prototype;
+
+/** Where a call was made. */
+export interface Site {
+  stack: string;
+}
+
+/** Base of what a call fails with. `code` is stable; the program's own have that of a program that fails. */
+export class CorralError extends Error {
+  code = "program_failed";
+  /** When a call that was one too many would be allowed. */
+  declare readonly retryAfterSeconds?: number;
+}
+
+type FailureClass = typeof CorralError;
+
+/** Subclasses by the name of their base. */
+const BELOW: [base: string, names: string[]][] = [
+  ["CorralError", ["ToolError", "AccessDenied", "BridgeError", "CallBudgetExceeded", "Cancelled"]],
+  ["ToolError", ["ToolNotFound", "InvalidArguments", "ToolFailed", "InvalidToolOutput"]],
+  ["AccessDenied", ["InvalidToken", "ExecutionEnded", "ScopeDenied", "RateLimited", "ApprovalDenied", "EgressBlocked"]],
+  ["BridgeError", ["MessageTooLarge", "MalformedMessage"]],
+];
+/** Bases of those that a host adds. */
+const BY_CODE: Record<string, string> = { __proto__: null as never, tool_error: "ToolError", access_denied: "AccessDenied" };
+
+/** All that are known, by name. */
+export const failureClasses = create(null) as Record<string, FailureClass>;
+failureClasses.CorralError = titled(CorralError, "CorralError");
+for (const [base, names] of BELOW) for (const name of names) derive(base, name);
+
+function derive(base: string, name: string): FailureClass {
+  return (failureClasses[name] = titled(class extends failureClasses[base]! {}, name));
+}
+
+function titled(failure: FailureClass, name: string): FailureClass {
+  const title = { __proto__: null, value: name, writable: true, configurable: true } as PropertyDescriptor;
+  defineProperty(failure, "name", title);
+  defineProperty(failure.prototype, "name", title);
+  return failure;
+}
+
+/** The error of a call, as the program catches it. Its stack is that of the call, not of the reply's delivery. */
+export function callFailure(code: string, name: string, message: string, site: Site, retryAfterSeconds?: number): CorralError {
+  const failure = new (failureClasses[name] ?? derive(BY_CODE[code] ?? "CorralError", name))(message);
+  failure.code = code;
+  if (retryAfterSeconds !== undefined) {
+    defineProperty(failure, "retryAfterSeconds", { value: retryAfterSeconds, configurable: true, writable: true, enumerable: true });
+  }
+  const frames = apply(indexOf, site.stack, ["\n"]) as number;
+  const value = `${name}: ${message}${frames < 0 ? "" : apply(slice, site.stack, [frames])}`;
+  defineProperty(failure, "stack", { value, configurable: true, writable: true, enumerable: false });
+  return failure;
+}
