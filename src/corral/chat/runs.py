@@ -245,11 +245,12 @@ class Replies:
 
     async def aclose(self) -> None:
         """Cancels all replies, and waits for what is being stored."""
-        self._observation.close()
         replies = [*self._replies.values()]
         for reply in replies:
             reply.cancel()
-        await asyncio.gather(*(reply.task for reply in replies), *self._keeping, return_exceptions=True)
+        await asyncio.gather(*(reply.task for reply in replies), return_exceptions=True)
+        self._observation.close()  # only now: replies are stored with the ends of their programs
+        await asyncio.gather(*self._keeping, return_exceptions=True)
 
     def _ended(self, key: tuple[Owner, str], reply: Reply, task: asyncio.Future[None]) -> None:
         if self._replies.get(key) is reply:
