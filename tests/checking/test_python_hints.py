@@ -69,9 +69,15 @@ FOUND = {
     "a = await tools.tickets.search()\nfor t in a['count']:\n    print(t)": "a['count'] has no items to go through.",
     "try:\n    await tools.list_users()\nexcept tools.ToolError:\n    pass": "Write `ToolError`: it is there without an import.",
     "console.log(1)": "Write `print(...)`.",
+    "n = (await tools.files.tree(path='/'))\nisinstance(n, Node)": "Write `isinstance(value, dict)`.",
+    "Node.model_validate({})": "It is a `TypedDict`: its values are plain dicts.",
+    "x = Node(name='a', path='/', kind='file')\nx.name": 'Results are dicts: write `["name"]`.',
+    "Nod(name='a')": "Name `Nod` used when not defined.",
 }
 
 PASSED = [
+    "Node(name='a', path='/', kind='file')['name']",
+    "from typing import cast\nnodes = cast(list[Node], [])\nnodes",
     "d = {'order_id': '#W1'}\nd['order_id'] = '#W2'\nawait tools.get_order_details(d)",
     "async def f(x):\n    return await tools.get_order_details(x)\nawait f({'order_id': '#W1'})",
     f"{ASYNCIO}await asyncio.gather(*map(tools.get_order_details, [{{'order_id': '#W1'}}]))",

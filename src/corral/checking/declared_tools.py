@@ -16,6 +16,7 @@ from corral.checking.case import Case
 from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
 from corral.checking.languages import CHECKED
+from corral.checking.runnable_types import declared_names, literal_values, runnable_types
 from corral.checking.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.checking.servers.workspace import Location
 from corral.checking.source_map import Declarations
@@ -169,6 +170,19 @@ class ToolSet:
             if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
                 return (node.text or b"").decode()
         return None
+
+    @cached_property
+    def type_names(self) -> frozenset[str]:
+        """The names of the declared types of Python."""
+        return frozenset(declared_names(self._root))
+
+    def values_of(self, name: str) -> tuple[str, ...]:
+        """The values of a type of Python that is nothing but a `Literal`, as they are written."""
+        return literal_values(declared_names(self._root).get(name))
+
+    def runnable_types(self, names: Iterable[str]) -> str:
+        """Definitions of declared types of Python that run, as far as these are names of types."""
+        return runnable_types(self._root, names)
 
     def not_found(self, path: str) -> str:
         """The message about a path that leads to no tool."""

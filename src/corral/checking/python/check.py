@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tree_sitter import Node
 
@@ -15,6 +16,7 @@ from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hi
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
+from corral.checking.python.enumerations import taken_for_enums
 from corral.checking.python.expressions import (
     TAKING_VALUES,
     added_up,
@@ -56,6 +58,7 @@ _UNBOUND = frozenset({"unresolved-reference"})
 _KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
 _ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
 _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
+_OF_INSTANCES = "isinstance-against-typed-dict"
 _OF_LITERAL = frozenset({"missing-typed-dict-key", "unknown-typed-dict-constructor-key"})
 _ARGUMENT = _COUNT | _OF_LITERAL | {"invalid-argument-type", "positional-only-parameter-as-kwarg"}
 _COROUTINE = re.compile(r"`Coroutine(?:Type)?\[")
@@ -76,7 +79,7 @@ _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
-_HEADER = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}\n"
+_IMPORT = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Remarks that show a value where the declarations do not allow it."""
 _FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
@@ -106,11 +109,17 @@ class PythonCheck(PythonOrigins):
         self._typed = typed
         self._taken: dict[Finding, tuple[Node, str]] = {}
         """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
+        self._used_types = [each for each in typed.free if each in tools.type_names]
         self.put(self._composed())
 
     def _composed(self) -> CheckedText:
         """The text that the server reads."""
-        return CheckedText(*self._edits().apply(_HEADER.encode()))
+        return CheckedText(*self._edits().apply(self._header))
+
+    @cached_property
+    def _header(self) -> bytes:
+        """The line that imports what a program finds: the types too that it uses as values."""
+        return ", ".join([_IMPORT, *self._used_types]).encode() + b"\n"
 
     def _edits(self) -> Edits:
         edits = self._typed.edits.copy()
@@ -136,7 +145,8 @@ class PythonCheck(PythonOrigins):
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        return not any(map(_is_told, remarks)) and not self.flawed and not any(True for _ in self._consumed())
+        is_silent = not any(map(_is_told, remarks)) and not self.flawed
+        return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
     def judged(self, document: Document) -> list[Finding]:
         document.write(self.text.text)
@@ -148,7 +158,10 @@ class PythonCheck(PythonOrigins):
         judged = [each for remark in remarks if (each := self._judged(remark))]
         told = {each.offset for each in judged if each.kind == "unawaited"}
         forgotten = [each for each in self._forgotten() if each.offset not in told]
-        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten]
+        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten, *self._enumerations()]
+
+    def _enumerations(self) -> Iterator[Finding]:
+        return taken_for_enums(self._used_types, self.tools, self._typed.names)
 
     def read(self, value: Node) -> Written:
         return read_python(value, self._dict_of)
@@ -180,7 +193,7 @@ class PythonCheck(PythonOrigins):
         edits = self._edits()
         for node in {node.id: node for node, _ in taken.values()}.values():
             edits.wrap(node.start_byte, node.end_byte, b"reveal_type(", b")")
-        self.put(CheckedText(*edits.apply(_HEADER.encode())))
+        self.put(CheckedText(*edits.apply(self._header)))
         document.write(self.text.text)
         types: dict[tuple[int, int], str] = {}
         for remark in document.remarks():
@@ -252,6 +265,8 @@ class PythonCheck(PythonOrigins):
             return self._added(warning, *added)
         if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
             return warning.rejected("member", hint=f"{text_of(node)} has no items to go through.")
+        if remark.code == _OF_INSTANCES and not is_tried(node):
+            return warning.rejected("member", hint="Write `isinstance(value, dict)`.")
         if remark.code == "unsupported-operator":
             return self._operation(warning, node)
         if remark.code in _KEY:
@@ -395,6 +410,9 @@ class PythonCheck(PythonOrigins):
             return warning
         owner = node if node.type == "attribute" else node.parent
         value = None if owner is None else owner.child_by_field_name("object")
+        if value is not None and text_of(value) in self._used_types:
+            hint = "It is a `TypedDict`: its values are plain dicts."
+            return warning if is_tried(node) else warning.rejected("member", hint=hint)
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
             if is_tried(node):
                 return warning
