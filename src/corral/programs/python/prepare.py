@@ -20,6 +20,7 @@ from corral.programs.python.awaits import (
 )
 from corral.programs.python.completion_value import awaited_result, give_result
 from corral.programs.python.functions import Functions, tools_parameter
+from corral.programs.python.generators import list_generators
 from corral.programs.python.imports import Imports, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
 from corral.programs.python.missing_imports import Forgotten, add_imports, free_classes
@@ -135,6 +136,7 @@ class _Surveyed(NamedTuple):
         run_where_it_stands(root, edits)
         await_coroutines(root, functions, names, edits)
         await_futures(root, edits)
+        list_generators(root, names, edits)
         forgotten = add_imports(root, text, edits, recovered.places)
         imports = rewrite_imports(found.imports, edits, root, names, forgotten.names, recovered.places)
         return cls(found, edits, names, functions, imports, forgotten)
