@@ -34,6 +34,7 @@ from corral.types import Language, References, ToolName
 __all__ = ["DeclaredTool", "ToolSet", "ToolSets"]
 
 _COMMENT = re.compile(r"#:[^\n]*")
+_WITH_KEYS = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
@@ -68,6 +69,8 @@ class DeclaredTool(NamedTuple):
     signature: str
     """Its name and parameters, without its result, which does not matter where an input is wrong."""
     is_stream: bool = False
+    returns: str = ""
+    """The type of its result, in Python."""
 
 
 class ToolSet:
@@ -114,7 +117,8 @@ class ToolSet:
         owner = f"tools.{name.namespace}." if name.namespace else "tools."
         tool = self.tools.get(name)
         signature = owner + text[max(text.find(name.name), 0) :]
-        return DeclaredTool(name, signature, is_stream=tool is not None and tool.stream)
+        is_stream = tool is not None and tool.stream
+        return DeclaredTool(name, signature, is_stream, text_of(node.child_by_field_name("return_type")))
 
     def call_of(self, name: ToolName) -> str:
         """A call of a tool in TypeScript, with the members that its input must have, or else with its first one."""
@@ -170,6 +174,16 @@ class ToolSet:
             if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
                 return (node.text or b"").decode()
         return None
+
+    def declares(self, name: str, key: str) -> bool:
+        """True if a declared type of Python has a member of that name."""
+        declared = self.class_named(name) or ""
+        return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
+
+    @cached_property
+    def objects(self) -> frozenset[str]:
+        """The names of the declared types of Python that have keys."""
+        return frozenset(first or second for first, second in _WITH_KEYS.findall(self.declarations.text))
 
     @cached_property
     def type_names(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from tree_sitter import Node
 
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
-from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint
+from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
@@ -21,6 +21,7 @@ from corral.checking.python.expressions import (
     TAKING_VALUES,
     added_up,
     anchor,
+    async_generator,
     call_around,
     gathered_list,
     is_annotation,
@@ -43,7 +44,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.guest.python.calls import failure_classes
 from corral.programs import TypedPython
 from corral.programs.edits import Edits
-from corral.programs.python.awaits import FUTURES, needs_value, unwrap
+from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR
 from corral.programs.python.names import TooMuch, dotted_path
 from corral.programs.syntax.python import finder, text_of
@@ -77,13 +78,16 @@ _TYPE = re.compile(r"Revealed type: `(.*?)`(?:\n|$)", re.DOTALL)
 _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
-_DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
 _IMPORT = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Remarks that show a value where the declarations do not allow it."""
+_OPERATIONS = frozenset({"binary_operator", "comparison_operator", "augmented_assignment"})
 _FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
 _STATEMENTS = frozenset({"block", "module", "function_definition", "lambda"})
+_MISTAKEN = frozenset({"not-iterable", "not-subscriptable", "no-matching-overload", "invalid-argument-type"})
+"""Remarks on an async generator that is taken for an iterable, and on a method of a dict for its member."""
+_METHOD = re.compile(r"`bound method (?P<type>\w+)\.(?P<name>\w+)\(")
 _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
 """Remarks on uses that fail for any coroutine."""
 _SCALARS = frozenset(
@@ -98,6 +102,8 @@ _NAMES = finder("(identifier) @name")
 _PARSERS = frozenset({"json.loads", "loads", "ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
+_ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."
+_LIST_IT = "Write a list: `[... for ...]` in brackets."
 _AWAIT_IT = "It is a coroutine: `await` it first."
 
 
@@ -138,8 +144,7 @@ class PythonCheck(PythonOrigins):
     @cached_property
     def _objects(self) -> frozenset[str]:
         """The declared types that have keys, but for those whose names the program uses for something else."""
-        names = [first or second for first, second in _DECLARED_TYPE.findall(self.tools.declarations.text)]
-        return frozenset(names) - own_classes(self.root)
+        return self.tools.objects - own_classes(self.root)
 
     def locate(self, offset: int) -> Position:
         return self._typed.places.at(offset)
@@ -215,7 +220,7 @@ class PythonCheck(PythonOrigins):
         return not members or all(lacks(each, member, self._has_key) for each in members)
 
     def _has_key(self, name: str, key: str) -> bool:
-        return name not in self._objects or self._declares(name, key)
+        return name not in self._objects or self.tools.declares(name, key)
 
     def _forgets(self, remarks: Sequence[Remark]) -> bool:
         """True if, by these remarks, the program stores a value that the declarations do not allow there."""
@@ -255,6 +260,11 @@ class PythonCheck(PythonOrigins):
                 return found
         if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
             return warning.rejected("member", hint=_READ_STREAM)
+        if remark.code in _MISTAKEN and not is_tried(node) and (found := self._method(warning, node)) is not None:
+            return found
+        if remark.code in _MISTAKEN and (generator := async_generator(node)) is not None and not is_tried(node):
+            hint = _LIST_IT if may_await(generator) else f"{_LIST_IT} The function around it must be `async def`."
+            return warning.rejected("unawaited", message=_ASYNC_GENERATOR, hint=hint)
         may_be_uncalled = "`def " in warning.message or remark.code == "no-matching-overload"
         if may_be_uncalled and not is_tried(node) and (found := self._uncalled(warning, node)) is not None:
             return found
@@ -284,6 +294,23 @@ class PythonCheck(PythonOrigins):
             return self._argument(warning, node, remark.code)
         return warning
 
+    def _method(self, warning: Finding, node: Node) -> Finding | None:
+        """The finding on a method of a dict that is used as if it were a member of a result."""
+        said = _METHOD.search(warning.message)
+        type_, name = ("", "") if said is None else (said["type"], said["name"])
+        if type_ not in self._objects:
+            return None
+        call = call_around(node)
+        function = None if call is None else call.child_by_field_name("function")
+        attributes = (each for each in (node, *operands(node)) if each.type == "attribute")
+        taken = next((each for each in attributes if text_of(each.child_by_field_name("attribute")) == name), None)
+        is_passed = warning.code.endswith("argument-type") and text_of(function) not in TAKING_VALUES
+        if taken is None or is_passed or not self.tools.declares(type_, name):
+            return None
+        shown = text_of(taken.child_by_field_name("object"))
+        message = f"{text_of(taken)} is a method of dicts, and not the member {name}."
+        return warning.rejected("member", message=message, hint=f'Write `{shown}["{name}"]`.')
+
     def _is_certain(self, value: Node) -> bool:
         """True if a value is as declared, and nothing catches its failure."""
         return not is_probed(value) and not is_tried(value) and self._is_declared(value)
@@ -294,7 +321,7 @@ class PythonCheck(PythonOrigins):
             return warning
         name = function.removesuffix("[]")
         message = f"`{name}` takes {'numbers' if name == 'sum' else 'texts'}, and {text_of(value)} "
-        message += "has others." if function != name else "is none."
+        message += "has others." if function != name else f"is not a {'number' if name == 'sum' else 'text'}."
         hint = "Take a number of each, by `float(...)` if it is a text." if name == "sum" else "Write `str(each)`."
         return self._take(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
 
@@ -339,7 +366,7 @@ class PythonCheck(PythonOrigins):
         types = [each for each in types if each != "None"]
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning
-        if not self._objects.issuperset(types) or any(self._declares(each, key) for each in types):
+        if not self._objects.issuperset(types) or any(self.tools.declares(each, key) for each in types):
             return warning
         if "did you mean" not in warning.message and not all(map(self.tools.lists_all, types)):
             return warning  # schemas that are silent about other members
@@ -369,6 +396,10 @@ class PythonCheck(PythonOrigins):
                 return warning
             message = f"{shown} is a dict, and {text_of(key)} none of its keys."
             hint = f"Write `list({shown}.values())[{text_of(key)}]`."
+            if key.type == "integer" and text_of(key) != "0":
+                hint = (
+                    f'Its keys are texts: write `{shown}["{text_of(key)}"]`, or for a value by its position {hint[6:]}'
+                )
             return self._take(warning.rejected("member", message=message, hint=hint), value, "0")
         if _OF_DICT.search(warning.message) is not None or self._may_be_object(name):
             return warning
@@ -398,11 +429,6 @@ class PythonCheck(PythonOrigins):
                 return warning.rejected("unawaited", message=message, hint=f"Write `await {shown}(...)`.")
         return None
 
-    def _declares(self, name: str, key: str) -> bool:
-        """True if a declared type has a member of that name."""
-        declared = self.tools.class_named(name) or ""
-        return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
-
     def _attribute(self, warning: Finding, node: Node) -> Finding:
         name = text_of(node.child_by_field_name("attribute") or node)
         found = _OBJECT.search(warning.message)
@@ -429,8 +455,10 @@ class PythonCheck(PythonOrigins):
         holds_objects = len(members) == 1 and any(re.search(rf"\b{each}\b", members[0]) for each in self._objects)
         if hint is None and not is_declared and not holds_objects:
             return warning
-        if hint is None and members[0] in self._objects:
+        if hint is None and (members[0] in self._objects or members[0].startswith("dict[")):
             hint = f'Results are dicts: write `["{name}"]`.'
+        if hint is None and members == ["str"]:
+            hint = text_hint(name, text_of(value))
         rejected = warning.rejected("member", hint=hint, declared=self.tools.class_named(members[0]))
         return self._take(rejected, value, f".{name}")
 
@@ -493,7 +521,7 @@ class PythonCheck(PythonOrigins):
 
     def _operation(self, warning: Finding, node: Node) -> Finding:
         """Arithmetic with a result that is a text, a dict or a list."""
-        while node.type not in ("binary_operator", "comparison_operator") and node.parent is not None:
+        while node.type not in _OPERATIONS and node.parent is not None:
             if node.type in ("block", "module", "call"):
                 return warning
             node = node.parent
