@@ -160,5 +160,8 @@ class TypedText:
     """The way from `text` back to the source, the last change first."""
     types: tuple[tuple[int, int], ...] = ()
     """Spans that are gone when it runs: its own types."""
+    free: tuple[str, ...] = ()
+    """Names of classes that a program in Python uses outside of annotations and does not bind, or that it imports from
+    the tools, as `tools.Name`."""
     commonjs: bool = False
     """True for exports in the style of CommonJS."""

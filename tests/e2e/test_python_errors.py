@@ -155,6 +155,27 @@ async def test_a_hundred_thousand_brackets_are_refused(python: Python) -> None:
     assert await python.value("1 + 1") == 2
 
 
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.add_note('in step 2')\n    raise", "division by zero\nin step 2"),
+        ("next(n for n in [1] if await tools.echo(n))", "make a list, `[... for ...]`"),
+        ("page = {'items': [1]}\nfor each in page.items:\n    print(each)", 'write `page["items"]`'),
+        ("page = {'items': [1]}\nlen(page.items)", 'write `page["items"]`'),
+        ("import json\njson.loads(await tools.echo({}))", "leave `json.loads` out"),
+        ("total = 1.5\ntotal += '2'", "a text becomes a number by `float(...)`"),
+        ("round('2', 2)", "a text becomes a number by `float(...)`"),
+        ("f\"{'2':,.2f}\"", "a text becomes a number by `float(...)`"),
+        ("def f():\n    return await tools.echo(1)\nf()", "write `async def`"),
+        ("f = lambda n: await tools.echo(n)\nf(1)", "a `lambda` cannot await"),
+    ],
+)  # fmt: skip
+async def test_an_error_says_what_to_write(cpython: Python, program: str, message: str) -> None:
+    error = (await cpython.run(program)).error
+    assert error is not None
+    assert message in error.message
+
+
 async def test_a_missing_module_is_named_with_what_there_is(python: Python) -> None:
     error = (await python.run("x = 1\nimport requests")).error
     assert error is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from enum import StrEnum
 from typing import Any
 
 import anyio
 import pytest
+from typing_extensions import TypedDict
 
 from corral import Corral, Event, ExecutionContext, ProgramCapabilities, ToolRegistry, define_tool, tool
 from corral.errors import StartFailed, UnknownProvider
@@ -133,6 +135,65 @@ def test_two_types_of_the_same_name_are_told_apart() -> None:
     assert len(set(shapes)) == 2
     assert "street" in declared
     assert "mailbox" in declared
+
+
+class Severity(StrEnum):
+    """In declarations a `Literal`."""
+
+    SEVERE = "severe"
+    IN_REVIEW = "in-review"
+
+
+class Alarm(TypedDict):
+    number: int
+    severity: Severity
+    causes: list[Alarm]
+
+
+@tool
+async def raise_alarm(alarm: Alarm, others: list[Severity]) -> Alarm:
+    return alarm
+
+
+TYPED = "a = Alarm(number=1, severity='severe', causes=[])\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        (f"{TYPED}(await tools.raise_alarm(alarm=a, others=[]))['number']", 1),
+        ("from typing import cast\na = cast(Alarm, {'number': 2})\na['number']", 2),
+        ("from typing import get_args\nlist(get_args(Severity))", ["severe", "in-review"]),
+        ("class More(Alarm):\n    note: str\n\nMore(number=3, severity='severe', causes=[], note='a')['note']", "a"),
+        ("from typing import get_type_hints\nlist(get_type_hints(Alarm))", ["number", "severity", "causes"]),
+        ("from typing import Generic, TypeVar\nT = TypeVar('T', bound=Alarm)\nclass Box(Generic[T]):\n    pass\n\nclass Alarms(Box[Alarm]):\n    pass\n\n4", 4),
+        ("from collections import defaultdict\nd = defaultdict[str, list[Alarm]](list)\nlen(d['a'])", 0),
+        (f"from tools import Alarm, raise_alarm\n{TYPED}(await raise_alarm(alarm=a, others=[]))['number']", 1),
+        ("class Alarm:\n    number = 5\n\nAlarm.number", 5),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("check", [True, False])
+async def test_declared_types_are_there_where_a_program_uses_them_as_values(
+    cpython: Python, program: str, value: object, check: bool
+) -> None:
+    assert await cpython.value(program, tools=ToolRegistry(raise_alarm), check=check) == value
+
+
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [
+        ("Severity.in_review", 'Write `"in-review"`.'),
+        ("Severity['SEVERE']", 'Write `"severe"`.'),
+        ("Severity.mild", 'the values "severe", "in-review". Write one of them.'),
+        ("Severity('severe')", "Write the value itself."),
+        ("[each for each in Severity]", "Write `typing.get_args(Severity)`."),
+    ],
+)
+async def test_a_literal_that_is_taken_for_an_enum_is_answered_with_what_to_write(
+    cpython: Python, program: str, hint: str
+) -> None:
+    result = await cpython.run(program, tools=ToolRegistry(raise_alarm), check="required")
+    assert hint in str(result.error)
 
 
 async def test_namespaces_are_attributes(python: Python) -> None:

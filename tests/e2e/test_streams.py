@@ -169,6 +169,8 @@ READS = {
         "found = []\nasync for each in await tools.numbers(n=1000):\n    found.append(each)\nfound",
         "stream = await tools.numbers(n=1000)\n[each async for each in stream]",
         "[each async for each in tools.numbers(n=1000)]",
+        "s = tools.numbers(n=1000)\n[await anext(s), await s.__anext__(), *[each async for each in s]]",
+        "from contextlib import aclosing\nasync with aclosing(tools.numbers(n=1000)) as s:\n    found = [n async for n in s]\nfound",
         "import asyncio\none, _ = await asyncio.gather(tools.numbers(n=1000), tools.double(n=1))\n[each async for each in one]",
         (
             "import asyncio\nasync def read(number):\n    return [each async for each in tools.numbers(n=1000)]\n"
@@ -202,6 +204,7 @@ BREAKS = {
     ],
     "python": [
         "async for each in tools.{tool}:\n    break\nawait tools.when_closed()",
+        "from contextlib import aclosing\nasync with aclosing(tools.{tool}) as s:\n    await anext(s)\nawait tools.when_closed()",
         "async for each in await tools.{tool}:\n    break\nawait tools.when_closed()",
         "stream = await tools.{tool}\nasync for each in stream:\n    break\nawait stream.aclose()\nawait tools.when_closed()",
         (

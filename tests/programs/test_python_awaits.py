@@ -98,6 +98,48 @@ def test_what_may_be_awaited_later_is_kept(source: str) -> None:
     assert ran.error is None, ran.program.code
 
 
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("sum((await tools.a(n=n))['n'] for n in [1, 2])", 3),
+        ("sum(((await tools.a(n=n))['n'] for n in [1, 2]), 4)", 7),
+        ("dict((n, await tools.answer()) for n in 'a')", {"a": 42}),
+        ("', '.join([await tools.a('b')][0] for _ in range(2))", "b, b"),
+        ("found = [0]\nfound.extend(await tools.a(n) for n in [1, 2])\nfound", [0, 1, 2]),
+        ("[*(await tools.a(n) for n in [1, 2]), 3]", [1, 2, 3]),
+        ("[m for m in (await tools.a(n) for n in [1, 2])]", [1, 2]),
+        ("found = []\nfor m in (await tools.a(n) for n in [1, 2]):\n    found.append(m)\nfound", [1, 2]),
+        ("async def main():\n    return max(await tools.a(n) for n in [1, 2] if await tools.a(n))\nmain()", 2),
+        ("sum(n for n in [await tools.answer()])", 42),
+        ("async def lines():\n    yield 1\n    yield 2\n\nsum(n async for n in lines())", 3),
+        ("each = (await tools.a(n) for n in [1, 2])\n[n async for n in each]", [1, 2]),
+        ("def sum(each):\n    return type(each).__name__\nsum(await tools.a(n) for n in [1])", "async_generator"),
+    ],
+)
+def test_a_generator_that_awaits_is_made_a_list_where_it_is_gone_through(source: str, value: object) -> None:
+    ran = run_python(source)
+    assert (ran.value, ran.error) == (value, None)
+
+
+def test_a_generator_that_is_made_a_list_keeps_its_places() -> None:
+    ran = run_python("x = 1\ny = sum(1 + await tools.fail() for _ in [1])")
+    assert ran.position is not None
+    assert (ran.position.line, ran.position.column) == (2, 13)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("class tools:\n    @staticmethod\n    async def a(*, n: int) -> dict: ...\n\nawait tools.a(n=1)", {"n": 1}),
+        ("class tools:\n    class b:\n        def c(n: int = 1):\n            'Does.'\n\nawait tools.b.c(n=1)", {"n": 1}),
+        ("class tools:\n    async def a(n):\n        return 5\n\nawait tools.a(1)", 5),
+    ],
+)  # fmt: skip
+def test_a_declaration_of_the_tools_in_a_program_is_left_out(source: str, value: object) -> None:
+    ran = run_python(source)
+    assert (ran.value, ran.error) == (value, None)
+
+
 def test_a_refusal_shows_what_to_write() -> None:
     with pytest.raises(ProgramRejected) as caught:
         prepare_python("x = 1\ntools.send_email(to='a')")
@@ -110,3 +152,17 @@ def test_a_refusal_shows_what_to_write() -> None:
     assert str(caught.value) == (
         "tools.get(...) at line 1, column 5 is not awaited, so it has no value yet: write `(await tools.get(...))`."
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "fix"),
+    [
+        ("for x in tools.lines():\n    pass", "`async for ... in tools.lines(...)`"),
+        ("[x for x in tools.lines()]", "`async for ... in tools.lines(...)`"),
+        ("list(tools.lines())", "`[each async for each in tools.lines(...)]`"),
+    ],
+)
+def test_what_is_gone_through_may_be_a_stream(source: str, fix: str) -> None:
+    with pytest.raises(ProgramRejected) as caught:
+        prepare_python(source)
+    assert f"write `await tools.lines(...)`, or {fix} if it gives a stream." in str(caught.value)

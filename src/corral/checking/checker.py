@@ -29,7 +29,7 @@ from corral.logs import get_logger
 from corral.programs import TypedPython, read_program
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
-from corral.types import ExecutionContext, Language, References, TrustDomain
+from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
 __all__ = ["Begun", "Checker"]
 
@@ -166,6 +166,17 @@ class Checker:
             return None
         workspace = server.seize(declared.declarations.text)
         return None if workspace is None else Begun(case, check, server, workspace, partial(self._suspect, case))
+
+    async def types_for(self, program: Program, tools: ToolRegistry) -> str:
+        """Definitions in Python of the declared types that a program uses as values."""
+        free = () if program.typed is None else program.typed.free
+        if not free:
+            return ""
+        try:
+            declared = await self._declared_for(Case(program, tools, must=True))
+            return "" if declared is None else await run_in_own_thread(declared.runnable_types, free)
+        except TooLongToParse:
+            return ""
 
     def close(self) -> None:
         """Ends the servers. Idempotent."""

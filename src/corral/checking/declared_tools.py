@@ -16,6 +16,7 @@ from corral.checking.case import Case
 from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
 from corral.checking.languages import CHECKED
+from corral.checking.runnable_types import declared_names, literal_values, runnable_types
 from corral.checking.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.checking.servers.workspace import Location
 from corral.checking.source_map import Declarations
@@ -33,6 +34,7 @@ from corral.types import Language, References, ToolName
 __all__ = ["DeclaredTool", "ToolSet", "ToolSets"]
 
 _COMMENT = re.compile(r"#:[^\n]*")
+_WITH_KEYS = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
@@ -67,6 +69,8 @@ class DeclaredTool(NamedTuple):
     signature: str
     """Its name and parameters, without its result, which does not matter where an input is wrong."""
     is_stream: bool = False
+    returns: str = ""
+    """The type of its result, in Python."""
 
 
 class ToolSet:
@@ -113,7 +117,8 @@ class ToolSet:
         owner = f"tools.{name.namespace}." if name.namespace else "tools."
         tool = self.tools.get(name)
         signature = owner + text[max(text.find(name.name), 0) :]
-        return DeclaredTool(name, signature, is_stream=tool is not None and tool.stream)
+        is_stream = tool is not None and tool.stream
+        return DeclaredTool(name, signature, is_stream, text_of(node.child_by_field_name("return_type")))
 
     def call_of(self, name: ToolName) -> str:
         """A call of a tool in TypeScript, with the members that its input must have, or else with its first one."""
@@ -169,6 +174,29 @@ class ToolSet:
             if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
                 return (node.text or b"").decode()
         return None
+
+    def declares(self, name: str, key: str) -> bool:
+        """True if a declared type of Python has a member of that name."""
+        declared = self.class_named(name) or ""
+        return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
+
+    @cached_property
+    def objects(self) -> frozenset[str]:
+        """The names of the declared types of Python that have keys."""
+        return frozenset(first or second for first, second in _WITH_KEYS.findall(self.declarations.text))
+
+    @cached_property
+    def type_names(self) -> frozenset[str]:
+        """The names of the declared types of Python."""
+        return frozenset(declared_names(self._root))
+
+    def values_of(self, name: str) -> tuple[str, ...]:
+        """The values of a type of Python that is nothing but a `Literal`, as they are written."""
+        return literal_values(declared_names(self._root).get(name))
+
+    def runnable_types(self, names: Iterable[str]) -> str:
+        """Definitions of declared types of Python that run, as far as these are names of types."""
+        return runnable_types(self._root, names)
 
     def not_found(self, path: str) -> str:
         """The message about a path that leads to no tool."""

@@ -347,6 +347,7 @@ class Execution:
             mounts=() if self._room is None else self._room.space.places,
             files=None if self._room is None else self._room.program_files,
             modules=None if self._modules is None else await self._modules.texts_for(program),
+            types=await runtime.checker.types_for(program, self._tools),
         )
         with runtime.grants.live(self._grant), self._clock.running():
             async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:

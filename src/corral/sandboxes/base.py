@@ -39,9 +39,10 @@ class Job:
 
     `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
     directories, if it may change them, and where they are if not at these paths, and `files` what is in them, for an
-    engine that sees no directories. `modules` are packages that it may import, and `services` the names of the host's
-    services. `on_log` takes each console entry as it arrives, and `on_outcome` the program's outcome if calls are still
-    running then, so that both survive whatever ends the program.
+    engine that sees no directories. `modules` are packages that it may import, `types` a text that defines the
+    declared types that it uses as values, and `services` the names of the host's services. `on_log` takes each console
+    entry as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive
+    whatever ends the program.
     """
 
     execution_id: str
@@ -54,6 +55,7 @@ class Job:
     mounts: tuple[tuple[str, bool, str | None], ...] = ()
     files: ProgramFiles | None = None
     modules: ModuleTexts | None = None
+    types: str = ""
     services: tuple[str, ...] = ()
 
 

@@ -72,6 +72,7 @@ class ExecuteOnlySandbox(Sandbox):
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
             "limits": job.limits.model_dump(include=_LIMITS),
+            "types": job.types,
             "mark": mark,
         }
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NAMES", "cannot_be_added", "has_no_keys", "method_hint", "operation_hint"]
+__all__ = ["NAMES", "cannot_be_added", "has_no_keys", "method_hint", "operation_hint", "text_hint"]
 
 NAMES = {
     **dict.fromkeys(("null", "undefined"), "Write `None`."),
@@ -64,6 +64,10 @@ _STRINGS = {
     "padEnd": "write `{0}.ljust(...)`",
     "toString": "it is a text already",
 }
+_OF_TIMES = frozenset(
+    {"year", "month", "day", "hour", "minute", "strftime", "isoformat", "timestamp", "weekday", "date", "astimezone"}
+)
+_OF_DICTS = frozenset({"get", "keys", "values", "items"})
 _TABLES = (
     (re.compile(r"list\["), _LISTS),
     (re.compile(r"dict\["), _DICTS),
@@ -86,6 +90,13 @@ def method_hint(type_: str, name: str, value: str) -> str | None:
     tables = (table for pattern, table in _TABLES if pattern.match(type_))
     found = next((table.get(name) for table in tables), None)
     return None if found is None else f"{found.format(shown)[0].upper()}{found.format(shown)[1:]}."
+
+
+def text_hint(name: str, value: str) -> str | None:
+    """The replacement of a member that the value has which a text stands for."""
+    if name in _OF_TIMES:
+        return f"Write `datetime.fromisoformat({value}).{name}`: times are texts."
+    return "If it holds JSON, parse it with `json.loads` first." if name in _OF_DICTS else None
 
 
 def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:

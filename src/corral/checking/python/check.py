@@ -6,19 +6,22 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tree_sitter import Node
 
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
-from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint
+from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
+from corral.checking.python.enumerations import taken_for_enums
 from corral.checking.python.expressions import (
     TAKING_VALUES,
     added_up,
     anchor,
+    async_generator,
     call_around,
     gathered_list,
     is_annotation,
@@ -41,7 +44,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.guest.python.failures import failure_classes
 from corral.programs import TypedPython
 from corral.programs.edits import Edits
-from corral.programs.python.awaits import FUTURES, needs_value, unwrap
+from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR
 from corral.programs.python.names import TooMuch, dotted_path
 from corral.programs.syntax.python import finder, text_of
@@ -56,6 +59,7 @@ _UNBOUND = frozenset({"unresolved-reference"})
 _KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
 _ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
 _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
+_OF_INSTANCES = "isinstance-against-typed-dict"
 _OF_LITERAL = frozenset({"missing-typed-dict-key", "unknown-typed-dict-constructor-key"})
 _ARGUMENT = _COUNT | _OF_LITERAL | {"invalid-argument-type", "positional-only-parameter-as-kwarg"}
 _COROUTINE = re.compile(r"`Coroutine(?:Type)?\[")
@@ -74,13 +78,16 @@ _TYPE = re.compile(r"Revealed type: `(.*?)`(?:\n|$)", re.DOTALL)
 _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
-_DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
-_HEADER = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}\n"
+_IMPORT = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Remarks that show a value where the declarations do not allow it."""
+_OPERATIONS = frozenset({"binary_operator", "comparison_operator", "augmented_assignment"})
 _FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
 _STATEMENTS = frozenset({"block", "module", "function_definition", "lambda"})
+_MISTAKEN = frozenset({"not-iterable", "not-subscriptable", "no-matching-overload", "invalid-argument-type"})
+"""Remarks on an async generator that is taken for an iterable, and on a method of a dict for its member."""
+_METHOD = re.compile(r"`bound method (?P<type>\w+)\.(?P<name>\w+)\(")
 _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
 """Remarks on uses that fail for any coroutine."""
 _SCALARS = frozenset(
@@ -95,6 +102,8 @@ _NAMES = finder("(identifier) @name")
 _PARSERS = frozenset({"json.loads", "loads", "ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
+_ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."
+_LIST_IT = "Write a list: `[... for ...]` in brackets."
 _AWAIT_IT = "It is a coroutine: `await` it first."
 
 
@@ -106,11 +115,17 @@ class PythonCheck(PythonOrigins):
         self._typed = typed
         self._taken: dict[Finding, tuple[Node, str]] = {}
         """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
+        self._used_types = [each for each in typed.free if each in tools.type_names]
         self.put(self._composed())
 
     def _composed(self) -> CheckedText:
         """The text that the server reads."""
-        return CheckedText(*self._edits().apply(_HEADER.encode()))
+        return CheckedText(*self._edits().apply(self._header))
+
+    @cached_property
+    def _header(self) -> bytes:
+        """The line that imports what a program finds: the types too that it uses as values."""
+        return ", ".join([_IMPORT, *self._used_types]).encode() + b"\n"
 
     def _edits(self) -> Edits:
         edits = self._typed.edits.copy()
@@ -129,14 +144,14 @@ class PythonCheck(PythonOrigins):
     @cached_property
     def _objects(self) -> frozenset[str]:
         """The declared types that have keys, but for those whose names the program uses for something else."""
-        names = [first or second for first, second in _DECLARED_TYPE.findall(self.tools.declarations.text)]
-        return frozenset(names) - own_classes(self.root)
+        return self.tools.objects - own_classes(self.root)
 
     def locate(self, offset: int) -> Position:
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        return not any(map(_is_told, remarks)) and not self.flawed and not any(True for _ in self._consumed())
+        is_silent = not any(map(_is_told, remarks)) and not self.flawed
+        return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
     def judged(self, document: Document) -> list[Finding]:
         document.write(self.text.text)
@@ -148,7 +163,10 @@ class PythonCheck(PythonOrigins):
         judged = [each for remark in remarks if (each := self._judged(remark))]
         told = {each.offset for each in judged if each.kind == "unawaited"}
         forgotten = [each for each in self._forgotten() if each.offset not in told]
-        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten]
+        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten, *self._enumerations()]
+
+    def _enumerations(self) -> Iterator[Finding]:
+        return taken_for_enums(self._used_types, self.tools, self._typed.names)
 
     def read(self, value: Node) -> Written:
         return read_python(value, self._dict_of)
@@ -180,7 +198,7 @@ class PythonCheck(PythonOrigins):
         edits = self._edits()
         for node in {node.id: node for node, _ in taken.values()}.values():
             edits.wrap(node.start_byte, node.end_byte, b"reveal_type(", b")")
-        self.put(CheckedText(*edits.apply(_HEADER.encode())))
+        self.put(CheckedText(*edits.apply(self._header)))
         document.write(self.text.text)
         types: dict[tuple[int, int], str] = {}
         for remark in document.remarks():
@@ -202,7 +220,7 @@ class PythonCheck(PythonOrigins):
         return not members or all(lacks(each, member, self._has_key) for each in members)
 
     def _has_key(self, name: str, key: str) -> bool:
-        return name not in self._objects or self._declares(name, key)
+        return name not in self._objects or self.tools.declares(name, key)
 
     def _forgets(self, remarks: Sequence[Remark]) -> bool:
         """True if, by these remarks, the program stores a value that the declarations do not allow there."""
@@ -242,6 +260,11 @@ class PythonCheck(PythonOrigins):
                 return found
         if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
             return warning.rejected("member", hint=_READ_STREAM)
+        if remark.code in _MISTAKEN and not is_tried(node) and (found := self._method(warning, node)) is not None:
+            return found
+        if remark.code in _MISTAKEN and (generator := async_generator(node)) is not None and not is_tried(node):
+            hint = _LIST_IT if may_await(generator) else f"{_LIST_IT} The function around it must be `async def`."
+            return warning.rejected("unawaited", message=_ASYNC_GENERATOR, hint=hint)
         may_be_uncalled = "`def " in warning.message or remark.code == "no-matching-overload"
         if may_be_uncalled and not is_tried(node) and (found := self._uncalled(warning, node)) is not None:
             return found
@@ -252,6 +275,8 @@ class PythonCheck(PythonOrigins):
             return self._added(warning, *added)
         if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
             return warning.rejected("member", hint=f"{text_of(node)} has no items to go through.")
+        if remark.code == _OF_INSTANCES and not is_tried(node):
+            return warning.rejected("member", hint="Write `isinstance(value, dict)`.")
         if remark.code == "unsupported-operator":
             return self._operation(warning, node)
         if remark.code in _KEY:
@@ -269,6 +294,23 @@ class PythonCheck(PythonOrigins):
             return self._argument(warning, node, remark.code)
         return warning
 
+    def _method(self, warning: Finding, node: Node) -> Finding | None:
+        """The finding on a method of a dict that is used as if it were a member of a result."""
+        said = _METHOD.search(warning.message)
+        type_, name = ("", "") if said is None else (said["type"], said["name"])
+        if type_ not in self._objects:
+            return None
+        call = call_around(node)
+        function = None if call is None else call.child_by_field_name("function")
+        attributes = (each for each in (node, *operands(node)) if each.type == "attribute")
+        taken = next((each for each in attributes if text_of(each.child_by_field_name("attribute")) == name), None)
+        is_passed = warning.code.endswith("argument-type") and text_of(function) not in TAKING_VALUES
+        if taken is None or is_passed or not self.tools.declares(type_, name):
+            return None
+        shown = text_of(taken.child_by_field_name("object"))
+        message = f"{text_of(taken)} is a method of dicts, and not the member {name}."
+        return warning.rejected("member", message=message, hint=f'Write `{shown}["{name}"]`.')
+
     def _is_certain(self, value: Node) -> bool:
         """True if a value is as declared, and nothing catches its failure."""
         return not is_probed(value) and not is_tried(value) and self._is_declared(value)
@@ -279,7 +321,7 @@ class PythonCheck(PythonOrigins):
             return warning
         name = function.removesuffix("[]")
         message = f"`{name}` takes {'numbers' if name == 'sum' else 'texts'}, and {text_of(value)} "
-        message += "has others." if function != name else "is none."
+        message += "has others." if function != name else f"is not a {'number' if name == 'sum' else 'text'}."
         hint = "Take a number of each, by `float(...)` if it is a text." if name == "sum" else "Write `str(each)`."
         return self._take(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
 
@@ -324,7 +366,7 @@ class PythonCheck(PythonOrigins):
         types = [each for each in types if each != "None"]
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning
-        if not self._objects.issuperset(types) or any(self._declares(each, key) for each in types):
+        if not self._objects.issuperset(types) or any(self.tools.declares(each, key) for each in types):
             return warning
         if "did you mean" not in warning.message and not all(map(self.tools.lists_all, types)):
             return warning  # schemas that are silent about other members
@@ -354,6 +396,10 @@ class PythonCheck(PythonOrigins):
                 return warning
             message = f"{shown} is a dict, and {text_of(key)} none of its keys."
             hint = f"Write `list({shown}.values())[{text_of(key)}]`."
+            if key.type == "integer" and text_of(key) != "0":
+                hint = (
+                    f'Its keys are texts: write `{shown}["{text_of(key)}"]`, or for a value by its position {hint[6:]}'
+                )
             return self._take(warning.rejected("member", message=message, hint=hint), value, "0")
         if _OF_DICT.search(warning.message) is not None or self._may_be_object(name):
             return warning
@@ -383,11 +429,6 @@ class PythonCheck(PythonOrigins):
                 return warning.rejected("unawaited", message=message, hint=f"Write `await {shown}(...)`.")
         return None
 
-    def _declares(self, name: str, key: str) -> bool:
-        """True if a declared type has a member of that name."""
-        declared = self.tools.class_named(name) or ""
-        return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
-
     def _attribute(self, warning: Finding, node: Node) -> Finding:
         name = text_of(node.child_by_field_name("attribute") or node)
         found = _OBJECT.search(warning.message)
@@ -395,6 +436,9 @@ class PythonCheck(PythonOrigins):
             return warning
         owner = node if node.type == "attribute" else node.parent
         value = None if owner is None else owner.child_by_field_name("object")
+        if value is not None and text_of(value) in self._used_types:
+            hint = "It is a `TypedDict`: its values are plain dicts."
+            return warning if is_tried(node) else warning.rejected("member", hint=hint)
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
             if is_tried(node):
                 return warning
@@ -411,8 +455,10 @@ class PythonCheck(PythonOrigins):
         holds_objects = len(members) == 1 and any(re.search(rf"\b{each}\b", members[0]) for each in self._objects)
         if hint is None and not is_declared and not holds_objects:
             return warning
-        if hint is None and members[0] in self._objects:
+        if hint is None and (members[0] in self._objects or members[0].startswith("dict[")):
             hint = f'Results are dicts: write `["{name}"]`.'
+        if hint is None and members == ["str"]:
+            hint = text_hint(name, text_of(value))
         rejected = warning.rejected("member", hint=hint, declared=self.tools.class_named(members[0]))
         return self._take(rejected, value, f".{name}")
 
@@ -475,7 +521,7 @@ class PythonCheck(PythonOrigins):
 
     def _operation(self, warning: Finding, node: Node) -> Finding:
         """Arithmetic with a result that is a text, a dict or a list."""
-        while node.type not in ("binary_operator", "comparison_operator") and node.parent is not None:
+        while node.type not in _OPERATIONS and node.parent is not None:
             if node.type in ("block", "module", "call"):
                 return warning
             node = node.parent

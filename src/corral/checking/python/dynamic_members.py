@@ -10,7 +10,7 @@ from tree_sitter import Node
 from corral.checking.languages import ANY
 from corral.programs.edits import Edits
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.python import finder, text_of, unwrapped
+from corral.programs.syntax.python import FUNCTIONS, finder, text_of, unwrapped
 
 __all__ = ["Writes", "key_of", "value_of"]
 
@@ -20,6 +20,9 @@ _FOUND = finder(
     "(augmented_assignment) @augmented (call function: (attribute)) @called"
     "(with_item value: (as_pattern alias: (as_pattern_target (_) @target)))"
 )
+_ASSIGNED = finder("(assignment right: (lambda) @lambda) (assignment right: (call) @call)")
+_NESTING = re.compile(rb"\b(?:zip|enumerate)\s*\(")
+_MAY_BE_ENDLESS = re.compile(rb"=\s*lambda\b|" + _NESTING.pattern)
 _READS = finder("(subscript) @read")
 _SIGN = re.compile(
     rb"\]\s*(?:=(?!=)|[-+*/|&%^]+=|,|\)|in\b|:)|\bdel\b|\|=|\+=|\.(?:update|setdefault|__setitem__|pop|append|insert|extend|add)\b"
@@ -110,6 +113,8 @@ class Writes:
             for name in self._names.of(word):
                 if not name.binds and name.scope.id == scope and not self._is_written(name.node):
                     edits.wrap(name.node.start_byte, name.node.end_byte, f"{ANY}(".encode(), b")")
+        for value in _endless(self._root) if _MAY_BE_ENDLESS.search(edits.text) else ():
+            edits.wrap(value.start_byte, value.end_byte, f"{ANY}(".encode(), b")")
 
     def _is_written(self, node: Node) -> bool:
         parent = node.parent
@@ -269,3 +274,36 @@ def _text(key: Node) -> str | None:
     if key.type != "string" or any(each.type == "interpolation" for each in key.named_children):
         return None
     return text_of(key).strip("\"'")
+
+
+def _endless(root: Node) -> Iterator[Node]:
+    """Values in whose types a type checker does not come to an end: each holds the type of the name that it is given.
+
+    These are lambdas that refer to themselves, and what a loop makes of itself by `zip` or `enumerate`.
+    """
+    found = _ASSIGNED(root)
+    for value in found.get("lambda", ()):
+        if _mentions(value.child_by_field_name("body"), name := _name_of(value)) and not _mentions(
+            value.child_by_field_name("parameters"), name
+        ):
+            yield value
+    for value in found.get("call", ()):
+        if _NESTING.search(value.text or b"") and _mentions(value, _name_of(value)) and _in_loop(value):
+            yield value
+
+
+def _name_of(value: Node) -> str:
+    return text_of(None if value.parent is None else value.parent.child_by_field_name("left"))
+
+
+def _mentions(value: Node | None, name: str) -> bool:
+    return re.search(rf"(?<![.\w]){re.escape(name)}\b", text_of(value)) is not None
+
+
+def _in_loop(node: Node) -> bool:
+    above = node.parent
+    while above is not None and above.type not in FUNCTIONS:
+        if above.type in ("for_statement", "while_statement"):
+            return True
+        above = above.parent
+    return False

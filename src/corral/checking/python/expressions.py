@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from corral.programs.python.awaits import FUTURES, unwrap
+from corral.programs.python.generators import ITERATING, awaits
 from corral.programs.syntax.python import text_of
 
 __all__ = [
     "TAKING_VALUES",
     "added_up",
     "anchor",
+    "async_generator",
     "call_around",
     "gathered_list",
     "gone_through",
@@ -34,6 +36,7 @@ _KEY_TYPE = re.compile(r"with key of type `(?:Literal\[(?P<key>.*?)\]|slice\[.*?
 TAKING_VALUES = frozenset(
     {"len", "sorted", "sum", "min", "max", "dict", "zip", "enumerate", "list", "set", "json.dumps"}
 )
+_ITERATING = ITERATING | {"any", "all", "next", "iter"}
 _LITERALS = frozenset(
     {
         *("pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"),
@@ -69,6 +72,16 @@ def call_around(node: Node) -> Node | None:
             return above if below.type == "argument_list" or above.child_by_field_name("function") == below else None
         below, above = above, above.parent
     return None
+
+
+def async_generator(node: Node) -> Node | None:
+    """The generator expression with `await` that a loop, or a call of what goes through iterables, is given."""
+    call = call_around(node)
+    function = None if call is None else call.child_by_field_name("function")
+    arguments = None if call is None else call.child_by_field_name("arguments")
+    given = [] if arguments is None or text_of(function) not in _ITERATING else [arguments, *arguments.named_children]
+    found = (each for each in (node, *given) if each.type == "generator_expression" and awaits(each))
+    return next(found, None)
 
 
 def gathered_list(node: Node) -> Node | None:

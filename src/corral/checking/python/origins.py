@@ -15,6 +15,7 @@ from corral.programs.syntax.python import text_of
 
 __all__ = ["PythonOrigins"]
 
+_DICT = re.compile(r"(?:builtins\.)?dict\[")
 _MEMBER = r"^\s*[\"']?{}[\"']?: (?:NotRequired\[)?(dict\[|)"
 
 
@@ -84,7 +85,7 @@ class PythonOrigins(Check):
         if found.type == "call":
             function = found.child_by_field_name("function")
             tool = None if function is None else self._tool_of(function)
-            return tool is not None and "-> dict[" in tool.signature
+            return tool is not None and _DICT.match(tool.returns) is not None
         key = key_of(found) if found.type == "subscript" else None
         if key is None:
             return False

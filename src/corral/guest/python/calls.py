@@ -82,16 +82,19 @@ class NotAwaited(TypeError, AttributeError):
 class PendingCall(Coroutine[Any, Any, Any]):
     """One call, as `tools.x(...)` gives it: a coroutine, which starts when it is awaited or scheduled.
 
+    Where it gives a stream, it may be read as one without being awaited.
+
     Whatever else a program does with it is a forgotten `await`, and is answered with an error that says so.
     """
 
-    __slots__ = ("_calls", "_input", "_path", "_steps", "site", "tool")
+    __slots__ = ("_calls", "_input", "_path", "_steps", "_stream", "site", "tool")
 
     def __init__(self, calls: Caller, tool: str, path: str, input: object) -> None:
         self._calls = calls
         self._path = path
         self._input = input
         self._steps: Generator[Any, Any, Any] | None = None
+        self._stream: ToolStream | None = None
         self.tool = tool
         self.site = _site()
         calls.unstarted[self] = None
@@ -102,7 +105,28 @@ class PendingCall(Coroutine[Any, Any, Any]):
         return self._calls.start(self.tool, self._path, self._input, self.site).__await__()
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return _OpeningStream(self)
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._open() if self._stream is None else self._stream.__anext__()
+
+    async def _open(self) -> Any:
+        try:
+            stream = await self
+            if not isinstance(stream, ToolStream):
+                raise NotAwaited(self.not_awaited)
+            self._stream = stream
+            first = stream.__anext__()
+            del stream
+        finally:
+            del self  # the traceback of an error would keep the stream from being closed
+        return await first
+
+    async def aclose(self) -> None:
+        """Has the host close the tool's iterator, as `contextlib.aclosing` asks for."""
+        self.close()
+        if self._stream is not None:
+            await self._stream.aclose()
 
     def send(self, value: Any, /) -> Any:
         if self._steps is None:
@@ -196,38 +220,6 @@ class ToolStream:
 
 
 ToolStream.__name__ = ToolStream.__qualname__ = "stream"
-
-
-class _OpeningStream:
-    """Reads the stream of a call that is not awaited itself."""
-
-    __slots__ = ("_call", "_stream")
-
-    def __init__(self, call: PendingCall) -> None:
-        self._call = call
-        self._stream: ToolStream | None = None
-
-    def __aiter__(self) -> _OpeningStream:
-        return self
-
-    def __anext__(self) -> Coroutine[Any, Any, Any]:
-        return self._open() if self._stream is None else self._stream.__anext__()
-
-    async def _open(self) -> Any:
-        try:
-            self._stream = stream = await self._call
-            if not isinstance(stream, ToolStream):
-                self._stream = None
-                raise NotAwaited(self._call.not_awaited)
-            first = stream.__anext__()
-            del stream
-        finally:
-            del self  # the traceback of an error would keep the stream from being closed
-        return await first
-
-    async def aclose(self) -> None:
-        if self._stream is not None:
-            await self._stream.aclose()
 
 
 class _Stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import linecache
+import re
 import sys
 from collections import ChainMap
 from types import CodeType, TracebackType
@@ -30,6 +31,20 @@ _MAX_ERRORS = 5
 _WRAPPER = "_corral_program"
 """The function that stands around a program that has a `return` of its own."""
 
+_MAX_NOTES = 10
+_ASYNC_DEF = ": write `async def`, and await its calls; a `lambda` cannot await, so make a function of it"
+_OF_TEXTS = (
+    (re.compile(r"the JSON object must be str"), ": results of tools are read already; leave `json.loads` out"),
+    (
+        re.compile(
+            r"unsupported operand type.*(?:'(?:int|float)' and 'str'|'str' and '(?:int|float)')$"
+            r"|Unknown format code '[a-zA-Z%]' for object of type 'str'|type str doesn't define __round__"
+            r"|Cannot specify ',' with 's'"
+        ),
+        ": a text becomes a number by `float(...)`",
+    ),
+)
+"""Advice by the beginnings of messages about texts."""
 _FILES = "Programs see no files but those of Python: call a tool that reads or writes."
 _MOUNTS = "Programs see the files in {} and those of Python"
 _NETWORK = "Programs reach no network and start no processes: call a tool."
@@ -57,7 +72,7 @@ class _Frame(NamedTuple):
 def error_parts(error: BaseException) -> Parts:
     """Of an error that ended the program."""
     try:
-        message = f"{_message(error)}{_hint(error)}"
+        message = "\n".join([f"{_message(error)}{_hint(error)}", *_notes(error)])
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         name = type(error).__name__
         frames = _frames(error.__traceback__)
@@ -82,7 +97,8 @@ def syntax_error_parts(error: BaseException, code: str) -> Parts:
     lines = code.splitlines()
     before = lines[line - 1][: offset - 1] if line <= len(lines) else ""
     stack = f'  File "{PROGRAM}", line {line}:{_utf16(before) + 1}, in <module>'
-    return "program_rejected", type(error).__name__, error.msg, stack, None
+    advice = _ASYNC_DEF if "outside" in error.msg and "async" in error.msg else ""
+    return "program_rejected", type(error).__name__, f"{error.msg}{advice}", stack, None
 
 
 def described(error: BaseException) -> str:
@@ -144,9 +160,16 @@ def _advice(error: BaseException) -> str:
         return ": programs have no terminal. Put the value into the program, or call a tool."
     if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":
         return f". {_NETWORK}"
+    if isinstance(error, TypeError | ValueError):
+        return next((advice for pattern, advice in _OF_TEXTS if pattern.match(str(error))), "")
     if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
         return f". {_NETWORK if error.filename is None else _files()}"
     return ""
+
+
+def _notes(error: BaseException) -> list[str]:
+    """Notes that the program has added to an error."""
+    return [str(each) for each in getattr(error, "__notes__", ())][:_MAX_NOTES]
 
 
 def _files() -> str:

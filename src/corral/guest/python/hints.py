@@ -21,11 +21,14 @@ _UNKNOWN = object()
 _OF_NONE = "'NoneType'"
 _LOOP = re.compile(r"for [^:]{1,80} in (.{1,200}):")
 _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+_OF_METHOD = re.compile(r"(?:object of type )?'builtin_function_or_method'")
 _WRONG_INDEX = re.compile(r"(?:list|tuple|string|byte) ind(?:ex|ices) must be integer")
 
 
 def hint(name: str, message: str, segment: str, variables: Mapping[str, Any]) -> str:
     """Addition to the message of an error in the expression `segment`; empty if there is none."""
+    if "'async_generator' object is not" in message:
+        return ": go through it with `async for`; of a generator expression with `await` make a list, `[... for ...]`"
     if loop := _LOOP.match(segment.partition("\n")[0]):
         segment = loop[1]
     if len(segment) > MAX_SEGMENT:
@@ -47,6 +50,8 @@ def _addition(
         found = [each for each in _operands(node, message) if _value(each, variables) in (None, _UNKNOWN)]
         shown = text(found[0]) if found else ""
         return f": `{shown}` is None" if shown not in ("", "None") else ""
+    if _OF_METHOD.match(message):
+        return _member_for(node, text, variables)
     owner = _owner(node)
     if owner is None or isinstance(owner, ast.Dict | ast.List | ast.Constant) or not (shown := text(owner)):
         return ""
@@ -68,6 +73,17 @@ def _addition(
     if isinstance(value, list | tuple):
         return f": `{shown}` is a {type(cast('Any', value)).__name__} of {_count(cast('Any', value))}"
     return f": `{shown}` is a text" if isinstance(value, str) else ""
+
+
+def _member_for(node: ast.expr, text: Callable[[ast.expr], str], variables: Mapping[str, Any]) -> str:
+    """The member of a dict for which its method of that name was taken."""
+    match node:
+        case ast.Call(_, [given, *_]) | ast.Subscript(given):
+            return _member_for(given, text, variables)
+        case ast.Attribute(owner, name) if type(value := _value(owner, variables)) is dict and name in value:
+            return f': `{text(owner)}` is a dict; write `{text(owner)}["{name}"]`'
+        case _:
+            return ""
 
 
 def _owner(node: ast.expr) -> ast.expr | None:

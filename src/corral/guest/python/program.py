@@ -261,6 +261,8 @@ class Execution:
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
         """The program's result. Without an `await` of its own it runs outside of a loop, and may start one."""
         scope = self._scope()
+        if types := self._start.get("types"):
+            exec(compile(types, PROGRAM, "exec", _FLAGS, dont_inherit=True), scope)  # noqa: S102
         if code.co_flags & inspect.CO_COROUTINE:
             loop.run_until_complete(eval(code, scope))  # noqa: S307
         else:

@@ -22,6 +22,7 @@ __all__ = [
     "await_coroutines",
     "await_futures",
     "check_calls",
+    "may_await",
     "needs_value",
     "run_where_it_stands",
     "starts_tasks",
@@ -48,6 +49,7 @@ _CONSUMERS = frozenset(
     }
 )
 """Functions that can do nothing with a call that was not awaited."""
+_COLLECTORS = frozenset({"list", "tuple", "set", "sorted", "enumerate"})
 _OPERATIONS = frozenset({"binary_operator", "unary_operator", "not_operator", "comparison_operator", "interpolation"})
 _SPREADS = frozenset({"list_splat", "dictionary_splat"})
 _UNPACKED = frozenset({"pattern_list", "tuple_pattern", "list_pattern"})
@@ -125,11 +127,11 @@ def await_futures(root: Node, edits: Edits) -> None:
         owner = call.parent
         is_statement = owner is not None and owner.type == "expression_statement" and owner.child_count == 1
         path = dotted_path(callee)
-        if is_statement and path in FUTURES and not (is_own and path == "gather") and _may_await(call):
+        if is_statement and path in FUTURES and not (is_own and path == "gather") and may_await(call):
             edits.wrap(call.start_byte, call.end_byte, b"await ", b"")
 
 
-def _may_await(node: Node) -> bool:
+def may_await(node: Node) -> bool:
     """True if an `await` is allowed there: the function around it is async, or there is none."""
     above = node.parent
     while above is not None and above.type not in FUNCTIONS:
@@ -146,14 +148,26 @@ def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places)
         if owner.type == "expression_statement" and owner.child_count == 1:
             raise _forgotten(path, call, places, "so it would not run")
         if needs_value(value, owner, names):
-            raise _forgotten(path, call, places, "so it has no value yet", owner.type in ("attribute", "subscript"))
+            continued = owner.type in ("attribute", "subscript")
+            raise _forgotten(path, call, places, "so it has no value yet", continued, _in_stream(owner))
 
 
-def _forgotten(path: str, call: Node, places: Places, why: str, continued: bool = False) -> ProgramRejected:
+def _in_stream(owner: Node) -> str:
+    """The code that goes through a call, if the tool gives a stream."""
+    if owner.type in ("for_statement", "for_in_clause"):
+        return "async for ... in {}(...)"
+    function = None if owner.parent is None else owner.parent.child_by_field_name("function")
+    return "[each async for each in {}(...)]" if text_of(function) in _COLLECTORS else ""
+
+
+def _forgotten(
+    path: str, call: Node, places: Places, why: str, continued: bool = False, in_stream: str = ""
+) -> ProgramRejected:
     called = text_of(call.child_by_field_name("function"))
     shown = called if len(called) <= 80 and "\n" not in called else f"tools.{path}"
     fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
-    message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`."
+    or_stream = f", or `{in_stream.format(shown)}` if it gives a stream" if in_stream else ""
+    message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`{or_stream}."
     return places.rejected(message, call.start_byte)
 
 

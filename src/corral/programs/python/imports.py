@@ -24,6 +24,7 @@ ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 """Names of the errors of calls: globals of every program."""
 _ERROR_HOMES = frozenset({*TOOLS, "corral", "corral.errors", "tools.errors", "__main__"})
 """Modules from which a program may mean to import what it catches, which are globals."""
+_SILENT = frozenset({"expression_statement", "pass_statement", "comment"})
 _IDENTIFIERS = finder("(identifier) @name")
 _MAX_WORDS = 1000
 
@@ -51,7 +52,7 @@ class Imports(NamedTuple):
     holders: list[str]
     """Other names that all of the tools get; `*` if all that they hold may have got a name."""
     replaced: list[tuple[int, int]]
-    """Spans of the imports of tools, which became assignments, in order."""
+    """Spans of the imports of tools, which became assignments, and of their declarations, which are gone; in order."""
 
 
 class _Imported(NamedTuple):
@@ -102,7 +103,28 @@ def rewrite_imports(
                 holders.append(name)
         replace_line(edits, statement.start_byte, statement.end_byte, "; ".join(kept) or "pass")
         replaced.append((statement.start_byte, statement.end_byte))
-    return Imports(tuple(modules), tools, holders, replaced)
+    for each in root.named_children:
+        if each.type == "class_definition" and text_of(each.child_by_field_name("name")) in TOOLS and _is_stub(each):
+            replace_line(edits, each.start_byte, each.end_byte, "pass")
+            replaced.append((each.start_byte, each.end_byte))
+    return Imports(tuple(modules), tools, holders, sorted(replaced))
+
+
+def _is_stub(node: Node) -> bool:
+    """True for the class of tools as it is declared, and for what it consists of: none of it does anything."""
+    body = node.child_by_field_name("body")
+    match node.type:
+        case "class_definition":
+            members = [] if body is None else [each for each in body.named_children if each.type != "comment"]
+            return all(map(_is_stub, members)) and any(each.type not in _SILENT for each in members)
+        case "decorated_definition":
+            return _is_stub(node.child_by_field_name("definition") or body or node)
+        case "function_definition":
+            return body is not None and all(each.type in _SILENT and _is_stub(each) for each in body.named_children)
+        case "expression_statement":
+            return node.named_children[0].type in ("ellipsis", "string")
+        case _:
+            return node.type in _SILENT
 
 
 def _starred(root: Node, names: Names, added: Collection[str]) -> list[str] | None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.python.imports import STAR
+from corral.programs.python.imports import ERRORS, STAR
 from corral.programs.python.names import Names, TooMuch
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import text_of
 from corral.types import Diagnostic
 
-__all__ = ["Forgotten", "add_imports"]
+__all__ = ["Forgotten", "add_imports", "free_classes"]
 
 _MODULES = frozenset(
     {
@@ -70,6 +71,9 @@ _NAMES: Mapping[str, str] = {
 """Names by the module that has them. Those in lower case are imported if they are only called, or decorate."""
 _WORD = re.compile(rf"\b(?:{'|'.join(sorted({*_MODULES, *_NAMES, 'datetime'}))})\b".encode())
 _STAR = re.compile(STAR + rb"|\bglobals\(\)|\bexec\(")
+_CLASS = re.compile(rb"(?<![\w.'\"])[A-Z\x80-\xff][\w\x80-\xff]*\b(?=[ \t]*(?:[)\](,.|\[:}\n#]|\Z))")
+"""Names as classes have them, where these are used."""
+_KNOWN = frozenset({*vars(builtins), *ERRORS})
 _BOTH = (
     "`datetime` at {place} is not imported, and the program uses it both as the module and as the class in it:"
     " write `from datetime import datetime, timedelta` and then `datetime.now()` and `timedelta(...)`."
@@ -111,6 +115,27 @@ def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgot
         _insert(root, edits, list(lines))
     modules = dict.fromkeys(line.split()[1].partition(".")[0] for line in lines)
     return Forgotten(tuple(modules), tuple(remarks), tuple(line.split()[-1].partition(".")[0] for line in lines))
+
+
+def free_classes(root: Node, text: bytes, added: Collection[str], imported: Iterable[str]) -> tuple[str, ...]:
+    """Names, as classes have them, that a program uses outside of annotations and binds nowhere.
+
+    `added` are the names that are imported for it. Those that it has `imported` from the tools become `tools.Name`.
+    """
+    words = dict.fromkeys(found[0].decode(errors="replace") for found in _CLASS.finditer(text))
+    if _STAR.search(text):
+        return ()
+    names = Names(root, text)
+    try:
+        unbound = [each for each in words if _is_of_class(each) and each not in added and _unbound(names, each)]
+        return (*unbound, *(f"tools.{each}" for each in imported if _is_of_class(each)))
+    except TooMuch:
+        return ()
+
+
+def _is_of_class(name: str) -> bool:
+    """True if a name may be that of a class, and no builtin's."""
+    return not (name[0] == "_" or name[0].islower() or name in _KNOWN)
 
 
 def _unbound(names: Names, word: str) -> list[Node]:

@@ -20,9 +20,10 @@ from corral.programs.python.awaits import (
 )
 from corral.programs.python.completion_value import awaited_result, give_result
 from corral.programs.python.functions import Functions, tools_parameter
+from corral.programs.python.generators import list_generators
 from corral.programs.python.imports import Imports, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
-from corral.programs.python.missing_imports import Forgotten, add_imports
+from corral.programs.python.missing_imports import Forgotten, add_imports, free_classes
 from corral.programs.python.names import Names
 from corral.programs.python.positions import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
@@ -72,6 +73,8 @@ class TypedPython(NamedTuple):
     root: Node
     edits: Edits
     """Edits that are needed in any case."""
+    free: tuple[str, ...]
+    """See `TypedText`."""
     parameters: list[Node]
     """Parameters through which the program's own functions take the tools."""
     names: Names
@@ -88,7 +91,7 @@ def typed_python(typed: TypedText) -> TypedPython:
     entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
     parameters = [each for function in entered if function is not None and (each := tools_parameter(function))]
     edits = Edits(text, LINE_END, typed.edits)
-    return TypedPython(root, edits, parameters, Names(root, text), Places(text, typed.positions))
+    return TypedPython(root, edits, typed.free, parameters, Names(root, text), Places(text, typed.positions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ class _Surveyed(NamedTuple):
         run_where_it_stands(root, edits)
         await_coroutines(root, functions, names, edits)
         await_futures(root, edits)
+        list_generators(root, names, edits)
         forgotten = add_imports(root, text, edits, recovered.places)
         imports = rewrite_imports(found.imports, edits, root, names, forgotten.names, recovered.places)
         return cls(found, edits, names, functions, imports, forgotten)
@@ -165,6 +169,7 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
             edits=made,
             entered=tuple((each.start_byte, each.end_byte) for each in ending.entered),
             positions=repair.positions,
+            free=free_classes(root, text, forgotten.names, [each.path for each in imports.tools]),
         ),
     )
 

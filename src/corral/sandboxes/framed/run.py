@@ -58,6 +58,8 @@ class GuestRun:
             "services": job.services,
             "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
+        if job.types:
+            start["types"] = job.types
         if (modules := job.modules) is not None:
             texts = {specifier: {"code": code} for specifier, code in modules.texts.items()}
             start["modules"] = {"allowed": modules.allowed, "texts": texts, "failures": modules.failures}

@@ -42,7 +42,7 @@ def run_elsewhere(job: dict[str, Any]) -> None:
         os.environ.clear()
         os.environ.update(job["env"] or {})
         sys.argv = ["program.py"]
-        kind, content = _outcome(job["code"], tools, limits["value_bytes"])
+        kind, content = _outcome(job, tools, limits["value_bytes"])
     sys.stdout.flush()
     sys.stderr.flush()
     data = b"\n%b %b %d %b\n" % (job["mark"].encode(), kind.encode(), content.tagged, content.text)
@@ -51,9 +51,10 @@ def run_elsewhere(job: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def _outcome(source: str, tools: object, value_bytes: int) -> tuple[str, Encoded]:
+def _outcome(job: dict[str, Any], tools: object, value_bytes: int) -> tuple[str, Encoded]:
+    source: str = job["code"]
     try:
-        code = compile(source, PROGRAM, "exec", _FLAGS, dont_inherit=True)
+        types, code = (compile(each, PROGRAM, "exec", _FLAGS, dont_inherit=True) for each in (job["types"], source))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return "rejected", _parts(syntax_error_parts(error, source))
     module = ModuleType("__main__")
@@ -62,6 +63,7 @@ def _outcome(source: str, tools: object, value_bytes: int) -> tuple[str, Encoded
     scope.update({"__builtins__": builtins, "__file__": PROGRAM, _RESULT: None})
     sys.modules["__main__"] = module
     try:
+        exec(types, scope)  # noqa: S102
         if code.co_flags & inspect.CO_COROUTINE:
             asyncio.run(eval(code, scope))  # noqa: S307
         else:

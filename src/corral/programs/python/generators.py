@@ -1,0 +1,83 @@
+"""Generator expressions with `await`, which give async generators: made lists where only an iterable is of use."""
+
+from __future__ import annotations
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.python.awaits import may_await, unwrap
+from corral.programs.python.names import Names, TooMuch, dotted_path
+from corral.programs.syntax.python import finder, is_async, text_of
+
+__all__ = ["ITERATING", "awaits", "list_generators"]
+
+_GENERATORS = finder("(generator_expression) @generator")
+ITERATING = frozenset(
+    {
+        *("sum", "min", "max", "sorted", "list", "tuple", "set", "frozenset", "dict", "enumerate", "zip"),
+        *("Counter", "deque", "mean", "median", "statistics.mean", "statistics.median", "math.prod", "math.fsum"),
+    }
+)
+"""Functions that go through an iterable to its end. `any` and `all` do not: what follows is not to be called."""
+_METHODS = frozenset({"join", "extend", "update"})
+_OWN_SCOPES = frozenset({"lambda", "generator_expression"})
+
+
+def list_generators(root: Node, names: Names, edits: Edits) -> None:
+    """Makes lists of async generators that are gone through, or goes through them by `async for`."""
+    if b"await" not in edits.text and b"async" not in edits.text:
+        return
+    for generator in _GENERATORS(root).get("generator", ()):
+        if not (may_await(generator) and awaits(generator)):
+            continue
+        value, owner = unwrap(generator)
+        if owner is None:
+            continue
+        start, end = generator.start_byte, generator.end_byte
+        if owner.type == "call" and owner.child_by_field_name("arguments") == value:
+            if _goes_through(owner, names):
+                edits.insert(start + 1, b"[")
+                edits.wrap(start + 1, end - 1, b"", b"]")
+        elif owner.type == "for_statement" and owner.child_by_field_name("right") == value and not is_async(owner):
+            edits.insert(owner.start_byte, b"async ")
+        elif _takes_list(value, owner, names):
+            edits.replace(start, start + 1, b"[")
+            edits.replace(end - 1, end, b"]")
+
+
+def awaits(generator: Node) -> bool:
+    """True if a generator expression is an async one: it awaits more than the iterable of its first loop."""
+    clauses = [each for each in generator.named_children if each.type == "for_in_clause"]
+    waiting = [generator]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "await" or (node.type == "for_in_clause" and is_async(node)):
+            return True
+        outside = clauses[0].child_by_field_name("right") if node == clauses[0] else None
+        waiting += [each for each in node.named_children if each.type not in _OWN_SCOPES and each != outside]
+    return False
+
+
+def _takes_list(value: Node, owner: Node, names: Names) -> bool:
+    """True if an expression is gone through by what it is part of."""
+    if owner.type == "list_splat":
+        return True
+    if owner.type == "for_in_clause":
+        return owner.child_by_field_name("right") == value and not is_async(owner)
+    return owner.type == "argument_list" and owner.parent is not None and _goes_through(owner.parent, names)
+
+
+def _goes_through(call: Node, names: Names) -> bool:
+    function = call.child_by_field_name("function")
+    path = "" if function is None else dotted_path(function)
+    if path in ITERATING:
+        try:
+            return "." in path or not any(name.binds and not _is_import(name.node) for name in names.of(path))
+        except TooMuch:
+            return False
+    return function is not None and text_of(function.child_by_field_name("attribute")) in _METHODS
+
+
+def _is_import(node: Node) -> bool:
+    above = node.parent
+    return above is not None and above.parent is not None and above.parent.type == "import_from_statement"
