@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolError, ToolRegistry, define_tool, tool
 from corral.errors import CALL_ERRORS
 from corral.guest import ArrayBuffer
-from corral.guest.python.calls import failure_class
+from corral.guest.python.failures import failure_class
 from corral.sandboxes import DenoSandbox
 from tests.conftest import TOOLS, open_corral
 

@@ -1,5 +1,5 @@
 // What calls fail with: classes that are named as those of the host, for programs to catch by. What is below what is also in
-// FAILURES of guest/python/calls.py.
+// FAILURES of guest/python/failures.py.
 
 const { create, defineProperty } = Object;
 const { apply } = Reflect;
