@@ -124,21 +124,23 @@ async def stdio(
                     log(logging.INFO, f"stderr: {_shown(line)}")
         no_more_words.set()
 
-    async with anyio.create_task_group() as tasks:
-        for each in (read, write, read_errors):
-            tasks.start_soon(each)
-        try:
-            yield receive, send
-        finally:
-            leaving = True
-            with anyio.CancelScope(shield=True):
-                receive.close()
-                send.close()
-                if not cleared:
-                    await _stop(process)
-            tasks.cancel_scope.cancel()
-    with anyio.CancelScope(shield=True):
-        await process.aclose()
+    try:
+        async with anyio.create_task_group() as tasks:
+            for each in (read, write, read_errors):
+                tasks.start_soon(each)
+            try:
+                yield receive, send
+            finally:
+                leaving = True
+                with anyio.CancelScope(shield=True):
+                    receive.close()
+                    send.close()
+                    if not cleared:
+                        await _stop(process)
+                tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
 
 
 async def _started(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
