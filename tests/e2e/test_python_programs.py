@@ -179,6 +179,28 @@ async def test_declared_types_are_there_where_a_program_uses_them_as_values(
     assert await cpython.value(program, tools=ToolRegistry(raise_alarm), check=check) == value
 
 
+@pytest.mark.parametrize("named", [False, True])
+async def test_no_text_of_a_schema_runs_with_the_types_that_a_program_uses(cpython: Python, named: bool) -> None:
+    ends = ['"""', "'''", '\\"""', '"', "\\", "\r", "\x0c", "\x1c", "\x85", "\u2028", "\n"]
+    texts = [f'a{end}\n    x = print("ran"){before}print("ran")\n{end}' for end in ends for before in ("\n", ";", "\r")]
+    schema: dict[str, Any] = {
+        "title": "Order",
+        "type": "object",
+        "description": "\n\n".join(texts),
+        "properties": {
+            (text if named else f"p{number}"): {"description": text, "enum": ["a", text], "default": text}
+            for number, text in enumerate(texts)
+        },
+    }
+
+    def execute(input: object) -> object: ...
+
+    hostile = define_tool(name="get_order", execute=execute, output_schema=schema)
+    program = "order = Order()\n[order, list[Order] is not None]"
+    result = await cpython.run(program, tools=ToolRegistry(hostile), check=False)
+    assert (result.value, result.output) == ([{}, True], "")
+
+
 @pytest.mark.parametrize(
     ("program", "hint"),
     [
