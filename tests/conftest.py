@@ -7,6 +7,7 @@ import gc
 import json
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,6 +125,15 @@ TOOLS = [add, fail, break_down, nothing, wait, echo]
 # what comes of it; elsewhere `check=False` has programs run as they are.
 def open_corral(sandbox: Sandboxes = "auto") -> Corral:
     return Corral(TOOLS, sandbox=sandbox, limits=Limits(wall_seconds=20), check=False)
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture

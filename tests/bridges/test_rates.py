@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -176,15 +175,6 @@ def test_under_a_flood_of_names_those_that_are_used_least_recently_start_again()
         assert len(store._paid_until) <= 100
     assert take(store, early) is None
     assert take(store, busy) is not None
-
-
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hasty_threads")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -45,16 +43,7 @@ def test_a_thread_that_wakes_the_program_and_ends_is_heard(monkeypatch: pytest.M
         assert loop.run_until_complete(source.woken)
 
 
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("hasty_threads")
 def test_threads_that_print_at_once_lose_and_repeat_nothing() -> None:
     sent: list[bytes] = []
     stream = Stream(Console(sent.append, left=1_000_000), "log", "<stdout>")
