@@ -186,17 +186,17 @@ class ToolSet:
         return frozenset(first or second for first, second in _WITH_KEYS.findall(self.declarations.text))
 
     @cached_property
-    def type_names(self) -> frozenset[str]:
-        """The names of the declared types of Python."""
-        return frozenset(declared_names(self._root))
+    def type_declarations(self) -> Mapping[str, Node]:
+        """The statements that declare types of Python, by the names of the types."""
+        return declared_names(self._root)
 
     def values_of(self, name: str) -> tuple[str, ...]:
         """The values of a type of Python that is nothing but a `Literal`, as they are written."""
-        return literal_values(declared_names(self._root).get(name))
+        return literal_values(self.type_declarations.get(name))
 
     def runnable_types(self, names: Iterable[str]) -> str:
         """Definitions of declared types of Python that run, as far as these are names of types."""
-        return runnable_types(self._root, names)
+        return runnable_types(self._root, self.type_declarations, names)
 
     def not_found(self, path: str) -> str:
         """The message about a path that leads to no tool."""

@@ -25,9 +25,8 @@ def declared_names(root: Node) -> dict[str, Node]:
     return {name: each for each in root.named_children if (name := _declared(each))}
 
 
-def runnable_types(declarations: Node, names: Iterable[str]) -> str:
+def runnable_types(declarations: Node, declared: Mapping[str, Node], names: Iterable[str]) -> str:
     """The types with these names, and what they refer to; those that are wanted as `tools.Name` become its members."""
-    declared = declared_names(declarations)
     wanted = [name for name in names if name.removeprefix(_OF_TOOLS) in declared]
     if not wanted:
         return ""

@@ -115,7 +115,7 @@ class PythonCheck(PythonOrigins):
         self._typed = typed
         self._taken: dict[Finding, tuple[Node, str]] = {}
         """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
-        self._used_types = [each for each in typed.free if each in tools.type_names]
+        self._used_types = [each for each in typed.free if each in tools.type_declarations]
         self.put(self._composed())
 
     def _composed(self) -> CheckedText:

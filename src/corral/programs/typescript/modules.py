@@ -60,7 +60,8 @@ def rewrite_modules(
     """
     imports: list[tuple[int, str | None]] = []
     entry = None
-    used = _used_names(root, [*types, *((node.start_byte, node.end_byte) for node in found.imports)])
+    spans = [(node.start_byte, node.end_byte) for node in found.imports]
+    used = _used_names(root, [*types, *spans]) if spans else frozenset[str]()
     top_level = {node.start_byte for node in root.children}
     for node in found.imports:
         if node.start_byte in top_level and not node.has_error:
