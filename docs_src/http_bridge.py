@@ -53,6 +53,7 @@ async def run_program(folder: Path, url: str, token: str) -> str:
 async def main() -> None:
     listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
+    listener.listen()  # who connects before the server has started waits
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/corral"
 
     corral = Corral(tools=[population])
