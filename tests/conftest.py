@@ -50,6 +50,17 @@ class ByFileOrBatch(LoadScopeScheduling):
         return batch[1] if batch else nodeid.partition("::")[0]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gate", action="store_true", help="leave out tests that are marked as of the matrix")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("gate"):
+        left_out = [item for item in items if item.get_closest_marker("matrix")]
+        items[:] = [item for item in items if not item.get_closest_marker("matrix")]
+        config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return ByFileOrBatch(config, log) if config.getoption("dist") == "loadscope" else None
