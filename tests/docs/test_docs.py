@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -19,7 +18,8 @@ from corral import Corral, ExecutionResult, Limits, Tool, define_tool
 from corral.errors import CorralError
 from corral.guest import FrameKind, FrameReader, decode_value
 from corral.guest.frames import NO_NONCE
-from corral.sandboxes import DenoSandbox
+from corral.sandboxes import CPythonSandbox, DenoSandbox
+from tests.docs.examples import run_as_main, shared_engines
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
 
 pytestmark = pytest.mark.anyio
@@ -64,22 +64,22 @@ def test_every_file_of_docs_src_is_shown_somewhere() -> None:
     assert "examples/quickstart.py" in SHOWN
 
 
-def test_files_print_what_stands_below_them() -> None:
-    command = [
-        sys.executable,
-        "-X",
-        "utf8",
-        "-W",
-        "error",
-        "-m",
-        "tests.docs.forks",
-        *(str(ROOT / file) for file in SHOWN),
-    ]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", check=True)
-    ends = dict(zip(SHOWN, map(json.loads, done.stdout.splitlines()), strict=True))
+def test_files_print_what_stands_below_them(
+    warm_deno: DenoSandbox,
+    warm_cpython: CPythonSandbox,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ends: dict[str, tuple[str, str]] = {}
+    with shared_engines({"deno": warm_deno, "cpython": warm_cpython}):
+        for file in SHOWN:
+            raised = run_as_main(ROOT / file)
+            stdout, stderr = capfd.readouterr()
+            ends[file] = stdout, f"{stderr}{raised}{caplog.text}"
+            caplog.clear()
     shown = [block for block in PYTHON if block.title]
     assert {block.place: ends[block.title or ""] for block in shown} == {
-        block.place: [0, following(block, "text").text, ""] for block in shown
+        block.place: (following(block, "text").text, "") for block in shown
     }
 
 
