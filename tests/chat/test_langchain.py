@@ -13,7 +13,7 @@ from corral.chat import chat_app
 from corral.chat.agents import chat_agent_of
 from corral.integrations.langchain import code_mode
 from tests.chat.conftest import Browser, one_program, parts_of
-from tests.integrations.test_langchain import Script
+from tests.integrations.frameworks import LangchainModel
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def test_its_words_and_programs_come_in_one_stream(corral: Corral) -> None:
     code = {"code": 'return await tools.greet({ name: "Ann" })'}
     call = {"name": "execute_code", "args": code, "id": "call-8", "type": "tool_call"}
-    model = Script(AIMessage("I greet.", tool_calls=[call]), "Greeted.")
+    model = LangchainModel(AIMessage("I greet.", tool_calls=[call]), "Greeted.")
     agent: Any = create_agent(model, **code_mode(corral))  # pyright: ignore[reportUnknownVariableType]
     ann = Browser(chat_app(corral, chat_agent_of(agent), authenticate=lambda _: ExecutionContext(user_id="ann")), "ann")
     parts = parts_of(await ann.send("greet Ann"))

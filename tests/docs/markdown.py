@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = ["ROOT", "Block", "anchors", "blocks", "links", "pages", "table"]
@@ -67,9 +68,11 @@ def links(page: Path) -> list[str]:
     return _LINK.findall(prose(page))
 
 
-def anchors(page: Path) -> set[str]:
+@cache
+def anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings, made as GitHub makes them."""
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(prose(page))}
+    headings = _HEADING.findall(prose(page))
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 
 def table(page: Path, heading: str) -> list[list[str]]:

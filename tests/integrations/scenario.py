@@ -49,11 +49,16 @@ ANSWER = f"Oslo: {_RESULT}."
 
 
 class Scenario:
-    """The tools of one test, and what became of them."""
+    """The tools of a test, and what became of them."""
 
     def __init__(self) -> None:
         self.contexts: list[ExecutionContext] = []
         """Of every call of `get_weather`."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what was before."""
+        self.contexts.clear()
         self._waiting = 0
         self._all_there = anyio.Event()
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from tests.integrations.scenario import ANSWER, RIGHT, WRONG, Scenario
 
-__all__ = ["Call", "Script", "Stub", "Turn", "calling", "mending", "stub"]
+__all__ = ["Call", "Script", "Stub", "Turn", "calling", "mending", "stub", "turns"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,14 @@ def calling(*calls: Call, read: list[str] | None = None) -> Script:
     if read is not None:
         read += texts
     yield "Done."
+
+
+def turns(*turns: Turn | Call) -> Script:
+    """Takes these turns, the last one again and again."""
+    for turn in turns:
+        yield [turn] if isinstance(turn, Call) else turn
+    while True:
+        yield [turns[-1]] if isinstance(turns[-1], Call) else turns[-1]
 
 
 @dataclass

@@ -18,7 +18,6 @@ CODE_MODES: list[Callable[..., Any]] = [
     openai.code_mode,
     openai_agents.code_mode,
 ]
-EVERY = pytest.mark.parametrize("code_mode", [*CODE_MODES, pydantic_ai.CodeMode], ids=lambda each: each.__module__)
 
 
 @tool
@@ -27,21 +26,21 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@EVERY
-def test_what_is_no_corral_is_refused(code_mode: Callable[..., Any]) -> None:
-    for wrong in ([Corral([add], check=False)], add, None, {"math": add}):
-        with pytest.raises(ConfigError, match=r"corrals.* takes (str|Corral)"):
-            code_mode(wrong)
+def test_what_is_no_corral_is_refused() -> None:
+    for code_mode in (*CODE_MODES, pydantic_ai.CodeMode):
+        for wrong in ([Corral([add], check=False)], add, None, {"math": add}):
+            with pytest.raises(ConfigError, match=r"corrals.* takes (str|Corral)"):
+                code_mode(wrong)
 
 
-@EVERY
-def test_a_name_that_cannot_end_the_name_of_a_tool_is_refused(code_mode: Callable[..., Any]) -> None:
-    for label in ("", "my sales", "x" * 41, 5, "größe"):
-        with pytest.raises(ConfigError, match=r"cannot end the name of a tool|a key of corrals takes str"):
-            code_mode({label: Corral([add], check=False)})
+def test_a_name_that_cannot_end_the_name_of_a_tool_is_refused() -> None:
+    for code_mode in (*CODE_MODES, pydantic_ai.CodeMode):
+        for label in ("", "my sales", "x" * 41, 5, "größe"):
+            with pytest.raises(ConfigError, match=r"cannot end the name of a tool|a key of corrals takes str"):
+                code_mode({label: Corral([add], check=False)})
 
 
-@pytest.mark.parametrize("code_mode", CODE_MODES, ids=lambda each: each.__module__)
-def test_tools_of_corral_are_not_taken_for_the_frameworks_own(code_mode: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"tools of Corral go into Corral\(tools=\[...\]\)"):
-        code_mode(Corral([add], check=False), tools=[add])
+def test_tools_of_corral_are_not_taken_for_the_frameworks_own() -> None:
+    for code_mode in CODE_MODES:
+        with pytest.raises(ConfigError, match=r"tools of Corral go into Corral\(tools=\[...\]\)"):
+            code_mode(Corral([add], check=False), tools=[add])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from agents import (
     Agent,
-    Model,
-    OpenAIResponsesModel,
     RunContextWrapper,
     Runner,
     UserError,
@@ -27,26 +22,16 @@ from agents.tool_guardrails import ToolGuardrailFunctionOutput, ToolInputGuardra
 from mcp.server.mcpserver import MCPServer as McpServer
 from mcp.server.mcpserver.exceptions import ToolError as McpToolError
 from mcp_types import Tool as ListedTool
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from corral import ApprovalRequest, Corral, Event, ExecutionContext, ExecutionFinished, tool, tools_from
-from corral.errors import ConfigError, ToolDefinitionError
+from corral import ApprovalRequest, Corral, ExecutionContext, tool, tools_from
+from corral.errors import ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
 from corral.sandboxes import DenoSandbox
+from tests.integrations.frameworks import openai_model, runs
 from tests.integrations.mcp.serving import listening
-from tests.integrations.scenario import (
-    ANSWER,
-    PICTURE,
-    PICTURE_TEXT,
-    PNG,
-    QUESTION,
-    Endless,
-    Scenario,
-    picture,
-    screenshot,
-)
-from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
+from tests.integrations.scenario import ANSWER, QUESTION, Scenario, caller
+from tests.integrations.stubs import calling, mending
 
 pytestmark = pytest.mark.anyio
 
@@ -56,30 +41,10 @@ def traces_stay_here() -> None:
     set_tracing_disabled(True)
 
 
-@asynccontextmanager
-async def api(script: Script) -> AsyncGenerator[tuple[Model, Stub]]:
-    with stub(script) as model:
-        async with AsyncOpenAI(base_url=f"{model.url}/v1", api_key="none", max_retries=0) as client:
-            yield OpenAIResponsesModel("scripted", client), model
-
-
-async def test_a_model_mends_its_program_for_the_context_of_the_run(warm_deno: DenoSandbox) -> None:
-    scenario = Scenario()
-    async with api(mending(scenario)) as (model, requested), scenario.corral(warm_deno) as corral:
-        agent = Agent[ExecutionContext](name="agent", model=model, **code_mode(corral, instructions="Be brief."))
-        result = await Runner.run(agent, QUESTION, context=ExecutionContext(user_id="ann"))
-    assert result.final_output == ANSWER
-    assert [context.user_id for context in scenario.contexts] == ["ann"]
-    first = requested.requests[0]
-    assert first["instructions"].startswith("Be brief.\n\nYou call tools from programs in TypeScript.")
-    assert "get_weather(input: { city: string })" in first["instructions"]
-    [given] = first["tools"]
-    assert (given["name"], given["strict"], given["parameters"]["required"]) == ("execute_code", False, ["code"])
-
-
+@pytest.mark.matrix("test_frameworks has it without streaming, which is the SDK's own")
 async def test_a_model_mends_its_program_while_its_replies_stream(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
-    async with api(mending(scenario)) as (model, requested), scenario.corral(warm_deno) as corral:
+    async with openai_model(mending(scenario)) as (model, requested), scenario.corral(warm_deno) as corral:
         agent = Agent[None](name="agent", model=model, **code_mode(corral))
         result = Runner.run_streamed(agent, QUESTION)
         items = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
@@ -88,22 +53,7 @@ async def test_a_model_mends_its_program_while_its_replies_stream(warm_deno: Den
     assert requested.requests[0]["stream"] is True
 
 
-async def test_events_have_the_id_of_the_call_that_the_model_made(warm_deno: DenoSandbox) -> None:
-    heard: list[Event] = []
-    async with (
-        api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _),
-        Corral(sandbox=warm_deno, check=False) as corral,
-    ):
-        agent = Agent[None](name="agent", model=model, **code_mode(corral, on_event=heard.append))
-        await Runner.run(agent, QUESTION)
-    assert {each.tool_call_id for each in heard} == {"call_1_0"}
-
-
 async def test_instructions_may_be_a_function_and_context_a_function_of_the_call(warm_deno: DenoSandbox) -> None:
-    @tool
-    async def who(*, context: ExecutionContext) -> str:
-        return context.user_id
-
     async def instructions(context: RunContextWrapper[str], agent: Agent[str]) -> str:
         return f"You are {agent.name}, for {context.context}."
 
@@ -111,75 +61,33 @@ async def test_instructions_may_be_a_function_and_context_a_function_of_the_call
         return ExecutionContext(user_id=f"{call.context} by {call.tool_name}")
 
     read: list[str] = []
-    program = Call("execute_code", {"code": "return await tools.who()"})
+    script = calling(runs("return await tools.caller()"), read=read)
     async with (
-        api(calling(program, read=read)) as (model, requested),
-        Corral([who], sandbox=warm_deno, check=False) as corral,
+        openai_model(script) as (model, requested),
+        Corral([caller], sandbox=warm_deno, check=False) as corral,
     ):
         agent = Agent[str](name="Ada", model=model, **code_mode(corral, instructions=instructions, context=context))
         await Runner.run(agent, QUESTION, context="bob")
     assert requested.requests[0]["instructions"].startswith("You are Ada, for bob.\n\nYou call tools")
+    assert requested.requests[0]["tools"][0]["strict"] is False
     assert read == ['Result: "bob by execute_code"']
 
 
-async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events_are_heard_of_all(
-    warm_deno: DenoSandbox,
-) -> None:
-    @tool
-    async def count() -> int:
-        return 7
-
-    @function_tool
-    def mine(number: int) -> str:
-        return f"mine {number}"
-
-    heard: list[object] = []
+async def test_a_context_of_the_run_that_is_a_context_is_whom_programs_run_for(warm_deno: DenoSandbox) -> None:
     read: list[str] = []
-    calls = [
-        Call("execute_code_sales", {"code": "return await tools.count()"}),
-        Call("mine", {"number": 3}),
-        Call("execute_code_people", {"code": "return nothing"}),
-    ]
-    async with (
-        api(calling(*calls, read=read)) as (model, _),
-        Corral([count], sandbox=warm_deno, check=False) as sales,
-        Corral(sandbox=warm_deno, check=False) as people,
-    ):
-        options = code_mode({"sales": sales, "people": people}, tools=[mine], on_event=heard.append)
-        await Runner.run(Agent[None](name="agent", model=model, **options), QUESTION)
-    assert read[:2] == ["Result: 7", "mine 3"]
-    assert read[2].startswith("The program failed at line 1")
-    assert len([event for event in heard if isinstance(event, ExecutionFinished)]) == 2
-
-
-async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix(warm_deno: DenoSandbox) -> None:
-    @function_tool
-    def execute_code() -> None: ...
-
-    with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-        code_mode(Corral(sandbox=warm_deno, check=False), tools=[execute_code])
+    script = calling(runs("return await tools.caller()"), read=read)
+    async with openai_model(script) as (model, _), Corral([caller], sandbox=warm_deno, check=False) as corral:
+        agent = Agent[ExecutionContext](name="agent", model=model, **code_mode(corral))
+        await Runner.run(agent, QUESTION, context=ExecutionContext(user_id="ann"))
+    assert read == ['Result: "ann"']
 
 
 async def test_a_corral_that_is_closed_fails_the_run(warm_deno: DenoSandbox) -> None:
-    async with api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _):
+    async with openai_model(calling(runs("return 1"))) as (model, _):
         async with Corral(sandbox=warm_deno, check=False) as corral:
             agent = Agent[None](name="agent", model=model, **code_mode(corral))
         with pytest.raises(UserError, match="this Corral is closed"):
             await Runner.run(agent, QUESTION)
-
-
-async def test_cancelling_the_run_ends_the_program(warm_deno: DenoSandbox) -> None:
-    endless = Endless()
-    program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (model, _), Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
-        agent = Agent[None](name="agent", model=model, **code_mode(corral))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Runner.run, agent, QUESTION)
-            await endless.begun.wait()
-            tasks.cancel_scope.cancel()
-        with anyio.fail_after(30):
-            await endless.ended.wait()
-        assert (await corral.execute("return 1")).value == 1
 
 
 # --- tools of agents, for programs --------------------------------------------------------------------------
@@ -253,9 +161,9 @@ async def test_a_function_tool_knows_the_run_that_the_program_is_part_of(warm_de
 
     read: list[str] = []
     look_there = 'return await tools.look({ place: "Oslo" })'
-    program = Call("execute_code", {"code": f"await tools.own(); {look_there}"})
+    script = calling(runs(f"await tools.own(); {look_there}"), read=read)
     async with (
-        api(calling(program, read=read)) as (model, _),
+        openai_model(script) as (model, _),
         Corral(tools_from(look, own), sandbox=warm_deno, check=False) as corral,
     ):
         agent = Agent[dict[str, str]](name="agent", model=model, **code_mode(corral))
@@ -444,16 +352,3 @@ async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_workin
         failed = await run(corral, "return await tools.cities.forget()")
     assert failed.message == 'no tool "cities.forget": the MCP server does not answer'
     assert "an MCP server of the Agents SDK does not answer" in caplog.text
-
-
-async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
-    script = calling(Call("execute_code", {"code": PICTURE}))
-    async with (
-        api(script) as (model, requested),
-        Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral,
-    ):
-        await Runner.run(Agent[None](name="agent", model=model, **code_mode(corral)), QUESTION)
-    image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
-    text, *images = requested.requests[-1]["input"][-1]["output"]
-    assert text == {"type": "input_text", "text": PICTURE_TEXT}
-    assert [{key: each[key] for key in image} for each in images] == [image, image]

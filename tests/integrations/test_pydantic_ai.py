@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,14 +25,7 @@ from pydantic_ai import Tool as AgentTool
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     FunctionToolResultEvent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
 )
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
@@ -52,74 +42,11 @@ from corral.integrations.pydantic_ai import (
 )
 from corral.sandboxes import DenoSandbox
 from corral.tools import ToolSource
-from tests.integrations.scenario import (
-    ANSWER,
-    PICTURE,
-    PICTURE_TEXT,
-    PNG,
-    QUESTION,
-    RIGHT,
-    WRONG,
-    Endless,
-    Scenario,
-    add,
-    caller,
-    picture,
-    screenshot,
-)
+from tests.integrations.frameworks import PydanticModel, runs
+from tests.integrations.scenario import PNG, add, caller
+from tests.integrations.stubs import Call
 
 pytestmark = pytest.mark.anyio
-
-
-def runs(code: str, name: str = "execute_code") -> ToolCallPart:
-    return ToolCallPart(name, {"code": code})
-
-
-class Script(FunctionModel):
-    """A model that gives these answers in turn, the last one again and again; it keeps what it was given.
-
-    `judges` see the results of tools when the model does.
-    """
-
-    def __init__(self, *answers: ToolCallPart | str, judges: Sequence[Callable[[str], None]] = ()) -> None:
-        super().__init__(self._answer, stream_function=self._stream)
-        self._answers = answers
-        self._judges = iter(judges)
-        self.given: list[AgentInfo] = []
-        self.read: list[ToolReturnPart] = []
-        """The results of tools."""
-
-    def _next(self, messages: list[ModelMessage], info: AgentInfo) -> ToolCallPart | str:
-        self.given.append(info)
-        last = messages[-1]
-        assert isinstance(last, ModelRequest)
-        for part in last.parts:
-            if isinstance(part, ToolReturnPart):
-                self.read.append(part)
-                next(self._judges, str)(str(part.content))
-        return self._answers[min(len(self.given), len(self._answers)) - 1]
-
-    def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        answer = self._next(messages, info)
-        return ModelResponse(parts=[TextPart(answer) if isinstance(answer, str) else answer])
-
-    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        answer = self._next(messages, info)
-        if isinstance(answer, str):
-            yield answer
-        else:
-            yield {0: DeltaToolCall(name=answer.tool_name, json_args=json.dumps(answer.args))}
-
-    @property
-    def texts(self) -> list[str]:
-        return [str(part.content) for part in self.read]
-
-    @property
-    def prompts(self) -> list[str]:
-        return [info.instructions or "" for info in self.given]
-
-    def tools(self) -> list[str]:
-        return [each.name for each in self.given[-1].function_tools]
 
 
 @pytest.fixture(scope="module")
@@ -128,22 +55,11 @@ async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
         yield corral
 
 
-async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers(warm_deno: DenoSandbox) -> None:
-    scenario = Scenario()
-    model = Script(runs(WRONG), runs(RIGHT), ANSWER, judges=[scenario.after_wrong, scenario.after_right])
-    async with scenario.corral(warm_deno) as corral:
-        result = await Agent(model, capabilities=[CodeMode(corral)]).run(QUESTION)
-    assert result.output == ANSWER
-    assert [part.outcome for part in model.read] == ["retried", "success"]
-    assert len(set(model.prompts)) == 1
-    assert "get_weather(input: { city: string })" in model.prompts[0]
-
-
 async def test_the_agents_own_tools_and_instructions_stay(corral: Corral) -> None:
     def own() -> str:
         return "mine"
 
-    model = Script(ToolCallPart("own", {}), "done")
+    model = PydanticModel(Call("own", {}), "done")
     agent = Agent(model, capabilities=[CodeMode(corral)], instructions="You count.", tools=[own])
     await agent.run("?")
     assert model.texts == ["mine"]
@@ -152,18 +68,6 @@ async def test_the_agents_own_tools_and_instructions_stay(corral: Corral) -> Non
     parts = model.given[0].model_request_parameters.instruction_parts
     assert parts is not None
     assert [part.dynamic for part in parts] == [False, False]  # providers cache only what is not dynamic
-
-
-async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(corral: Corral) -> None:
-    def execute_code(code: str) -> str:
-        return code
-
-    agent = Agent(Script("done"), capabilities=[CodeMode(corral)], tools=[execute_code])
-    with pytest.raises(ConfigError, match="already; name the Corral"):
-        await agent.run("?")
-    model = Script("done")
-    await Agent(model, capabilities=[CodeMode({"math": corral})], tools=[execute_code]).run("?")
-    assert sorted(model.tools()) == ["execute_code", "execute_code_math"]
 
 
 async def test_code_mode_needs_a_corral() -> None:
@@ -177,28 +81,12 @@ async def test_code_mode_in_no_such_language_is_refused(corral: Corral) -> None:
 
 
 async def test_a_second_code_mode_of_the_same_names_is_refused_with_the_way_out(corral: Corral) -> None:
-    agent = Agent(Script("done"), capabilities=[CodeMode(corral), CodeMode(corral)])
+    agent = Agent(PydanticModel("done"), capabilities=[CodeMode(corral), CodeMode(corral)])
     with pytest.raises(ConfigError, match=r"CodeMode\({'a': a, 'b': b}\)"):
         await agent.run("?")
-    model = Script("done")
+    model = PydanticModel("done")
     await Agent(model, capabilities=[CodeMode(corral), CodeMode({"b": corral})]).run("?")
     assert sorted(model.tools()) == ["execute_code", "execute_code_b"]
-
-
-async def test_several_corrals_have_a_tool_each(corral: Corral, warm_deno: DenoSandbox) -> None:
-    @tool
-    async def total() -> int:
-        return 7
-
-    async with Corral([total], sandbox=warm_deno, check=False) as sales:
-        model = Script(
-            runs("return await tools.add({ a: 1, b: 2 })", "execute_code_math"),
-            runs("return await tools.total()", "execute_code_sales"),
-            "done",
-        )
-        await Agent(model, capabilities=[CodeMode({"math": corral, "sales": sales})]).run("?")
-    assert model.texts == ["Result: 3", "Result: 7"]
-    assert "Programs that `execute_code_sales` runs" in model.prompts[0]
 
 
 async def test_many_tools_come_with_tools_to_search_them(warm_deno: DenoSandbox) -> None:
@@ -208,9 +96,9 @@ async def test_many_tools_come_with_tools_to_search_them(warm_deno: DenoSandbox)
     async with Corral(
         [tool(name=f"draw_{number}")(draw) for number in range(60)], sandbox=warm_deno, check=False
     ) as corral:
-        model = Script(
-            ToolCallPart("search_tools", {"query": "draw 7", "limit": 1}),
-            ToolCallPart("search_tools", {"limit": 1_000}),
+        model = PydanticModel(
+            Call("search_tools", {"query": "draw 7", "limit": 1}),
+            Call("search_tools", {"limit": 1_000}),
             "done",
         )
         await Agent(model, capabilities=[CodeMode(corral, budget_tokens=500)]).run("?")
@@ -222,20 +110,13 @@ async def test_many_tools_come_with_tools_to_search_them(warm_deno: DenoSandbox)
 
 
 async def test_programs_can_be_in_python(corral: Corral) -> None:
-    model = Script("done")
+    model = PydanticModel("done")
     await Agent(model, capabilities=[CodeMode(corral, language="python")]).run("?")
     assert "async def add(*, a: float, b: float) -> float" in model.prompts[0]
 
 
-async def test_a_failed_program_is_text_and_no_retry(corral: Corral) -> None:
-    model = Script(runs("throw new Error('oops')"), "done")
-    await Agent(model, capabilities=[CodeMode(corral, retries=0)]).run("?")
-    assert "oops" in model.texts[0]
-    assert model.read[0].outcome == "success"
-
-
 async def test_programs_that_are_refused_again_and_again_end_the_run(corral: Corral) -> None:
-    model = Script(runs("return ]"))
+    model = PydanticModel(runs("return ]"))
     with pytest.raises(UnexpectedModelBehavior, match="exceeded max retries count of 2"):
         await Agent(model, capabilities=[CodeMode(corral, retries=2)]).run("?")
     assert len(model.given) == 3
@@ -250,7 +131,7 @@ WHO = runs("return await tools.caller()")
 
 
 async def test_deps_that_are_a_context_are_whom_programs_run_for(corral: Corral) -> None:
-    model = Script(WHO, "done")
+    model = PydanticModel(WHO, "done")
     agent = Agent(model, deps_type=ExecutionContext, capabilities=[CodeMode(corral)])
     await agent.run("?", deps=ExecutionContext(user_id="ada"))
     assert model.texts == ['Result: "ada"']
@@ -260,7 +141,7 @@ async def test_a_function_of_the_run_says_whom_programs_run_for(corral: Corral) 
     def whose(run: RunContext[Deps]) -> ExecutionContext:
         return ExecutionContext(user_id=run.deps.customer)
 
-    model = Script(WHO, "done")
+    model = PydanticModel(WHO, "done")
     agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral, context=whose)])
     await agent.run("?", deps=Deps("bob"))
     assert model.texts == ['Result: "bob"']
@@ -273,20 +154,20 @@ async def test_tools_find_the_run_they_are_called_in(warm_deno: DenoSandbox) -> 
         return [run.deps.customer, context.user_id, context.session_id]
 
     async with Corral([customer], sandbox=warm_deno, check=False) as corral:
-        model = Script(runs("return await tools.customer()"), "done")
+        model = PydanticModel(runs("return await tools.customer()"), "done")
         agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
         await agent.run("?", deps=Deps("bob"), conversation_id="c-1")
     assert model.texts == ['Result: ["bob","anonymous","c-1"]']
 
 
 async def test_calls_of_programs_count_as_tool_calls_of_the_run(corral: Corral) -> None:
-    model = Script(runs("await tools.add({ a: 1, b: 2 }); await tools.add({ a: 1 }).catch(() => 0)"), "done")
+    model = PydanticModel(runs("await tools.add({ a: 1, b: 2 }); await tools.add({ a: 1 }).catch(() => 0)"), "done")
     result = await Agent(model, capabilities=[CodeMode(corral)]).run("?")
     assert result.usage.tool_calls == 2  # the program, and its call that succeeded
 
 
 async def test_a_limit_of_tool_calls_holds_within_programs_too(corral: Corral) -> None:
-    model = Script(runs("for (let i = 0; i < 9; i++) await tools.add({ a: i, b: 1 })"))
+    model = PydanticModel(runs("for (let i = 0; i < 9; i++) await tools.add({ a: i, b: 1 })"))
     agent = Agent(model, capabilities=[CodeMode(corral)])
     with pytest.raises(UsageLimitExceeded, match="tool_calls_limit of 4"):
         await agent.run("?", usage_limits=UsageLimits(tool_calls_limit=4))
@@ -297,7 +178,7 @@ async def test_a_limit_of_tool_calls_holds_within_programs_too(corral: Corral) -
 
 async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) -> None:
     heard: list[Event] = []
-    model = Script(runs("console.log('hello'); await tools.add({ a: 1, b: 2 })"), "done")
+    model = PydanticModel(runs("console.log('hello'); await tools.add({ a: 1, b: 2 })"), "done")
     mode = CodeMode(corral, on_event=heard.append)
     kinds = (FunctionToolCallEvent, FunctionToolResultEvent, CapabilityEvent)
     async with Agent(model, capabilities=[mode]).run_stream_events("?") as stream:
@@ -322,7 +203,7 @@ async def test_what_a_tool_reports_is_in_the_runs_stream_of_events(warm_deno: De
         call.progress(1, 2, "reserving")
         call.progress(2)
 
-    model = Script(runs("await tools.book()"), "done")
+    model = PydanticModel(runs("await tools.book()"), "done")
     async with (
         Corral([book], sandbox=warm_deno, check=False) as corral,
         Agent(model, capabilities=[CodeMode(corral)]).run_stream_events("?") as stream,
@@ -334,21 +215,11 @@ async def test_what_a_tool_reports_is_in_the_runs_stream_of_events(warm_deno: De
     ]
 
 
-async def test_cancelling_the_run_cancels_the_program(warm_deno: DenoSandbox) -> None:
-    endless = Endless()
-    async with Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
-        agent = Agent(Script(runs("await tools.wait()")), capabilities=[CodeMode(corral)])
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(agent.run, "?")
-            with anyio.fail_after(20):
-                await endless.begun.wait()
-            tasks.cancel_scope.cancel()
-        assert endless.ended.is_set()
-
-
 async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is(warm_deno: DenoSandbox) -> None:
     corral = Corral([add], sandbox=warm_deno, check=False)
-    agent = Agent(Script(runs("return await tools.add({ a: 1, b: 2 })"), "done"), capabilities=[CodeMode(corral)])
+    agent = Agent(
+        PydanticModel(runs("return await tools.add({ a: 1, b: 2 })"), "done"), capabilities=[CodeMode(corral)]
+    )
     assert (await agent.run("?")).usage.tool_calls == 2
     with pytest.raises(ConfigError, match="closed"):
         await corral.execute("return 1")
@@ -369,10 +240,10 @@ async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended(
         return 7
 
     corral = Corral([wait], sandbox=warm_deno, check=False)
-    model = Script(runs("return await tools.wait()"), "done")
+    model = PydanticModel(runs("return await tools.wait()"), "done")
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            async with Agent(Script("done"), capabilities=[CodeMode(corral)]):
+            async with Agent(PydanticModel("done"), capabilities=[CodeMode(corral)]):
                 tasks.start_soon(Agent(model, capabilities=[CodeMode(corral)]).run, "?")
                 await called.wait()
             assert corral.is_open
@@ -382,7 +253,7 @@ async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended(
 
 
 async def test_a_corral_that_was_open_stays_open(corral: Corral) -> None:
-    await Agent(Script("done"), capabilities=[CodeMode(corral)]).run("?")
+    await Agent(PydanticModel("done"), capabilities=[CodeMode(corral)]).run("?")
     assert (await corral.execute("return 1")).value == 1
 
 
@@ -392,7 +263,7 @@ async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_ru
         corral.tools.register(add)
 
     async with Corral([learn], sandbox=warm_deno, check=False) as corral:
-        model = Script(runs("await tools.learn()"), runs("return await tools.add({ a: 1, b: 2 })"), "done")
+        model = PydanticModel(runs("await tools.learn()"), runs("return await tools.add({ a: 1, b: 2 })"), "done")
         agent = Agent(model, capabilities=[CodeMode(corral)])
         await agent.run("?")
         assert "Tools have changed:" in model.texts[0]
@@ -406,7 +277,7 @@ async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_ru
 
 async def test_a_refused_program_does_not_lose_the_news(warm_deno: DenoSandbox) -> None:
     corral = Corral([caller], sandbox=warm_deno, check=False)
-    model = Script(ToolCallPart("more", {}), runs("return ]"), runs("return await tools.caller()"), "done")
+    model = PydanticModel(Call("more", {}), runs("return ]"), runs("return await tools.caller()"), "done")
     agent = Agent(model, capabilities=[CodeMode(corral)])
 
     @agent.tool_plain
@@ -486,7 +357,7 @@ async def test_tools_and_function_toolsets_keep_their_schemas(warm_deno: DenoSan
 async def test_tools_get_the_run_of_the_agent_or_else_the_caller_as_deps(warm_deno: DenoSandbox) -> None:
     program = 'return await tools.greet({ word: "Hello" })'
     async with Corral(tools_of(AgentTool(greet)), sandbox=warm_deno, check=False) as corral:
-        model = Script(runs(program), "done")
+        model = PydanticModel(runs(program), "done")
         agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
         await agent.run("?", deps=Deps("bob"))
         assert model.texts == ['Result: "Hello, bob"']
@@ -594,34 +465,6 @@ async def test_what_is_no_tool_or_runs_elsewhere_is_refused(warm_deno: DenoSandb
         assert [str(name) for name in corral.tools.snapshot()] == ["add"]
 
 
-# --- without the framework
-
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False)
-
-
-def test_without_the_extra_one_line_says_what_to_install() -> None:
-    run = python('import sys; sys.modules["pydantic_ai"] = None; import corral.integrations.pydantic_ai')
-    assert run.stderr.strip().splitlines()[-1] == (
-        "corral.errors.MissingExtra: corral.integrations.pydantic_ai needs the module pydantic_ai: "
-        "pip install 'corral[pydantic-ai]'"
-    )
-
-
-def test_corral_itself_does_not_import_it() -> None:
-    run = python("import sys, corral, corral.integrations; print('pydantic_ai' in sys.modules)")
-    assert (run.stdout, run.stderr) == ("False\n", "")
-
-
-async def test_pictures_go_with_the_text(warm_deno: DenoSandbox) -> None:
-    model = Script(runs(PICTURE), "done")
-    async with Corral([screenshot, picture], sandbox=warm_deno, check=False) as corral:
-        await Agent(model, capabilities=[CodeMode(corral)]).run("?")
-    [part] = model.read
-    assert part.content == [PICTURE_TEXT, *[BinaryContent(PNG, media_type="image/png")] * 2]
-
-
 async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one(warm_deno: DenoSandbox) -> None:
     def shot() -> BinaryContent:
         return BinaryContent(PNG, media_type="image/png")
@@ -629,7 +472,7 @@ async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one(war
     def shot_along() -> Any:
         return ToolReturn("saved", content=["Look:", BinaryContent(PNG, media_type="image/png")])
 
-    model = Script(runs("return [await tools.shot()]"), runs("return await tools.shot_along()"), "done")
+    model = PydanticModel(runs("return [await tools.shot()]"), runs("return await tools.shot_along()"), "done")
     async with Corral(
         [*tools_of(AgentTool(shot)), *tools_of(AgentTool(shot_along))], sandbox=warm_deno, check=False
     ) as corral:
@@ -652,7 +495,7 @@ async def test_a_run_is_shown_the_tools_that_its_own_caller_may_call(warm_deno: 
 
     async with Corral([shred], hide_denied=True, sandbox=warm_deno, check=False) as corral:
         for scopes, shown in ((set[str](), False), ({"admin"}, True)):
-            model = Script(runs("return await tools.shred()"), "done")
+            model = PydanticModel(runs("return await tools.shred()"), "done")
             agent = Agent(model, deps_type=ExecutionContext, capabilities=[CodeMode(corral)])
             await agent.run("?", deps=ExecutionContext(scopes=scopes))
             assert ("shred" in model.prompts[0]) is shown

@@ -17,8 +17,8 @@ from corral import ApprovalRequest, Corral
 from corral.errors import ConfigError
 from corral.integrations.pydantic_ai import CodeMode
 from corral.sandboxes import DenoSandbox
+from tests.integrations.frameworks import PydanticModel, runs
 from tests.integrations.scenario import add
-from tests.integrations.test_pydantic_ai import Script, runs
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,9 @@ async def only_if_allowed(ctx: RunContext[Deps], definition: ToolDefinition) -> 
     return definition if ctx.deps.may_cancel else None
 
 
-def agent_of(script: Script | TestModel, mode: CodeMode, *tools: AgentTool[Deps], **options: Any) -> Agent[Deps, Any]:
+def agent_of(
+    script: PydanticModel | TestModel, mode: CodeMode, *tools: AgentTool[Deps], **options: Any
+) -> Agent[Deps, Any]:
     return Agent(script, deps_type=Deps, tools=tools, capabilities=[mode], **options)
 
 
@@ -63,7 +65,7 @@ async def test_programs_call_all_that_an_agent_has_with_its_deps_and_on_its_acco
         const said = await tools.get_status({ order: 1 }).catch((error) => error.message);
         return [said, ...(await Promise.all(orders.map((order) => tools.get_status({ order }))))];
     """
-    script = Script(runs(program), "done")
+    script = PydanticModel(runs(program), "done")
     agent = agent_of(script, CodeMode(), AgentTool(list_orders), AgentTool(get_status), instructions="Be brief.")
     result = await agent.run("?", deps=DEPS)
     assert script.tools() == ["execute_code"]
@@ -78,7 +80,7 @@ async def test_programs_call_all_that_an_agent_has_with_its_deps_and_on_its_acco
 async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> None:
     tools = AgentTool(list_orders), AgentTool(get_status), AgentTool(cancel)
     for mode in (CodeMode(outside=["cancel"]), CodeMode(tools=["list_orders", "get_status"])):
-        script = Script(runs("return typeof tools.cancel"), "done")
+        script = PydanticModel(runs("return typeof tools.cancel"), "done")
         await agent_of(script, mode, *tools).run("?", deps=DEPS)
         assert script.tools() == ["cancel", "execute_code"]
         assert "cancel" not in script.prompts[0]
@@ -87,7 +89,7 @@ async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> N
 async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_stays_as_it_was(
     warm_deno: DenoSandbox,
 ) -> None:
-    script = Script(runs("return [await tools.my_list_orders(), await tools.add({ a: 1, b: 2 })]"), "done")
+    script = PydanticModel(runs("return [await tools.my_list_orders(), await tools.add({ a: 1, b: 2 })]"), "done")
     async with Corral([add], sandbox=warm_deno, check=False) as corral:
         mode = CodeMode(corral, tools="all")
         toolsets = [FunctionToolset([AgentTool(list_orders)]).prefixed("my")]
@@ -99,7 +101,7 @@ async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_s
 async def test_a_run_knows_only_what_is_prepared_for_it(warm_deno: DenoSandbox) -> None:
     mode = CodeMode(Corral(sandbox=warm_deno, check=False), tools="all")
     for allowed in (True, False, True):
-        script = Script(runs("return await tools.cancel({ order: 7 }).catch((error) => error.code)"), "done")
+        script = PydanticModel(runs("return await tools.cancel({ order: 7 }).catch((error) => error.code)"), "done")
         agent = agent_of(script, mode, AgentTool(cancel, prepare=only_if_allowed))
         await agent.run("?", deps=Deps({}, may_cancel=allowed))
         assert script.texts == ['Result: "7 is cancelled, none"' if allowed else 'Result: "tool_not_found"']
@@ -114,7 +116,7 @@ async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_th
         return True
 
     held = AgentTool(cancel, requires_approval=True)
-    script = Script(runs("return await tools.cancel({ order: 7 })"), "done")
+    script = PydanticModel(runs("return await tools.cancel({ order: 7 })"), "done")
     await agent_of(script, CodeMode(Corral(approve=approve, sandbox=warm_deno, check=False), tools="all"), held).run(
         "?", deps=DEPS
     )
@@ -130,14 +132,14 @@ async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_th
 
 async def test_calls_of_programs_count_for_the_limit_of_the_run() -> None:
     program = "return await tools.list_orders().then(() => tools.list_orders()).catch((error) => error.code)"
-    script = Script(runs(program), "done")
+    script = PydanticModel(runs(program), "done")
     agent = agent_of(script, CodeMode(), AgentTool(list_orders))
     await agent.run("?", deps=DEPS, usage_limits=UsageLimits(tool_calls_limit=2))
     assert script.texts == ['Result: "call_budget_exceeded"']
 
 
 async def test_what_no_program_can_name_stays_with_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    script = Script("done")
+    script = PydanticModel("done")
     with caplog.at_level(logging.WARNING, "corral.tools"):
         agent = agent_of(script, CodeMode(), AgentTool(cancel, name="search"), AgentTool(list_orders))
         await agent.run("?", deps=DEPS)
@@ -147,7 +149,7 @@ async def test_what_no_program_can_name_stays_with_the_model(caplog: pytest.LogC
 
 async def test_one_corral_is_open_as_long_as_its_agent(warm_deno: DenoSandbox) -> None:
     corral = Corral(sandbox=warm_deno, check=False)
-    agent = agent_of(Script(runs("return 1"), "done"), CodeMode(corral, tools="all"), AgentTool(list_orders))
+    agent = agent_of(PydanticModel(runs("return 1"), "done"), CodeMode(corral, tools="all"), AgentTool(list_orders))
     async with agent:
         await agent.run("?", deps=DEPS)
         assert corral.is_open
@@ -159,6 +161,6 @@ async def test_what_does_not_fit_together_is_refused(warm_deno: DenoSandbox) -> 
         CodeMode({"a": Corral(sandbox=warm_deno, check=False)}, tools="all")
     with pytest.raises(ConfigError, match="outside names tools"):
         CodeMode(Corral(sandbox=warm_deno, check=False), outside=["cancel"])
-    agent = agent_of(Script("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
+    agent = agent_of(PydanticModel("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
     with pytest.raises(ConfigError, match="there is a tool 'execute_code' already"):
         await agent.run("?", deps=DEPS)

@@ -21,6 +21,7 @@ from corral import (
     ToolCallStarted,
     tool,
 )
+from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -48,10 +49,10 @@ async def test_an_async_function_hears_all_events_in_order_before_the_execution_
     assert (result.value, heard) == (42, TYPES)
 
 
-async def test_a_function_that_gives_something_to_await_is_awaited_too() -> None:
+async def test_a_function_that_gives_something_to_await_is_awaited_too(warm_deno: DenoSandbox) -> None:
     send, receive = anyio.create_memory_object_stream[str](10)
     with receive:
-        async with Corral([double], check=False) as corral:
+        async with Corral([double], sandbox=warm_deno, check=False) as corral:
             await corral.execute(PROGRAM, on_event=lambda event: send.send(event.type))
         send.close()
         assert [each async for each in receive] == TYPES
@@ -59,6 +60,7 @@ async def test_a_function_that_gives_something_to_await_is_awaited_too() -> None
 
 async def test_what_an_async_function_raises_is_logged_and_it_hears_the_next_event(
     caplog: pytest.LogCaptureFixture,
+    warm_deno: DenoSandbox,
 ) -> None:
     heard: list[str] = []
 
@@ -67,19 +69,21 @@ async def test_what_an_async_function_raises_is_logged_and_it_hears_the_next_eve
         raise ValueError(event.type)
 
     with caplog.at_level(logging.WARNING, "corral"):
-        result = await Corral([double], check=False).execute(PROGRAM, on_event=hear)
+        result = await Corral([double], sandbox=warm_deno, check=False).execute(PROGRAM, on_event=hear)
     assert (result.value, heard) == (42, TYPES)
     assert [record.getMessage().rpartition("on ")[2] for record in caplog.records] == [repr(each) for each in TYPES]
 
 
-def test_it_hears_what_comes_in_callbacks_of_a_loop_that_is_not_anyios(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_hears_what_comes_in_callbacks_of_a_loop_that_is_not_anyios(
+    caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox
+) -> None:
     heard: list[str] = []
 
     async def hear(event: Event) -> None:
         heard.append(event.type)
 
     with caplog.at_level(logging.WARNING, "corral"):
-        asyncio.run(Corral([double], check=False).execute(PROGRAM, on_event=hear))
+        asyncio.run(Corral([double], sandbox=warm_deno, check=False).execute(PROGRAM, on_event=hear))
     assert (heard, caplog.records) == (TYPES, [])
 
 
@@ -102,7 +106,7 @@ async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
     assert f"on_event of {result.execution_id} did not end in time; 5 events were dropped" in caplog.text
 
 
-async def test_it_holds_up_no_call_of_the_program() -> None:
+async def test_it_holds_up_no_call_of_the_program(warm_deno: DenoSandbox) -> None:
     """The tool is called although nobody has heard yet that it is."""
     called = anyio.Event()
 
@@ -114,11 +118,11 @@ async def test_it_holds_up_no_call_of_the_program() -> None:
         if isinstance(event, ExecutionStarted):
             await called.wait()
 
-    result = await Corral([call], check=False).execute("await tools.call()", on_event=hear)
+    result = await Corral([call], sandbox=warm_deno, check=False).execute("await tools.call()", on_event=hear)
     assert result.success
 
 
-async def test_a_cancelled_execution_is_heard_to_its_end() -> None:
+async def test_a_cancelled_execution_is_heard_to_its_end(warm_deno: DenoSandbox) -> None:
     heard: list[str] = []
 
     async def hear(event: Event) -> None:
@@ -131,7 +135,7 @@ async def test_a_cancelled_execution_is_heard_to_its_end() -> None:
         await anyio.sleep_forever()
 
     with anyio.CancelScope() as scope:
-        await Corral([wait], check=False).execute("await tools.wait()", on_event=hear)
+        await Corral([wait], sandbox=warm_deno, check=False).execute("await tools.wait()", on_event=hear)
     assert scope.cancelled_caught
     assert heard == ["started", "call", "error", "finished"]
 
@@ -144,10 +148,10 @@ async def test_an_error_of_the_start_is_raised_as_it_is() -> None:
         await corral.execute("1", language="python", check=False, on_event=hear)
 
 
-async def test_events_and_results_are_plain_data_on_demand() -> None:
+async def test_events_and_results_are_plain_data_on_demand(warm_deno: DenoSandbox) -> None:
     events: list[Event] = []
     context = ExecutionContext(user_id="ann", session_id="s", organization_id="acme", local={"live": object()})
-    result = await Corral([double], check=False).execute(
+    result = await Corral([double], sandbox=warm_deno, check=False).execute(
         PROGRAM, context=context, tool_call_id="call-7", on_event=events.append
     )
     shown = result.to_dict()
@@ -176,14 +180,14 @@ async def test_events_and_results_are_plain_data_on_demand() -> None:
         events[0].number = 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_a_repr_is_short_and_says_what_matters() -> None:
+async def test_a_repr_is_short_and_says_what_matters(warm_deno: DenoSandbox) -> None:
     @tool
     def much() -> list[str]:
         """A megabyte."""
         return ["x" * 1000] * 900
 
     events: list[Event] = []
-    corral = Corral([double, much], check=False)
+    corral = Corral([double, much], sandbox=warm_deno, check=False)
     assert repr(corral) == "<Corral of 2 tools, not open>"
     result = await corral.execute("console.log('y'.repeat(9999)); return await tools.much()", on_event=events.append)
     assert repr(result).startswith("ExecutionResult(execution_id='execution-")

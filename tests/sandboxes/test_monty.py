@@ -131,36 +131,22 @@ async def bench() -> AsyncIterator[Bench]:
 
 # --- values ------------------------------------------------------------------------------------------------------------
 
+# What becomes of values is a table in docs/values.md, which tests/docs/test_values.py runs. Here is what it does not say.
+
 
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        ("None", None),
         ("{'a': [1, 2.5, True, 'x', None]}", {"a": [1, 2.5, True, "x", None]}),
-        ("(1, (2,))", [1, [2]]),
-        ("{3}", [3]),
-        ("b'\\x00\\xff'", b"\x00\xff"),
-        ("2 ** 70", 2**70),
         ("float('inf')", float("inf")),
         ("{1: 'a', 2.5: 'b', True: 'c'}", {"true": "c", "2.5": "b"}),
-        ("datetime.datetime(2026, 1, 2, 3, 4, 5)", "2026-01-02T03:04:05"),
-        ("datetime.date(2026, 1, 2)", "2026-01-02"),
-        ("datetime.timedelta(minutes=90)", "PT1H30M"),
-        ("decimal.Decimal('1.10')", "1.10"),
         ("Point(1, [Point(2, 3)])", {"x": 1, "y": [{"x": 2, "y": 3}]}),
-        ("Plain()", {"shown": 1}),
-        ("[range(3), {'k': 1}.keys(), {'k': 1}.values()]", [[0, 1, 2], ["k"], [1]]),
         ("['range(0, 3)', '[...]', {'a': '<function x>'}]", ["range(0, 3)", "[...]", {"a": "<function x>"}]),
-        ("{'$bytes': 'x'}", {"$bytes": "x"}),
-        ("ValueError('no')", {"name": "ValueError", "message": "no"}),
         ("asyncio.run(tools.echo(a=1))", {"a": 1}),
     ],
 )
 async def test_a_value_is_what_it_is_from_cpython(bench: Bench, expression: str, value: object) -> None:
-    prelude = (
-        "import asyncio, datetime, decimal\nfrom dataclasses import dataclass\n@dataclass\nclass Point:\n    x: int\n"
-        "    y: object\nclass Plain:\n    def __init__(self):\n        self.shown = 1\n        self._hidden = 2\n"
-    )
+    prelude = "import asyncio\nfrom dataclasses import dataclass\n@dataclass\nclass Point:\n    x: int\n    y: object\n"
     assert await bench.value(f"{prelude}_corral_result = {expression}") == value
 
 
@@ -171,10 +157,7 @@ async def test_a_value_is_what_it_is_from_cpython(bench: Bench, expression: str,
         ("[print]", "result[0]: a function cannot leave the sandbox; call it, or return its result"),
         ("cycle", "result.self: a cycle: the value contains itself"),
         ("deep", "result[0][0][0][0][0][0][0][0] …: nested deeper than 100 levels"),
-        ("1j", "result: a complex cannot leave the sandbox; return its contents"),
-        ("10 ** 4300", "result: an integer of more than 4300 digits is too long"),
         ("tools", "result: a function cannot leave the sandbox; call it, or return its result"),
-        ("[own()]", "result[0]: a coroutine: await it first"),
         (
             "asyncio.gather(tools.echo())",
             "result: a gather: await it first",
@@ -184,10 +167,7 @@ async def test_a_value_is_what_it_is_from_cpython(bench: Bench, expression: str,
     ],
 )
 async def test_what_cannot_leave_is_named_by_its_path(bench: Bench, expression: str, message: str) -> None:
-    prelude = (
-        "import asyncio\ncycle = {}\ncycle['self'] = cycle\ndeep = []\nfor _ in range(150):\n    deep = [deep]\n"
-        "async def own():\n    return 1\n"
-    )
+    prelude = "import asyncio\ncycle = {}\ncycle['self'] = cycle\ndeep = []\nfor _ in range(150):\n    deep = [deep]\n"
     exit = await bench.run(f"{prelude}_corral_result = {expression}")
     assert exit.error is not None
     assert (exit.status, exit.error.code, exit.error.message) == ("failed", "program_failed", message)

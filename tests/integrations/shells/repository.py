@@ -1,10 +1,10 @@
-"""A small git repository with a wrong sum, and its test."""
+"""A small git repository with a wrong sum, and its test; and commands that take too long."""
 
 from __future__ import annotations
 
-from corral.shells import Shell
+from corral.shells import Completed, Shell
 
-__all__ = ["make_repository"]
+__all__ = ["make_repository", "timed_out"]
 
 TEST = "from sums import add\n\nassert add(1, 2) == 3\n"
 
@@ -16,3 +16,9 @@ async def make_repository(shell: Shell) -> None:
     await shell.run(
         "git init -q . && git add . && git -c user.name=a -c user.email=a@example.org commit -qm first", check=True
     )
+
+
+async def timed_out(_: Shell, command: str, *, timeout_seconds: float, output_bytes: int) -> Completed:
+    """`Shell.run` of a command without an end, which has written what it was given."""
+    said = f"{command} for {timeout_seconds:g} s"
+    return Completed(exit_code=None, stdout=said, stderr="", timed_out=True)

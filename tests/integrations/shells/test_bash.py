@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
 
+from corral.integrations.shells import bash as lasting_bash
 from corral.integrations.shells.bash import LastingBash
-from corral.shells import LocalShell
+from corral.shells import Completed, LocalShell
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 async def bash(tmp_path: Path) -> AsyncGenerator[LastingBash]:
-    async with LocalShell(tmp_path) as shell, LastingBash(shell, timeout_seconds=5) as bash:
+    async with LocalShell(tmp_path) as shell, LastingBash(shell) as bash:
         yield bash
 
 
@@ -73,24 +76,46 @@ async def test_of_a_huge_output_both_ends_are_kept(tmp_path: Path) -> None:
         assert (await bash.run("echo on")).stdout == "on\n"
 
 
-async def test_a_command_without_end_is_ended_and_the_next_one_runs(tmp_path: Path) -> None:
-    async with LocalShell(tmp_path) as shell, LastingBash(shell, timeout_seconds=0.5) as bash:
-        done = await bash.run("echo a; sleep 1000")
-        assert (done.timed_out, done.exit_code, done.stdout) == (True, None, "a\n")
-        assert (await bash.run("echo on")).stdout == "on\n"
+async def timed_out(bash: LastingBash, command: str, output: str, patch: pytest.MonkeyPatch) -> Completed:
+    """Runs a command whose time is over once bash has written this."""
+    deadline = anyio.CancelScope()
+    patched = {**vars(anyio), "move_on_after": lambda _: deadline}  # pyright: ignore[reportUnknownLambdaType]
+    with patch.context() as patching:
+        patching.setattr(lasting_bash, "anyio", SimpleNamespace(**patched))
+        done: list[Completed] = []
+
+        async def run() -> None:
+            done.append(await bash.run(command))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await until(lambda: bash._outputs and output.encode() in bash._outputs[0]._rest)  # pyright: ignore[reportPrivateUsage]
+            deadline.cancel()
+    return done[0]
 
 
-async def test_a_cancelled_command_ends_its_bash(tmp_path: Path) -> None:
-    async with LocalShell(tmp_path) as shell, LastingBash(shell) as bash:
-        await bash.run("x=1")
-        with anyio.move_on_after(0.2):
-            await bash.run("sleep 1000")
-        assert (await bash.run('echo "[$x]"')).stdout == "[]\n"
+async def test_a_command_without_end_is_ended_and_the_next_one_runs(
+    bash: LastingBash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = await timed_out(bash, "echo a; sleep 1000", "a\n", monkeypatch)
+    assert (done.timed_out, done.exit_code, done.stdout) == (True, None, "a\n")
+    assert (await bash.run("echo on")).stdout == "on\n"
 
 
-async def test_a_command_whose_errors_never_end_is_over_after_the_time_and_bash_begins_anew(tmp_path: Path) -> None:
-    async with LocalShell(tmp_path) as shell, LastingBash(shell, timeout_seconds=0.5) as bash:
-        done = await bash.run("sleep 60 > /dev/null & exec 2> /dev/null; echo out")
-        assert (done.exit_code, done.timed_out, done.stdout) == (None, True, "out\n")
-        assert "bash was ended" in done.stderr
-        assert (await bash.run("echo on >&2")).stderr == "on\n"
+async def test_a_cancelled_command_ends_its_bash(bash: LastingBash, tmp_path: Path) -> None:
+    await bash.run("x=1")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bash.run, "touch begun; sleep 1000")
+        await until((tmp_path / "begun").exists)
+        tasks.cancel_scope.cancel()
+    assert (await bash.run('echo "[$x]"')).stdout == "[]\n"
+
+
+async def test_a_command_whose_errors_never_end_is_over_after_the_time_and_bash_begins_anew(
+    bash: LastingBash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "sleep 60 > /dev/null & exec 2> /dev/null; echo out"
+    done = await timed_out(bash, command, "out\n", monkeypatch)
+    assert (done.exit_code, done.timed_out, done.stdout) == (None, True, "out\n")
+    assert "bash was ended" in done.stderr
+    assert (await bash.run("echo on >&2")).stderr == "on\n"

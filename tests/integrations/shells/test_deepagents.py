@@ -18,7 +18,7 @@ from corral import Corral, Mount, Scratch
 from corral.errors import ConfigError
 from corral.integrations.shells.deepagents import ShellBackend
 from corral.shells import LocalShell, Shell, ShellLimits
-from tests.integrations.shells.repository import make_repository
+from tests.integrations.shells.repository import make_repository, timed_out
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ async def test_files_go_up_and_down_with_an_error_for_each(tmp_path: Path) -> No
 
 
 @pytest.mark.anyio
-async def test_methods_that_are_not_asynchronous_work_in_threads(tmp_path: Path) -> None:
+async def test_methods_that_are_not_asynchronous_work_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.py").write_text("one\ntwo\n")
     async with LocalShell(tmp_path) as shell:
         backend = ShellBackend(shell)
@@ -91,9 +93,9 @@ async def test_methods_that_are_not_asynchronous_work_in_threads(tmp_path: Path)
         assert read.file_data["content"].strip() == "two"
         found = await anyio.to_thread.run_sync(lambda: backend.glob("*.py", str(tmp_path)))
         assert [each["path"] for each in found.matches or ()] == [str(tmp_path / "a.py")]
-        late = await backend.aexecute("echo a; sleep 60", timeout=1)
-        assert late.exit_code == 124
-        assert late.output.startswith("a\n")
+        monkeypatch.setattr(Shell, "run", timed_out)
+        late = await backend.aexecute("sleep 60", timeout=1)
+        assert (late.exit_code, late.output) == (124, "sleep 60 for 1 s\n[ended after 1 seconds]")
 
 
 def test_outside_an_event_loop_the_error_says_where_to_call(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from corral import Corral, Mount, Scratch
 from corral.integrations.shells.openai import ShellAndPatches
 from corral.integrations.shells.openai_agents import shell_and_patches
 from corral.shells import LocalShell, Shell, ShellLimits
-from tests.integrations.shells.repository import make_repository
+from tests.integrations.shells.repository import make_repository, timed_out
 
 pytestmark = pytest.mark.anyio
 
@@ -48,18 +48,19 @@ def patch(kind: str, path: str, diff: str = "") -> ResponseApplyPatchToolCall:
     )
 
 
-async def test_each_command_has_its_outputs_and_outcome(tmp_path: Path) -> None:
+async def test_each_command_has_its_outputs_and_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with LocalShell(tmp_path) as shell:
         tools = ShellAndPatches(shell)
         answer: Any = await tools.call(
             commands("echo a; echo b >&2; exit 3", "cat a\0", "seq 9999", max_output_length=100)
         )
-        late: Any = await tools.call(commands("echo c; sleep 60", "echo never", timeout_ms=300))
+        monkeypatch.setattr(Shell, "run", timed_out)
+        late: Any = await tools.call(commands("sleep 60", "echo never", timeout_ms=300))
     first, refused, long = answer["output"]
     assert first == {"stdout": "a\n", "stderr": "b\n", "outcome": {"type": "exit", "exit_code": 3}}
     assert refused["outcome"] == {"type": "exit", "exit_code": 126}
     assert len(long["stdout"]) < 200
-    assert late["output"] == [{"stdout": "c\n", "stderr": "", "outcome": {"type": "timeout"}}]
+    assert late["output"] == [{"stdout": "sleep 60 for 0.3 s", "stderr": "", "outcome": {"type": "timeout"}}]
 
 
 async def test_patches_create_update_and_delete_or_fail_with_a_reason(tmp_path: Path) -> None:
