@@ -28,7 +28,7 @@ from corral.programs import strip_types
 from corral.testing import BridgeStreamSuite, CallTool
 from corral.types import CallError, EncodedValue, Endpoint, HttpEndpoint, Reply
 from tests.bridges.http.engines import ENGINES
-from tests.testing.test_bridge_suite import encoded, served
+from tests.testing.test_bridge_suite import OneLoop, encoded, served
 from tests.testing.wire import wire_only
 
 pytestmark = pytest.mark.anyio
@@ -235,7 +235,7 @@ class TestConnect(TypeScriptSuite):
 
 
 @wire_only
-class TestGrpc(TypeScriptSuite):
+class TestGrpc(OneLoop, TypeScriptSuite):
     bridge, name = GrpcBridge, "grpc"
 
     def protocol(self) -> BridgeProtocol:
