@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from corral import Corral, ExecutionResult, Limits
 from corral.egress import EgressPolicy, Network, SafeClient
 from corral.sandboxes import DenoSandbox
 from tests.egress.wire import Attempts, Server, recorded, serve
+from tests.ports import held_port
 
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Loading those of the system for each client would take longer than the tests."""
@@ -56,11 +56,8 @@ async def server() -> AsyncGenerator[Server]:
         async with serve("127.0.0.2") as server:
             with ExitStack() as held:
                 try:
-                    for host in ("127.0.0.1", "127.0.0.3"):
-                        beside = held.enter_context(socket.socket())
-                        beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server may listen there
-                        beside.bind((host, server.port))
-                except OSError:  # somebody else has it
+                    held.enter_context(held_port("127.0.0.1", "127.0.0.3", port=server.port))
+                except OSError:
                     continue
                 yield server
                 return
