@@ -14,7 +14,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
 from tests.bridges.http.serving import Server, approve, tools
-from tests.bridges.http.test_clients import CODES, INVALID, LIMITS, SCOPES, SEEN, CountedTokens, Tools
+from tests.bridges.http.test_clients import CODES, GOOD_TOKENS, INVALID, LIMITS, SCOPES, SEEN, CountedTokens, Tools
 
 PRELUDE = """
 import asyncio, datetime, json, math, os, re, sys, time
@@ -109,12 +109,10 @@ await check("an input over the host's limit", small.echo("x" * 2000))
 await check("an input over all limits", small.echo("x" * 1_200_000))
 await check("a token of nobody", connect(url, "x.y.z").tools.add())
 """
-RENEWALS = """
+RENEWALS = f"""
 tools = connect(url, tokens["short"]).tools
-started = time.monotonic()
-while await tools.issued() < 4:
+while await tools.issued() < {2 * GOOD_TOKENS}:
     time.sleep(0.02)  # the event loop stands still
-seen["seconds"] = time.monotonic() - started
 seen["large"] = [len(await tools.much(bytes=3_000_000)), len(await tools.echo("ü" * 400_000))]
 """
 
@@ -200,11 +198,10 @@ def test_a_program_that_computes_outlives_its_tokens(tmp_path: Path) -> None:
     @tool
     async def issued(*, context: ExecutionContext) -> int:
         """Tokens so far."""
-        return counted.issued[context.user_id]
+        return len(counted.issued[context.user_id])
 
     corral = Corral([*tools(), issued], tokens=counted, limits=Limits(calls=100_000), check=False)
     with Server(corral.asgi_app()) as server:
         execution = server.do(lambda: corral.grant(ExecutionContext(user_id="ada")))
         seen = run(tmp_path, server, RENEWALS, short=execution.token())
-    assert seen["seconds"] > 2.4
     assert seen["large"] == [3_000_000, 400_000]
