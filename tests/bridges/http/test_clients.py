@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import anyio
 import pytest
@@ -194,16 +195,11 @@ FOUND_BY_THE_GUEST = {"input too large", "call_budget_exceeded"}
 
 
 @pytest.mark.parametrize("way", ["pipe", *ENGINES])
-@pytest.mark.parametrize("name", SEEN)
-def test_a_program_sees(name: str, way: str, outcomes: Outcomes) -> None:
-    assert outcomes.checks[way][name] == SEEN[name]
-
-
-@pytest.mark.parametrize("way", ["pipe", *ENGINES])
-@pytest.mark.parametrize("name", CODES)
-def test_a_program_sees_an_error(name: str, way: str, outcomes: Outcomes) -> None:
-    is_error, _, code, _, retry = outcomes.checks[way][name]
-    assert (is_error, code, retry) == (True, CODES[name], name == "rate_limited")
+def test_a_program_sees_values_and_errors(way: str, outcomes: Outcomes) -> None:
+    seen = dict(outcomes.checks[way])
+    errors = {name: seen.pop(name) for name in CODES}
+    assert seen == SEEN
+    assert errors == {name: [True, ANY, code, ANY, name == "rate_limited"] for name, code in CODES.items()}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -252,10 +248,8 @@ OUTCOMES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", OUTCOMES)
-def test_outside_of_a_sandbox(name: str, engine: str, outcomes: Outcomes) -> None:
-    assert outcomes.outside[engine][name] == OUTCOMES[name]
-    assert outcomes.outside[engine].keys() == OUTCOMES.keys()
+def test_outside_of_a_sandbox(engine: str, outcomes: Outcomes) -> None:
+    assert outcomes.outside[engine] == OUTCOMES
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -161,31 +162,25 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 IN_PYTHON: dict[str, Any] = SEEN | {"undefined": [None]}
 
 
-@pytest.mark.parametrize("name", IN_PYTHON)
-def test_a_program_sees(name: str, outcomes: Outcomes) -> None:
-    assert outcomes.checks[name] == IN_PYTHON[name]
-
-
-@pytest.mark.parametrize("name", CODES)
-def test_a_program_sees_an_error(name: str, outcomes: Outcomes) -> None:
-    is_error, _, code, _, retry = outcomes.checks[name]
-    assert (is_error, code, retry) == (True, CODES[name], name == "rate_limited")
+def test_a_program_sees_values_and_errors(outcomes: Outcomes) -> None:
+    seen = dict(outcomes.checks)
+    errors = {name: seen.pop(name) for name in CODES}
+    assert seen == IN_PYTHON
+    assert errors == {name: [True, ANY, code, ANY, name == "rate_limited"] for name, code in CODES.items()}
 
 
 OUTCOMES: dict[str, Any] = {
     "before its end": 3,
-    "a call that runs at its end": INVALID[:3],
-    "after its end": INVALID[:3],
-    "an input over the host's limit": ["MessageTooLarge", "message_too_large"],
-    "an input over all limits": ["MessageTooLarge", "message_too_large"],
-    "a token of nobody": [*INVALID[:2], "the token is malformed"],
+    "a call that runs at its end": [ANY, *INVALID[:3], ANY],
+    "after its end": [ANY, *INVALID[:3], ANY],
+    "an input over the host's limit": [ANY, "MessageTooLarge", "message_too_large", ANY, ANY],
+    "an input over all limits": [ANY, "MessageTooLarge", "message_too_large", ANY, ANY],
+    "a token of nobody": [ANY, *INVALID[:2], "the token is malformed", ANY],
 }
 
 
-@pytest.mark.parametrize("name", OUTCOMES)
-def test_outside_of_a_sandbox(name: str, outcomes: Outcomes) -> None:
-    found, expected = outcomes.outside[name], OUTCOMES[name]
-    assert found == expected if isinstance(expected, int) else found[1 : 1 + len(expected)] == expected
+def test_outside_of_a_sandbox(outcomes: Outcomes) -> None:
+    assert outcomes.outside == OUTCOMES
 
 
 def test_the_tool_of_a_call_that_ran_at_the_end_was_cancelled(outcomes: Outcomes) -> None:
