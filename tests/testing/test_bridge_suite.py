@@ -7,7 +7,6 @@ import asyncio
 import base64
 import functools
 import json
-import ssl
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -59,6 +58,7 @@ from corral.guest.python.values import UnencodableValue
 from corral.guest.python.values import encode as guest_value
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
+from tests.bridges.http.serving import NO_TLS
 from tests.testing.slow_senders import call_slowly, post_slowly
 from tests.testing.wire import SERVED, WIRE, Both, cases_of, rest_in_matrix
 from tests.until import LIMIT_SECONDS, until
@@ -105,8 +105,6 @@ async def served(app: ASGIApp) -> AsyncGenerator[int]:
         await until(lambda: not state.connections)
 
 
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""In place of httpx's own, which reads all certificates of the system for each client."""
 FEW_CONNECTIONS = httpx.Limits(max_connections=16)
 """With each answer httpx compares all requests that wait with all connections."""
 
@@ -338,7 +336,7 @@ class OneLoop:
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     async def _loop(cls, anyio_backend: object) -> AsyncGenerator[None]:
-        yield
+        yield  # noqa: PT022 - as long as it waits, the loop lives
 
 
 @rest_in_matrix

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
-from tests.bridges.http.serving import Server, approve, tools
+from tests.bridges.http.serving import NO_TLS, Server, approve, tools
 from tests.bridges.http.test_clients import CODES, GOOD_TOKENS, INVALID, LIMITS, SCOPES, SEEN, CountedTokens, Tools
 
 PRELUDE = """
@@ -121,7 +121,7 @@ seen["large"] = [len(await tools.much(bytes=3_000_000)), len(await tools.echo("Ã
 def run(folder: Path, server: Server, source: str, **tokens: str) -> dict[str, Any]:
     """What a program saw. The process has the runtime that the bridge serves and the standard library."""
     (folder / "corral_tools.py").write_text(
-        httpx.get(f"{server.url}/corral_tools.py", timeout=30).text, encoding="utf-8"
+        httpx.get(f"{server.url}/corral_tools.py", timeout=30, verify=NO_TLS).text, encoding="utf-8"
     )
     program = f"{PRELUDE}{textwrap.indent(source, '    ')}\nasyncio.run(main())\nprint(json.dumps(seen))\n"
     (folder / "program.py").write_text(program, encoding="utf-8")
