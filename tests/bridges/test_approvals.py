@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from corral import ApprovalRequest, Corral, ExecutionContext, Limits, define_tool, tool
 from corral.errors import ApprovalDenied
 from corral.sandboxes import DenoSandbox
+from tests.bridges.clocks import grant_here, seconds_left
 
 pytestmark = pytest.mark.anyio
 
@@ -137,10 +138,8 @@ async def test_no_answer_in_time_denies(warm_deno: DenoSandbox) -> None:
         await anyio.sleep_forever()
         return True
 
-    with anyio.fail_after(30):
-        result = await Corral([pay], approve=approve, approval_seconds=0.05, sandbox=warm_deno, check=False).execute(
-            CAUGHT
-        )
+    corral = Corral([pay], approve=approve, approval_seconds=0.05, sandbox=warm_deno, check=False)
+    result = await corral.execute(CAUGHT)
     assert result.value[1:] == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
     assert paid == []
 
@@ -161,32 +160,28 @@ async def test_after_a_question_without_an_answer_no_other_is_asked(warm_deno: D
     assert len(asked) == 2
 
 
-async def test_the_programs_clock_stands_while_somebody_is_asked(warm_deno: DenoSandbox) -> None:
-    _, pay = paying()
+async def test_the_programs_clock_stands_while_anybody_is_asked_and_goes_on_with_the_last_answer(
+    warm_deno: DenoSandbox,
+) -> None:
+    left: list[float] = []
+    both_asked, first_paid = anyio.Event(), anyio.Event()
+
+    @tool(needs_approval=True)
+    async def pay(euros: float) -> None:
+        left.append(seconds_left(grant_here()))
+        first_paid.set()
 
     async def approve(request: ApprovalRequest) -> bool:
-        await anyio.sleep(2.1)  # longer than the program has
+        left.append(seconds_left(grant_here()))
+        if len(left) == 2:
+            both_asked.set()
+            await first_paid.wait()
+        await both_asked.wait()
         return True
 
-    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=2), sandbox=warm_deno, check=False)
-    two_at_once = "await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })]); return 'in time'"
-    result = await corral.execute(two_at_once)
-    assert (result.status, result.value) == ("succeeded", "in time")
-
-
-async def test_the_clock_goes_on_when_the_answer_is_there(warm_deno: DenoSandbox) -> None:
-    _, pay = paying()
-
-    async def approve(request: ApprovalRequest) -> bool:
-        await anyio.sleep(0.2)
-        return True
-
-    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=0.5), sandbox=warm_deno, check=False)
-    with anyio.fail_after(30):
-        result = await corral.execute(
-            "await tools.pay({ euros: 1 }); await new Promise(() => setInterval(() => 0, 50))"
-        )
-    assert result.status == "timed_out"
+    corral = Corral([pay], approve=approve, limits=Limits(wall_seconds=60), sandbox=warm_deno, check=False)
+    await corral.execute("await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })])")
+    assert [seconds > 60 for seconds in left] == [True, True, True, False]
 
 
 async def test_two_calls_at_once_are_both_asked_about_and_each_runs_once(warm_deno: DenoSandbox) -> None:
@@ -201,10 +196,9 @@ async def test_two_calls_at_once_are_both_asked_about_and_each_runs_once(warm_de
         await both.wait()
         return True
 
-    with anyio.fail_after(30):
-        await Corral([pay], approve=approve, sandbox=warm_deno, check=False).execute(
-            "await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })])"
-        )
+    await Corral([pay], approve=approve, sandbox=warm_deno, check=False).execute(
+        "await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })])"
+    )
     assert (sorted(asked), sorted(paid)) == ([1, 2], [1, 2])
 
 
@@ -222,8 +216,7 @@ async def test_one_program_waits_for_an_approval_while_its_other_calls_go_on(war
         return True
 
     program = "const paid = tools.pay({ euros: 1 }); return [await tools.look(), await paid]"
-    with anyio.fail_after(30):
-        result = await Corral([pay, look], approve=approve, sandbox=warm_deno, check=False).execute(program)
+    result = await Corral([pay, look], approve=approve, sandbox=warm_deno, check=False).execute(program)
     assert result.value == [1, "1 to Ann"]
 
 

@@ -29,9 +29,10 @@ from corral import (
 )
 from corral.audit import AuditFilter, open_audit
 from corral.bridges import Grant, Handler, ParkedCalls, Policy, pipeline
-from corral.bridges.grants import current_grant
 from corral.errors import ApprovalDenied
 from corral.sandboxes import DenoSandbox
+from tests.bridges.clocks import grant_here, seconds_left
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -236,14 +237,17 @@ async def test_another_thread_may_decide(warm_deno: DenoSandbox) -> None:
             threads.append(threading.Thread(target=corral.decide, args=arguments))
             threads[-1].start()
 
-    with anyio.fail_after(30), corral.observe(decide):
+    with corral.observe(decide):
         result = await corral.execute(CAUGHT)
     threads[0].join()
     assert result.tool_calls[0].decision == Approved(by="thread")
 
 
-def test_programs_without_an_event_loop_wait_too() -> None:
-    with Corral([pay], approve=later, check=False) as corral, corral.observe(deciding(corral, Approved())):
+def test_programs_without_an_event_loop_wait_too(warm_deno: DenoSandbox) -> None:
+    with (
+        Corral([pay], approve=later, sandbox=warm_deno, check=False) as corral,
+        corral.observe(deciding(corral, Approved())),
+    ):
         assert corral.execute_sync(CAUGHT).value == "7 to Ann"
 
 
@@ -260,16 +264,29 @@ async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSan
     assert corral.pending() == ()
 
 
-async def test_the_programs_clock_stands_while_its_call_waits(warm_deno: DenoSandbox) -> None:
-    corral = Corral([pay], approve=later, limits=Limits(wall_seconds=2), sandbox=warm_deno, check=False)
+async def test_the_programs_clock_stands_while_its_call_waits_and_goes_on_with_the_decision(
+    warm_deno: DenoSandbox,
+) -> None:
+    grants: list[Grant] = []
+    left: list[float] = []
+
+    @tool(name="pay", needs_approval=True)
+    async def note() -> None:
+        left.append(seconds_left(grants[0]))
+
+    def approve(_: ApprovalRequest) -> Later:
+        grants.append(grant_here())
+        return Later()
 
     async def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
-            await anyio.sleep(2.1)  # longer than the program has
+            await until(lambda: grants)
+            left.append(seconds_left(grants[0]))
             corral.decide(event.execution_id, event.sequence, Approved())
 
-    result = await corral.execute("await tools.pay({ euros: 1 }); return 'in time'", on_event=decide)
-    assert result.value == "in time"
+    corral = Corral([note], approve=approve, limits=Limits(wall_seconds=60), sandbox=warm_deno, check=False)
+    await corral.execute("await tools.pay()", on_event=decide)
+    assert [seconds > 60 for seconds in left] == [True, False]
 
 
 async def test_a_cancelled_execution_leaves_no_call_that_waits(warm_deno: DenoSandbox) -> None:
@@ -316,9 +333,7 @@ class Store:
 
     async def take_over(self, request: ApprovalRequest) -> None:
         self.taken.append(request)
-        grant = current_grant.get()
-        assert grant is not None
-        self.grants.append(grant)
+        self.grants.append(grant_here())
         self.stored.set()
 
     def pipeline(self, policy: Policy) -> Handler:

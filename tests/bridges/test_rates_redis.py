@@ -266,7 +266,7 @@ async def test_an_answer_that_came_while_the_event_loop_stood_still_counts(monke
             tasks.start_soon(call)
             await anyio.wait_all_tasks_blocked()
             theirs.send(b"answer")
-            time.sleep(0.1)  # noqa: ASYNC251 - longer than the timeout
+            time.sleep(0.1)  # noqa: ASYNC251 - the event loop stands still for longer than the timeout
 
 
 async def test_calls_that_are_cancelled_give_their_connections_back(host: Connect) -> None:

@@ -74,7 +74,7 @@ def test_a_look_at_a_large_value_does_not_change_what_is_kept() -> None:
 
 
 def test_large_values_take_about_as_much_memory_as_their_json() -> None:
-    records, calls = recorder(), 10
+    records, calls = recorder(), 3
     tracemalloc.start()
     try:
         made(records, DENSE, DENSE)

@@ -10,12 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
+from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolCallStarted, ToolRegistry, define_tool, tool
 from corral.bridges import BridgeHost, Call, Grant
 from corral.bridges.guards import sequence_calls
 from corral.checking import Gate, Verdict
 from corral.sandboxes import DenoSandbox
 from corral.types import CallRequest, Reply
+from tests.bridges.clocks import grant_here, seconds_left, use_up
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -239,15 +241,25 @@ async def test_a_sequential_tool_may_run_a_program_of_its_own(warm_deno: DenoSan
         assert (await corral.execute("return await tools.outer()")).value == 7
 
 
-async def test_waiting_counts_to_the_wall_clock_of_the_program() -> None:
+async def test_waiting_counts_to_the_wall_clock_of_the_program(warm_deno: DenoSandbox) -> None:
+    grants: list[Grant] = []
+    left: list[float] = []
+
     @tool(sequential=True)
     async def stuck() -> None:
+        grants.append(grant_here())
         await anyio.sleep_forever()
 
     @tool
     async def other() -> None: ...
 
-    result = await Corral([stuck, other], check=False, limits=Limits(wall_seconds=2)).execute(
-        "await Promise.all([tools.stuck(), tools.other()])"
-    )
+    async def end(event: Event) -> None:
+        if isinstance(event, ToolCallStarted) and event.call.name == "other":
+            await until(lambda: grants)
+            left.append(seconds_left(grants[0]))
+            use_up(grants[0])
+
+    corral = Corral([stuck, other], sandbox=warm_deno, check=False, limits=Limits(wall_seconds=60))
+    result = await corral.execute("await Promise.all([tools.stuck(), tools.other()])", on_event=end)
+    assert left[0] <= 60, "the clock does not stand"
     assert (result.status, [call.name for call in result.tool_calls]) == ("timed_out", ["stuck", "other"])

@@ -1,15 +1,19 @@
-"""A client whose world is a table of names, and servers on the loopback: one that it may reach, one that it must not."""
+"""A client whose world is a table of names, servers on the loopback that it may and must not reach, and an engine."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from typing import Any, TypeAlias
+from contextlib import ExitStack
+from typing import Any, Protocol, TypeAlias
 
 import pytest
 
-from corral.egress import EgressPolicy, SafeClient
+from corral import Corral, ExecutionResult, Limits
+from corral.egress import EgressPolicy, Network, SafeClient
+from corral.sandboxes import DenoSandbox
 from tests.egress.wire import Attempts, Server, recorded, serve
+from tests.ports import held_port
 
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Loading those of the system for each client would take longer than the tests."""
@@ -26,11 +30,37 @@ def attempts() -> Generator[Attempts]:
         yield attempts
 
 
+class Run(Protocol):
+    """Runs a program in TypeScript with a network, in a Corral of its own."""
+
+    async def __call__(
+        self, network: Network | None, program: str, limits: Limits | None = None, **options: Any
+    ) -> ExecutionResult: ...
+
+
+@pytest.fixture
+def run(warm_deno: DenoSandbox) -> Run:
+    async def run(
+        network: Network | None, program: str, limits: Limits | None = None, **options: Any
+    ) -> ExecutionResult:
+        async with Corral(network=network, sandbox=warm_deno, check=False, limits=limits, **options) as corral:
+            return await corral.execute(program)
+
+    return run
+
+
 @pytest.fixture
 async def server() -> AsyncGenerator[Server]:
-    """On 127.0.0.2, which the client of `make_client` may reach."""
-    async with serve("127.0.0.2") as server:
-        yield server
+    """On 127.0.0.2, which the client of `make_client` may reach. Tests may have its port on the addresses beside it."""
+    while True:
+        async with serve("127.0.0.2") as server:
+            with ExitStack() as held:
+                try:
+                    held.enter_context(held_port("127.0.0.1", "127.0.0.3", port=server.port))
+                except OSError:
+                    continue
+                yield server
+                return
 
 
 @pytest.fixture

@@ -41,12 +41,10 @@ class Site:
         return f"{self.scheme}://{self.host}:{self.port}"
 
     async def wait_until_left(self, path: str) -> None:
-        with anyio.fail_after(30):
-            await self.left[path].wait()
+        await self.left[path].wait()
 
     async def wait_until_asked(self, path: str) -> None:
-        with anyio.fail_after(30):
-            await self.asked[path].wait()
+        await self.asked[path].wait()
 
 
 @asynccontextmanager

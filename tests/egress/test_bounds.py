@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 
-import anyio
 import httpx
 import pytest
 
@@ -52,10 +51,10 @@ async def test_a_hostile_response_stops_at_its_cap(
                 async for piece in getattr(response, way)():
                     received += len(piece)
 
-    with anyio.fail_after(30), pytest.raises(EgressBlocked, match=reason):
+    with pytest.raises(EgressBlocked, match=reason):
         await read()
     assert received <= CAPS["max_response_bytes"]
-    await server.wait_until_left()
+    await server.left.wait()
 
 
 @both_loops
@@ -123,7 +122,7 @@ async def test_redirects_end_at_their_cap(make_client: ClientFactory, server: Se
 
 async def test_the_time_is_that_of_all_redirects_together(make_client: ClientFactory, server: Server) -> None:
     client = make_client(total_seconds=0.05, max_redirects=100_000, follow_redirects=True)
-    with anyio.fail_after(30), pytest.raises(EgressBlocked, match=TOO_LONG):
+    with pytest.raises(EgressBlocked, match=TOO_LONG):
         await client.get(f"{server.origin}/loop")
 
 
@@ -137,7 +136,7 @@ async def test_a_response_within_its_caps_leaves_the_connection_for_the_next(
 
 
 async def test_a_request_over_the_connections_waits_for_its_turn(make_client: ClientFactory, server: Server) -> None:
-    client = make_client(max_connections=1, timeout=httpx.Timeout(5, pool=0.05))
+    client = make_client(max_connections=1, timeout=httpx.Timeout(60, pool=0.05))
     async with client.stream("GET", f"{server.origin}/sized?bytes=100000"):
         with pytest.raises(httpx.PoolTimeout):
             await client.get(server.origin)

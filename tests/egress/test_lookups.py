@@ -15,6 +15,7 @@ import pytest
 from corral.egress.lookups import SystemResolver
 from tests.egress.conftest import ClientFactory, both_loops
 from tests.egress.wire import Server
+from tests.until import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ class NameServer:
             return self._real(host, *arguments, **options)
         self.asked.append(host.decode())
         if host.startswith(b"slow"):
-            assert self.answers.wait(20)
+            assert self.answers.wait(LIMIT_SECONDS)
         return self._real("127.0.0.2", *arguments, **options)
 
 
@@ -60,7 +61,7 @@ async def test_slow_names_occupy_the_threads_of_their_client_until_they_are_answ
     assert "was not resolved in 0.05 s" in await times_out(client, "http://slow.example/")
     while len(name_server.asked) < 4:  # one that is given up before its thread begins asks for nothing
         assert "was not resolved" in await times_out(client, "http://slow.example/")
-    with anyio.fail_after(30):
+    with anyio.fail_after(LIMIT_SECONDS):
         while "4 other lookups have not ended yet" not in (told := await times_out(client, quick)):
             assert "was not resolved in 0.05 s" in told  # its thread did not begin in time
         assert (await other.get(quick)).status_code == 200
@@ -81,16 +82,14 @@ async def test_the_loops_own_threads_stay_free(
     async def occupy(client: httpx.AsyncClient, number: int) -> None:
         await client.get(f"http://slow{number}.example:{server.port}/")
 
-    client = make_client(resolver=None, max_connections=50, timeout=20)
-    with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            for number in range(50):
-                tasks.start_soon(occupy, client, number)
-            while len(name_server.asked) < 50:
-                await anyio.sleep(0.005)
-            assert await anyio.to_thread.run_sync(threading.get_ident)
-            assert await anyio.getaddrinfo("127.0.0.1", 80)
-            name_server.answers.set()
+    client = make_client(resolver=None, max_connections=50, timeout=LIMIT_SECONDS)
+    async with anyio.create_task_group() as tasks:
+        for number in range(50):
+            tasks.start_soon(occupy, client, number)
+        await until(lambda: len(name_server.asked) == 50)
+        assert await anyio.to_thread.run_sync(threading.get_ident)
+        assert await anyio.getaddrinfo("127.0.0.1", 80)
+        name_server.answers.set()
     assert len(server.requests) == 50
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from corral import Corral, ExecutionResult
 from corral.egress import Header, Network
 from corral.packages import Packages
+from corral.sandboxes import DenoSandbox
 from tests.egress.site import Site, site
 from tests.egress.test_fetch import SECRET, network
 from tests.egress.test_guard import INWARD
@@ -47,14 +48,20 @@ async def web() -> AsyncGenerator[Site]:
         yield web
 
 
-async def run(net: Network | None, program: str, origin: str) -> ExecutionResult:
-    async with Corral(network=net, check=False, modules=Packages(HTTP_CLIENTS)) as corral:
-        result = await corral.execute(program.replace("ORIGIN", origin))
-        result.raise_for_error()
-        return result
+class Run(Protocol):
+    async def __call__(self, network: Network | None, program: str, origin: str) -> ExecutionResult: ...
 
 
-async def test_requests_in_the_forms_of_node(web: Site) -> None:
+@pytest.fixture
+def run(warm_deno: DenoSandbox) -> Run:
+    async def run(network: Network | None, program: str, origin: str) -> ExecutionResult:
+        async with Corral(network=network, sandbox=warm_deno, check=False, modules=Packages(HTTP_CLIENTS)) as corral:
+            return (await corral.execute(program.replace("ORIGIN", origin))).raise_for_error()
+
+    return run
+
+
+async def test_requests_in_the_forms_of_node(run: Run, web: Site) -> None:
     program = """
       const { hostname, port } = new URL("ORIGIN");
       const agent = new http.Agent({ keepAlive: true });
@@ -81,7 +88,7 @@ async def test_requests_in_the_forms_of_node(web: Site) -> None:
     assert (value["redirect"]["status"], value["redirect"]["headers"]["location"]) == (302, "/x")
 
 
-async def test_a_response_streams_and_can_be_left(web: Site) -> None:
+async def test_a_response_streams_and_can_be_left(run: Run, web: Site) -> None:
     program = """
       const [first, second, error] = await new Promise((done) => {
         const seen = [];
@@ -107,7 +114,7 @@ async def test_a_response_streams_and_can_be_left(web: Site) -> None:
     await web.wait_until_left("/silent")
 
 
-async def test_what_is_of_sockets_is_refused_by_its_name(web: Site) -> None:
+async def test_what_is_of_sockets_is_refused_by_its_name(run: Run, web: Site) -> None:
     program = """
       return [
         () => http.createServer(), () => http.get({ socketPath: "/x" }), () => https.get("https://x.example", { ca: "x" }),
@@ -132,7 +139,7 @@ async def test_what_is_of_sockets_is_refused_by_its_name(web: Site) -> None:
     assert [part in text for part, text in zip(expected, said, strict=True)] == [True] * len(expected)
 
 
-async def test_denials_and_no_network_are_errors_of_the_request(web: Site, canary: Server) -> None:
+async def test_denials_and_no_network_are_errors_of_the_request(run: Run, web: Site, canary: Server) -> None:
     program = f"""return [
       await ask(() => http.get({{ host: "127.0.0.1", port: {canary.port} }})),
       await ask(() => http.get("http://127.0.0.2:{web.port}@127.0.0.1:{canary.port}/")),
@@ -148,7 +155,7 @@ async def test_denials_and_no_network_are_errors_of_the_request(web: Site, canar
 
 
 async def test_every_attack_by_http_and_fetch_makes_no_connection_inside(
-    server: Server, canary: Server, attempts: Attempts
+    run: Run, server: Server, canary: Server, attempts: Attempts
 ) -> None:
     urls = [url.replace("${PORT}", str(canary.port)) for url in (*URLS, *INWARD)]
     program = f"""
@@ -171,7 +178,7 @@ async def test_every_attack_by_http_and_fetch_makes_no_connection_inside(
     assert set(attempts.dialled) <= {"127.0.0.2"}
 
 
-async def test_packages_of_node_send_by_it_with_the_hosts_credentials(web: Site) -> None:
+async def test_packages_of_node_send_by_it_with_the_hosts_credentials(run: Run, web: Site) -> None:
     net = network(web.origin, credentials={"127.0.0.2": Header("Authorization", SECRET)})
     program = """
       import axios from "axios";

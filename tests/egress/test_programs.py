@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, Limits, tool
+from corral import Corral, tool
+from corral.sandboxes import DenoSandbox
 from tests.conftest import CASES
 from tests.egress.conftest import ClientFactory
 from tests.egress.wire import Attempts, Server
@@ -32,16 +33,19 @@ NAMES = {
 
 
 async def test_every_attack_is_refused_and_nothing_arrives_inside(
-    make_client: ClientFactory, server: Server, canary: Server, attempts: Attempts
+    make_client: ClientFactory, server: Server, canary: Server, attempts: Attempts, warm_deno: DenoSandbox
 ) -> None:
-    client = make_client(NAMES, follow_redirects=True, total_seconds=0.2, max_response_bytes=1_000_000)
+    client, hasty = (
+        make_client(NAMES, follow_redirects=True, total_seconds=seconds, max_response_bytes=1_000_000)
+        for seconds in (60, 0.2)
+    )
 
     @tool
     async def fetch(url: str) -> str:
-        return (await client.get(url)).text
+        return (await (hasty if url.endswith("/slow") else client).get(url)).text
 
     outcomes: dict[str, str | None] = {}
-    async with Corral([fetch], limits=Limits(wall_seconds=20), check=False) as corral:
+    async with Corral([fetch], sandbox=warm_deno, check=False) as corral:
         for attack in ATTACKS:
             result = await corral.execute(attack["code"].replace("${PORT}", str(canary.port)))
             outcomes[attack["id"]] = result.error and result.error.code
@@ -52,14 +56,16 @@ async def test_every_attack_is_refused_and_nothing_arrives_inside(
     assert asked == ["/redirect", "/redirect", *["/loop"] * 6, "/slow", "/huge"]
 
 
-async def test_a_program_is_told_the_rule_and_not_the_address(make_client: ClientFactory, canary: Server) -> None:
+async def test_a_program_is_told_the_rule_and_not_the_address(
+    make_client: ClientFactory, canary: Server, warm_deno: DenoSandbox
+) -> None:
     client = make_client({"split.example": ["10.11.12.13"]})
 
     @tool
     async def fetch(url: str) -> str:
         return (await client.get(url)).text
 
-    async with Corral([fetch], check=False) as corral:
+    async with Corral([fetch], sandbox=warm_deno, check=False) as corral:
         result = await corral.execute(
             "try { await tools.fetch({ url: 'http://split.example/' }) } catch (e) { return [e.code, e.message] }"
         )

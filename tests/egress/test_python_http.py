@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Protocol
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.egress.wire import Attempts, Server
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = Limits(memory_mb=256, wall_seconds=30)
+LIMITS = Limits(memory_mb=256)
 INSIDE = [
     "http://127.0.0.1:${PORT}/",
     "http://localhost:${PORT}/",
@@ -39,13 +39,26 @@ async def web() -> AsyncGenerator[Site]:
         yield web
 
 
-async def run(net: Network | None, program: str, *packages: str, **options: Any) -> ExecutionResult:
-    sandbox = CPythonSandbox(packages=packages)
-    async with Corral(network=net, check=False, sandbox={"python": sandbox}, limits=LIMITS, **options) as corral:
-        return await corral.execute(program, language="python")
+class Run(Protocol):
+    async def __call__(self, network: Network | None, program: str) -> ExecutionResult: ...
 
 
-async def test_libraries_work_unchanged(web: Site) -> None:
+@pytest.fixture(scope="module")
+async def libraries(anyio_backend: object) -> AsyncGenerator[CPythonSandbox]:
+    async with CPythonSandbox(packages=["requests", "httpx"]) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def run(libraries: CPythonSandbox) -> Run:
+    async def run(network: Network | None, program: str) -> ExecutionResult:
+        async with Corral(network=network, check=False, sandbox={"python": libraries}, limits=LIMITS) as corral:
+            return await corral.execute(program, language="python")
+
+    return run
+
+
+async def test_libraries_work_unchanged(run: Run, web: Site) -> None:
     program = """
 import asyncio, json, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -76,7 +89,7 @@ def many():
 out["threads"] = await asyncio.to_thread(many)
 out
 """.replace("ORIGIN", web.origin)
-    result = await run(network(web.origin), program, "requests", "httpx")
+    result = await run(network(web.origin), program)
     assert result.error is None
     assert result.value == {
         "urllib": "a=1",
@@ -95,7 +108,7 @@ out
     assert result.tool_calls == ()
 
 
-async def test_a_program_without_await_has_it_too_and_its_threads(web: Site) -> None:
+async def test_a_program_without_await_has_it_too_and_its_threads(run: Run, web: Site) -> None:
     program = """
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +121,7 @@ answers + [ask(9)]
     assert (await run(network(web.origin), program)).value == ["200"] * 9
 
 
-async def test_nothing_arrives_inside(web: Site, server: Server, canary: Server, attempts: Attempts) -> None:
+async def test_nothing_arrives_inside(run: Run, web: Site, server: Server, canary: Server, attempts: Attempts) -> None:
     urls = [url.replace("${PORT}", str(canary.port)) for url in INSIDE]
     urls += [f"{web.origin}/redirect?to={url}" for url in urls]
     program = f"""
@@ -131,7 +144,7 @@ async with httpx.AsyncClient(follow_redirects=True) as client:
 sorted(told)
 """
     net = network(web.origin, f"http://127.0.0.1.nip.example:{canary.port}", f"http://127.0.0.1:{canary.port}")
-    result = await run(net, program, "requests", "httpx")
+    result = await run(net, program)
     assert result.error is None
     assert result.value == ["blocked"]
     assert attempts.looked_up == []
@@ -139,7 +152,7 @@ sorted(told)
 
 
 async def test_every_attack_by_every_library_makes_no_connection_inside(
-    server: Server, canary: Server, attempts: Attempts
+    run: Run, server: Server, canary: Server, attempts: Attempts
 ) -> None:
     urls = [url.replace("${PORT}", str(canary.port)) for url in (*URLS, *INWARD)]
     program = f"""
@@ -157,14 +170,14 @@ with ThreadPoolExecutor(8) as pool:
 [each for each in arrived if each and not each.startswith("data:")]  # which urllib reads by itself
 """
     net = network(server.origin, f"http://public.example:{server.port}", seconds=0.2, requests=1000)
-    result = await run(net, program, "requests", "httpx")
+    result = await run(net, program)
     assert result.error is None
     assert (len(urls), result.value) == (82, [])
     assert attempts.looked_up == []
     assert set(attempts.dialled) <= {"127.0.0.2"}
 
 
-async def test_credentials_never_reach_the_program(web: Site) -> None:
+async def test_credentials_never_reach_the_program(run: Run, web: Site) -> None:
     program = """
 import requests
 told = requests.get("ORIGIN/echo", headers={"AuThOrIzAtIoN": "mine"}).json()["headers"]["authorization"]
@@ -172,12 +185,12 @@ said = requests.get("ORIGIN/say-headers")
 [told, said.text, said.headers["x-said"]]
 """.replace("ORIGIN", web.origin)
     net = network(web.origin, credentials={web.host: Header("Authorization", SECRET)})
-    result = await run(net, program, "requests")
+    result = await run(net, program)
     assert result.value == ["[redacted]", "<[redacted]> [redacted]", "[redacted]"]
     assert [headers["authorization"] for _, headers in web.requests] == [SECRET] * 2
 
 
-async def test_budgets_and_denials_can_be_caught(web: Site) -> None:
+async def test_budgets_and_denials_can_be_caught(run: Run, web: Site) -> None:
     program = """
 import urllib.request
 told = []
@@ -197,7 +210,7 @@ told
     ]
 
 
-async def test_sockets_are_refused_with_what_to_use_instead(web: Site) -> None:
+async def test_sockets_are_refused_with_what_to_use_instead(run: Run, web: Site) -> None:
     program = f"""
 import asyncio, socket
 
@@ -220,7 +233,7 @@ return said
     assert web.requests == []
 
 
-async def test_without_a_network_there_is_none(web: Site) -> None:
+async def test_without_a_network_there_is_none(run: Run, web: Site) -> None:
     result = await run(None, f'import urllib.request\nurllib.request.urlopen("{web.origin}/echo")')
     assert result.error is not None
     assert web.requests == []

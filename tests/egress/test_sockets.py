@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -19,12 +19,14 @@ from websockets.typing import Subprotocol
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request, TextMessage
 
-from corral import Corral, ExecutionContext, Limits
+from corral import Corral, ExecutionContext
 from corral.audit import AuditEvent
 from corral.egress import Header
 from corral.egress.connections import BoundedStream, GuardedBackend
 from corral.errors import Cancelled
-from tests.egress.test_fetch import SECRET, network, run
+from corral.sandboxes import DenoSandbox
+from tests.egress.conftest import Run
+from tests.egress.test_fetch import SECRET, network
 from tests.egress.test_programs import ATTACKS
 from tests.egress.wire import Attempts, Server
 
@@ -98,10 +100,6 @@ class Speaker:
             self.closed.append((socket.close_code, socket.close_reason or ""))
             self.left.set()
 
-    async def wait_until_left(self) -> None:
-        with anyio.fail_after(30):
-            await self.left.wait()
-
 
 def choose(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
     return Subprotocol("v2") if "v2" in offered else None
@@ -116,13 +114,12 @@ async def speaker() -> AsyncGenerator[Speaker]:
 
 
 @asynccontextmanager
-async def answering(reply: Callable[[SocketStream], Awaitable[None]]) -> AsyncGenerator[str]:
-    """A server of another kind: its origin."""
+async def answering(answers: Sequence[bytes]) -> AsyncGenerator[str]:
+    """A server of another kind: its origin. It has one answer at each path, which is a number."""
 
     async def handle(stream: SocketStream) -> None:
         async with stream:
-            await stream.receive()
-            await reply(stream)
+            await stream.send(answers[int((await stream.receive()).split(b" ")[1][1:])])
 
     async with await anyio.create_tcp_listener(local_host="127.0.0.2") as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, handle)
@@ -130,7 +127,7 @@ async def answering(reply: Callable[[SocketStream], Awaitable[None]]) -> AsyncGe
         tasks.cancel_scope.cancel()
 
 
-async def test_texts_and_bytes_come_back_as_they_were_sent(speaker: Speaker) -> None:
+async def test_texts_and_bytes_come_back_as_they_were_sent(run: Run, speaker: Speaker) -> None:
     program = """
       const socket = await opened("/echo?q=1", ["v2", "other"]);
       const states = [socket.readyState, socket.protocol, socket.url.endsWith("/echo?q=1"), socket.binaryType, socket.extensions];
@@ -156,12 +153,12 @@ async def test_texts_and_bytes_come_back_as_they_were_sent(speaker: Speaker) -> 
         "end": [4001, "done", True],
         "after": 3,
     }
-    await speaker.wait_until_left()
+    await speaker.left.wait()
     assert speaker.closed == [(4001, "done")]
     assert result.tool_calls == ()
 
 
-async def test_the_end_by_a_server_has_its_code(speaker: Speaker) -> None:
+async def test_the_end_by_a_server_has_its_code(run: Run, speaker: Speaker) -> None:
     program = """
       const parts = await next(await opened("/parts"));
       const closed = await ended(await opened("/close"));
@@ -175,7 +172,7 @@ async def test_the_end_by_a_server_has_its_code(speaker: Speaker) -> None:
     assert (code, reason.startswith(failed), clean) == (1006, True, False)
 
 
-async def test_what_a_server_sends_is_bounded_and_the_program_continues(speaker: Speaker) -> None:
+async def test_what_a_server_sends_is_bounded_and_the_program_continues(run: Run, speaker: Speaker) -> None:
     program = """
       const big = await ended(await opened("/big"));
       let count = 0;
@@ -191,13 +188,13 @@ async def test_what_a_server_sends_is_bounded_and_the_program_continues(speaker:
     assert 80 < count < 200
 
 
-async def test_frames_that_hold_nothing_cost_something_too(speaker: Speaker) -> None:
+async def test_frames_that_hold_nothing_cost_something_too(run: Run, speaker: Speaker) -> None:
     net = network(speaker.origin, response_bytes=100_000)
     result = await run(net, speaker.program('return await ended(await opened("/pings"))'))
     assert result.value == [1006, "the program has received more than Network(response_bytes=100000)", False]
 
 
-async def test_a_server_that_breaks_the_protocol_or_is_silent_ends_the_socket(speaker: Speaker) -> None:
+async def test_a_server_that_breaks_the_protocol_or_is_silent_ends_the_socket(run: Run, speaker: Speaker) -> None:
     program = 'return [await ended(await opened("/compressed")), await ended(await opened("/silent"))]'
     result = await run(network(speaker.origin, seconds=0.5), speaker.program(program))
     assert result.value == [
@@ -214,35 +211,30 @@ async def test_a_server_that_breaks_the_protocol_or_is_silent_ends_the_socket(sp
     ]
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "answered with status 404"),
-        (b"HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1/\r\nContent-Length: 0\r\n\r\n", "answered with status 302"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "answered with status 200"),
-        (
-            b"HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n",
-            "Bad accept token",
-        ),
-        (b"HTTP/1.1 103 X\r\n\r\n" * 1000, "answered with status 103"),
-        (b"HTTP/1.1 101 X\r\nX-Long: " + b"x" * 100_000, "does not speak as a WebSocket"),
-        (b"\x00\xff" * 100, "does not speak as a WebSocket"),
-        (b"", "failed"),
-    ],
-)
-async def test_a_server_that_opens_none_is_told(answer: bytes, told: str) -> None:
-    async def reply(stream: SocketStream) -> None:
-        await stream.send(answer)
-
-    async with answering(reply) as place:
-        program = f'{OPENED} return await opened("/").catch((error) => error.message)'.replace(
-            "ORIGIN", f"ws://{place}"
-        )
-        result = await run(network(f"http://{place}"), program)
-    assert told in result.value
+ANSWERS: list[tuple[bytes, str]] = [
+    (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "answered with status 404"),
+    (b"HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1/\r\nContent-Length: 0\r\n\r\n", "answered with status 302"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "answered with status 200"),
+    (b"HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n", "Bad accept token"),
+    (b"HTTP/1.1 103 X\r\n\r\n" * 1000, "answered with status 103"),
+    (b"HTTP/1.1 101 X\r\nX-Long: " + b"x" * 100_000, "does not speak as a WebSocket"),
+    (b"\x00\xff" * 100, "does not speak as a WebSocket"),
+    (b"", "failed"),
+]  # fmt: skip
 
 
-async def test_credentials_are_the_hosts_and_never_reach_the_program(speaker: Speaker) -> None:
+async def test_a_server_that_opens_none_is_told(run: Run) -> None:
+    async with answering([answer for answer, _ in ANSWERS]) as place:
+        program = f"""{OPENED}
+          const told = (number) => opened(`/${{number}}`).then(() => "open", (error) => error.message);
+          return await Promise.all([...Array({len(ANSWERS)}).keys()].map(told));
+        """.replace("ORIGIN", f"ws://{place}")
+        found = (await run(network(f"http://{place}", websockets=len(ANSWERS)), program)).value
+    wrong = [(answer, told) for (answer, expected), told in zip(ANSWERS, found, strict=True) if expected not in told]
+    assert wrong == []
+
+
+async def test_credentials_are_the_hosts_and_never_reach_the_program(run: Run, speaker: Speaker) -> None:
     program = """
       const socket = new WebSocket("ORIGIN/secret", { protocols: ["chat"], headers: { AUTHORIZATION: "mine", "x-mine": "1", "sec-websocket-key": "k", host: "evil" } });
       const told = [];
@@ -260,7 +252,7 @@ async def test_credentials_are_the_hosts_and_never_reach_the_program(speaker: Sp
     assert "s3cret" not in f"{result!r} {json.dumps(result.value)} {events!r}"
 
 
-async def test_a_denial_names_host_and_option_and_is_on_record(speaker: Speaker) -> None:
+async def test_a_denial_names_host_and_option_and_is_on_record(run: Run, speaker: Speaker) -> None:
     events: list[AuditEvent] = []
     program = """
       const socket = new WebSocket("ws://evil.example/secret?q=1");
@@ -299,13 +291,15 @@ async def test_a_denial_names_host_and_option_and_is_on_record(speaker: Speaker)
         ({"request_bytes": 3_000_000}, 'const s = await opened("/echo"); s.send("x".repeat(1000001)); throw new Error((await ended(s))[1])', "1000000"),
     ],
 )  # fmt: skip
-async def test_budgets_hold_for_the_execution(speaker: Speaker, options: Any, program: str, told: str) -> None:
+async def test_budgets_hold_for_the_execution(
+    run: Run, speaker: Speaker, options: Any, program: str, told: str
+) -> None:
     result = await run(network(speaker.origin, **options), speaker.program(program))
     assert result.error is not None
     assert told in result.error.message
 
 
-async def test_a_closed_one_gives_its_place_free(speaker: Speaker) -> None:
+async def test_a_closed_one_gives_its_place_free(run: Run, speaker: Speaker) -> None:
     program = """
       for (let i = 0; i < 5; i++) { const socket = await opened("/echo"); const end = ended(socket); socket.close(); await end; }
       const early = new WebSocket("ORIGIN/echo");
@@ -366,7 +360,7 @@ async def test_one_that_is_dropped_as_something_comes_was_closed(monkeypatch: py
 
 
 async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(
-    server: Server, canary: Server, attempts: Attempts
+    server: Server, canary: Server, attempts: Attempts, warm_deno: DenoSandbox
 ) -> None:
     net = network(server.origin, f"http://public.example:{server.port}", seconds=0.2, requests=10)
     prelude = """
@@ -377,7 +371,7 @@ async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(
       }) };
     """
     outcomes: dict[str, str | None] = {}
-    async with Corral(network=net, limits=Limits(wall_seconds=20), check=False) as corral:
+    async with Corral(network=net, sandbox=warm_deno, check=False) as corral:
         for attack in ATTACKS:
             result = await corral.execute(prelude + attack["code"].replace("${PORT}", str(canary.port)))
             outcomes[attack["id"]] = result.error and result.error.code
@@ -389,15 +383,14 @@ async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(
     assert set(attempts.dialled) <= {"127.0.0.2"}
 
 
-async def test_the_end_of_an_execution_ends_its_sockets(speaker: Speaker) -> None:
-    async with Corral(network=network(speaker.origin), check=False) as corral:
-        with anyio.fail_after(30):
-            result = await corral.execute(speaker.program('return (await opened("/silent")).readyState'))
-            assert result.value == 1
-            await speaker.wait_until_left()
+async def test_the_end_of_an_execution_ends_its_sockets(speaker: Speaker, warm_deno: DenoSandbox) -> None:
+    async with Corral(network=network(speaker.origin), sandbox=warm_deno, check=False) as corral:
+        result = await corral.execute(speaker.program('return (await opened("/silent")).readyState'))
+        assert result.value == 1
+        await speaker.left.wait()
 
 
-async def test_a_program_without_a_value_lasts_as_long_as_its_sockets(speaker: Speaker) -> None:
+async def test_a_program_without_a_value_lasts_as_long_as_its_sockets(run: Run, speaker: Speaker) -> None:
     program = """
       const socket = new WebSocket("ORIGIN/echo");
       socket.onopen = () => socket.send("hello");
@@ -408,7 +401,7 @@ async def test_a_program_without_a_value_lasts_as_long_as_its_sockets(speaker: S
     assert [entry.text for entry in result.logs] == ["hello", "1000"]
 
 
-async def test_wrong_uses_are_the_errors_of_browsers(speaker: Speaker) -> None:
+async def test_wrong_uses_are_the_errors_of_browsers(run: Run, speaker: Speaker) -> None:
     program = """
       const caught = (work) => { try { work(); } catch (error) { return error.name; } };
       const socket = new WebSocket("ORIGIN/echo");

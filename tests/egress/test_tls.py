@@ -16,10 +16,9 @@ from cryptography.x509.oid import NameOID
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
-from corral import Corral
 from corral.egress import EgressPolicy, Network, SafeClient
 from corral.errors import EgressBlocked
-from tests.egress.conftest import both_loops
+from tests.egress.conftest import Run, both_loops
 from tests.egress.wire import Attempts, serve
 
 pytestmark = pytest.mark.anyio
@@ -112,10 +111,12 @@ async def test_bounds_hold_within_tls(authority: Authority) -> None:
         async with SafeClient(policy, resolver=resolver, verify=authority.client) as client:
             with pytest.raises(EgressBlocked, match="head is larger"):
                 await client.get(f"https://api.example.com:{server.port}/endless-header")
-        await server.wait_until_left()
+        await server.left.wait()
 
 
-async def test_web_sockets_have_the_name_of_their_url_and_no_other(authority: Authority, attempts: Attempts) -> None:
+async def test_web_sockets_have_the_name_of_their_url_and_no_other(
+    authority: Authority, attempts: Attempts, run: Run
+) -> None:
     async def echo(socket: ServerConnection) -> None:
         async for message in socket:
             await socket.send(f"{message} {socket.request and socket.request.headers['host']}")
@@ -137,8 +138,7 @@ async def test_web_sockets_have_the_name_of_their_url_and_no_other(authority: Au
             resolver=resolver,
             verify=authority.client,
         )
-        async with Corral(network=network, check=False) as corral:
-            result = await corral.execute(program)
+        result = await run(network, program)
     told, refused = result.value
     assert told == f"hello api.example.com:{port}"
     assert "CERTIFICATE_VERIFY_FAILED" in refused

@@ -82,10 +82,6 @@ class Server:
     def origin(self) -> str:
         return f"http://{self.host}:{self.port}"
 
-    async def wait_until_left(self) -> None:
-        with anyio.fail_after(30):
-            await self.left.wait()
-
 
 @asynccontextmanager
 async def serve(host: str = "127.0.0.2", port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Server]:

@@ -28,7 +28,8 @@ from corral.programs import strip_types
 from corral.testing import BridgeStreamSuite, CallTool
 from corral.types import CallError, EncodedValue, Endpoint, HttpEndpoint, Reply
 from tests.bridges.http.engines import ENGINES
-from tests.testing.test_bridge_suite import encoded, served
+from tests.testing.test_bridge_suite import OneLoop, encoded, served
+from tests.testing.wire import wire_only
 
 pytestmark = pytest.mark.anyio
 
@@ -218,19 +219,23 @@ class TestHttp(TypeScriptSuite):
     bridge, name = HttpBridge, "http"
 
 
+@wire_only
 class TestGraphql(TypeScriptSuite):
     bridge, name, path = GraphqlBridge, "graphql", "/graphql"
 
 
+@wire_only
 class TestTrpc(TypeScriptSuite):
     bridge, name = TrpcBridge, "trpc"
 
 
+@wire_only
 class TestConnect(TypeScriptSuite):
     bridge, name = ConnectBridge, "connect"
 
 
-class TestGrpc(TypeScriptSuite):
+@wire_only
+class TestGrpc(OneLoop, TypeScriptSuite):
     bridge, name = GrpcBridge, "grpc"
 
     def protocol(self) -> BridgeProtocol:

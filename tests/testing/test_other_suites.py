@@ -83,6 +83,7 @@ class TestDeno(Entered):
         return DenoSandbox(isolation="fork", pool_size=1)
 
 
+@pytest.mark.matrix("TestDeno says it of this engine; here each program has a process instead of a fork")
 @pytest.mark.anyio
 class TestDenoProcesses(Entered):
     @classmethod
@@ -90,6 +91,7 @@ class TestDenoProcesses(Entered):
         return DenoSandbox(isolation="process", pool_size=0)
 
 
+@pytest.mark.matrix("TestDeno says it of this engine; here it has no jail")
 @pytest.mark.anyio
 class TestDenoWithoutJail(SandboxSuite):
     def provider(self) -> SandboxProvider:
@@ -113,6 +115,9 @@ class TestMonty(SandboxSuite):
         return MontySandbox()
 
 
+@pytest.mark.matrix(
+    "tests/sandboxes/test_channels.py runs programs in this example; here it is held to the whole suite"
+)
 @pytest.mark.anyio
 class TestExample(SandboxSuite):
     def provider(self) -> SandboxProvider:
@@ -124,6 +129,28 @@ class TestExampleInPython(TestExample):
     language = "python"
 
 
+async def all_the_same(_: FakeGuest) -> object:
+    return 1
+
+
+class Careless(SandboxSuite):
+    def provider(self) -> SandboxProvider:
+        return FakeSandbox(all_the_same)
+
+
+@pytest.mark.anyio
+async def test_a_sandbox_that_runs_no_program_passes_no_case() -> None:
+    passed: list[str] = []
+    for name in dir(Careless):
+        if name.startswith("test_"):
+            try:
+                await getattr(Careless(), name)()
+            except AssertionError:
+                continue
+            passed.append(name)
+    assert passed == []
+
+
 class FileSink(SinkSuite):
     name: str
 
@@ -132,11 +159,15 @@ class FileSink(SinkSuite):
         self.path = tmp_path / self.name
 
     async def stored(self) -> Sequence[AuditEvent]:
-        reader = open_audit(str(self.path))
-        try:
-            return list(await reader.read(AuditFilter(), 100))
-        finally:
-            await reader.aclose()
+        return await stored_in(self.path)
+
+
+async def stored_in(path: Path) -> list[AuditEvent]:
+    reader = open_audit(str(path))
+    try:
+        return list(await reader.read(AuditFilter(), 100))
+    finally:
+        await reader.aclose()
 
 
 @pytest.mark.anyio
@@ -153,6 +184,30 @@ class TestSqlite(FileSink):
 
     def sink(self) -> AuditSink:
         return SqliteSink(self.path)
+
+
+class Forgetful(SinkSuite):
+    """Of each file of events only the last writing stays."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def sink(self) -> AuditSink:
+        self.path.unlink(missing_ok=True)
+        return JsonLinesSink(self.path)
+
+    async def stored(self) -> Sequence[AuditEvent]:
+        return (await stored_in(self.path))[:4]
+
+
+@pytest.mark.anyio
+async def test_a_sink_that_loses_events_fails(tmp_path: Path) -> None:
+    for case in (
+        Forgetful.test_events_come_back_as_they_were,
+        Forgetful.test_a_new_sink_goes_on_where_the_last_one_ended,
+    ):
+        with pytest.raises(AssertionError):
+            await case(Forgetful(tmp_path / "audit.jsonl"))
 
 
 class Clock(ToolSource):
@@ -176,6 +231,22 @@ class TestSource(SourceSuite):
 
     def source(self) -> ToolSource:
         return Clock()
+
+
+class Stopped(Clock):
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        yield
+
+
+@pytest.mark.anyio
+async def test_a_source_that_offers_nothing_fails() -> None:
+    class Suite(SourceSuite):
+        def source(self) -> ToolSource:
+            return Stopped()
+
+    with pytest.raises(AssertionError, match="it has to offer its tools before its block begins"):
+        await Suite().test_its_tools_are_there_while_it_is_open()
 
 
 # --- stand-ins
@@ -229,7 +300,8 @@ async def test_a_fake_ends_as_a_program_would() -> None:
 
     ends: list[tuple[str, str | None]] = []
     for each in (fails, refused, endless, strange):
-        corral = Corral([refuse], sandbox=FakeSandbox(each), check=False, limits=Limits(wall_seconds=0.05))
+        limits = Limits(wall_seconds=0.05 if each is endless else 60)
+        corral = Corral([refuse], sandbox=FakeSandbox(each), check=False, limits=limits)
         result = await corral.execute("return 1")
         ends.append((result.status, result.error and result.error.code))
     assert ends == [
@@ -248,12 +320,12 @@ async def test_a_fake_claims_what_a_test_wants() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_scripted_model_reads_what_a_model_would() -> None:
+async def test_a_scripted_model_reads_what_a_model_would(warm_deno: DenoSandbox) -> None:
     def corrected(text: str) -> str:
         assert "not a function" in text or "missing" in text, text
         return "return await tools.add({ a: 20, b: 1 })"
 
-    async with Corral([add], check=False) as corral:
+    async with Corral([add], sandbox=warm_deno, check=False) as corral:
         texts = await ScriptedModel("return await tools.missing()", corrected).converse(corral.model_tool())
     assert "missing" in texts[0]
     assert "21" in texts[1]

@@ -13,7 +13,7 @@ import pytest
 from corral import Corral, Limits, OutsideExecution
 from corral.bridges.connect import ConnectBridge
 from tests.bridges.grpc.serving import endless_closed, more_tools
-from tests.bridges.http.serving import Audited, Clock, Connection, Served, Server, Waiting, request
+from tests.bridges.http.serving import NO_TLS, Audited, Clock, Connection, Served, Server, Waiting, request
 
 JSON, STREAM = "application/json", "application/connect+json"
 CALLS = "/corral.v1.Bridge/Calls"
@@ -37,7 +37,7 @@ def execution(served: Served) -> Iterator[OutsideExecution]:
 @pytest.fixture
 def client(served: Served, execution: OutsideExecution) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {execution.token()}"}
-    with httpx.Client(base_url=served.server.url, headers=headers, trust_env=False, timeout=30) as made:
+    with httpx.Client(base_url=served.server.url, headers=headers, trust_env=False, timeout=30, verify=NO_TLS) as made:
         yield made
 
 

@@ -10,7 +10,7 @@ import httpx
 from pydantic import BaseModel, Field
 
 from corral import Corral, OutsideExecution, tool
-from tests.bridges.http.serving import CONTEXT, Audited, Server, Waiting
+from tests.bridges.http.serving import CONTEXT, NO_TLS, Audited, Server, Waiting
 
 __all__ = ["Client", "Served", "tools"]
 
@@ -93,10 +93,12 @@ class Client:
         """Sends a body, which is JSON unless it is bytes."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         headers = {"content-type": "application/json", **self.headers} | headers
-        return httpx.post(self._url + path, content=body, headers=headers, trust_env=False, timeout=30)
+        return httpx.post(self._url + path, content=body, headers=headers, trust_env=False, timeout=30, verify=NO_TLS)
 
     def get(self, path: str = "/graphql", **parameters: str) -> httpx.Response:
-        return httpx.get(self._url + path, params=parameters, headers=self.headers, trust_env=False, timeout=30)
+        return httpx.get(
+            self._url + path, params=parameters, headers=self.headers, trust_env=False, timeout=30, verify=NO_TLS
+        )
 
     def run(self, query: str, **variables: object) -> dict[str, Any]:
         """Executes an operation."""

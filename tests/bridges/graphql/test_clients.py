@@ -85,9 +85,13 @@ def test_gql_with_the_schema_that_it_asks_for(client: Client) -> None:
         assert failure.value.errors[0]["extensions"]["code"] == "tool_error"
 
 
-def test_the_schema_is_valid_and_a_generator_makes_types_of_it(client: Client, tmp_path: Path) -> None:
+def test_the_schema_is_valid(client: Client) -> None:
+    assert not validate_schema(build_schema(client.get("/schema.graphql").text))
+
+
+@pytest.mark.matrix("the gate validates the schema; here a generator of another maker reads it")
+def test_a_generator_makes_types_of_the_schema(client: Client, tmp_path: Path) -> None:
     sdl = client.get("/schema.graphql").text
-    assert not validate_schema(build_schema(sdl))
     (tmp_path / "schema.graphql").write_text(sdl, encoding="utf-8")
     types = run_deno(tmp_path, HERE / "generate.ts")
     (tmp_path / "types.ts").write_text(types, encoding="utf-8")

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from corral import Corral, ExecutionContext, tool
 from corral.bridges.graphql import GraphqlBridge
 from corral.errors import ConfigError
-from tests.bridges.http.serving import Server
+from tests.bridges.http.serving import NO_TLS, Server
 from tests.chromium import chromium, watched
 from tests.foreign import graphiql_packages
 
@@ -69,17 +69,23 @@ def test_operations_run_with_the_token_that_is_typed_and_nothing_of_a_tool_is_in
 def test_the_page_is_an_option_and_only_its_files_are_served(packages: Path) -> None:
     corral = Corral([double], check=False)
     with Server(corral.asgi_app(GraphqlBridge())) as server:
-        assert httpx.get(f"{server.url}/graphiql", timeout=30).status_code == 404
+        assert httpx.get(f"{server.url}/graphiql", timeout=30, verify=NO_TLS).status_code == 404
     with Server(corral.asgi_app(GraphqlBridge(graphiql=packages))) as server:
-        page = httpx.get(f"{server.url}/graphiql", timeout=30)
+        page = httpx.get(f"{server.url}/graphiql", timeout=30, verify=NO_TLS)
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; ")
         for path in ("package.json", "../graphiql/package.json", "..%2fpackage.json", "react", ""):
-            assert httpx.get(f"{server.url}/graphiql/{path}", timeout=30).status_code == 404
-        assert httpx.get(f"{server.url}/graphiql", headers={"host": "evil.example"}, timeout=30).status_code == 421
+            assert httpx.get(f"{server.url}/graphiql/{path}", timeout=30, verify=NO_TLS).status_code == 404
+        assert (
+            httpx.get(f"{server.url}/graphiql", headers={"host": "evil.example"}, timeout=30, verify=NO_TLS).status_code
+            == 421
+        )
         asked = {"query": "{ __typename }"}
         for origin, status in (("https://evil.example", 403), (server.url, 401)):
-            assert httpx.post(server.url, json=asked, headers={"origin": origin}, timeout=30).status_code == status
+            assert (
+                httpx.post(server.url, json=asked, headers={"origin": origin}, timeout=30, verify=NO_TLS).status_code
+                == status
+            )
 
 
 def test_a_folder_without_the_packages_is_refused_with_what_to_install(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -19,12 +20,28 @@ import uvicorn
 from corral import ApprovalRequest, AuditEvent, Corral, ExecutionContext, OutsideExecution, ToolError, define_tool, tool
 from corral.audit import AuditLog, CallbackSink
 from corral.bridges import ASGIApp
+from tests.until import LIMIT_SECONDS
 
-__all__ = ["CONTEXT", "Audited", "Clock", "Connection", "Served", "Server", "Waiting", "call", "request", "tools"]
+__all__ = [
+    "CONTEXT",
+    "NO_TLS",
+    "PATIENCE_SECONDS",
+    "Audited",
+    "Clock",
+    "Connection",
+    "Served",
+    "Server",
+    "Waiting",
+    "call",
+    "request",
+    "tools",
+]
 
 T = TypeVar("T")
 CONTEXT = ExecutionContext(user_id="ada", organization_id="acme", session_id="s-1", scopes={"mail:read"})
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = LIMIT_SECONDS
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""In place of httpx's own, which reads all certificates of the system for each client."""
 
 
 class Waiting:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, OutsideExecution, ToolRegistry, define_tool, tool
-from corral.bridges.tokens import ExecutionTokens, KeyRing
+from corral.bridges.tokens import Claims, ExecutionTokens, KeyRing
+from corral.errors import InvalidToken
 from corral.guest import ArrayBuffer
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import Server, approve, tools
@@ -20,7 +23,11 @@ from tests.bridges.http.serving import Server, approve, tools
 HERE = Path(__file__).parent
 CHECKS = (HERE / "checks.js").read_text(encoding="utf-8")
 OUTSIDE = (HERE / "outside.js").read_text(encoding="utf-8")
-RENEWALS = (HERE / "renewals.js").read_text(encoding="utf-8")
+GOOD_TOKENS = 4
+RENEWALS = f"""
+while ((await tools.issued()) < {2 * GOOD_TOKENS}) await tools.nap({{ seconds: 0.02 }});
+return await tools.add({{ a: 1, b: 2 }});
+"""
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads(
     (HERE.parents[1] / "guest" / "vectors.json").read_text(encoding="utf-8")
 )
@@ -188,16 +195,11 @@ FOUND_BY_THE_GUEST = {"input too large", "call_budget_exceeded"}
 
 
 @pytest.mark.parametrize("way", ["pipe", *ENGINES])
-@pytest.mark.parametrize("name", SEEN)
-def test_a_program_sees(name: str, way: str, outcomes: Outcomes) -> None:
-    assert outcomes.checks[way][name] == SEEN[name]
-
-
-@pytest.mark.parametrize("way", ["pipe", *ENGINES])
-@pytest.mark.parametrize("name", CODES)
-def test_a_program_sees_an_error(name: str, way: str, outcomes: Outcomes) -> None:
-    is_error, _, code, _, retry = outcomes.checks[way][name]
-    assert (is_error, code, retry) == (True, CODES[name], name == "rate_limited")
+def test_a_program_sees_values_and_errors(way: str, outcomes: Outcomes) -> None:
+    seen = dict(outcomes.checks[way])
+    errors = {name: seen.pop(name) for name in CODES}
+    assert seen == SEEN
+    assert errors == {name: [True, ANY, code, ANY, name == "rate_limited"] for name, code in CODES.items()}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -246,10 +248,8 @@ OUTCOMES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", OUTCOMES)
-def test_outside_of_a_sandbox(name: str, engine: str, outcomes: Outcomes) -> None:
-    assert outcomes.outside[engine][name] == OUTCOMES[name]
-    assert outcomes.outside[engine].keys() == OUTCOMES.keys()
+def test_outside_of_a_sandbox(engine: str, outcomes: Outcomes) -> None:
+    assert outcomes.outside[engine] == OUTCOMES
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -258,15 +258,25 @@ def test_the_tool_of_a_call_that_ran_at_the_end_was_cancelled(engine: str, outco
 
 
 class CountedTokens(ExecutionTokens):
-    """Tokens that are counted, and live 2.4 seconds unless told otherwise."""
+    """Tokens that are counted, and of which the last ones of each user are good.
 
-    def __init__(self, keys: KeyRing | None = None, *, ttl_seconds: float = 2.4) -> None:
-        super().__init__(keys, ttl_seconds=ttl_seconds)
-        self.issued: Counter[str] = Counter()
+    By the clocks of programs, which are ahead of the host's, they are over: programs renew them as often as they may.
+    """
+
+    def __init__(self) -> None:
+        earlier = time.time() - 10
+        super().__init__(KeyRing.generate(clock=lambda: earlier), ttl_seconds=1)
+        self.issued: defaultdict[str, list[str]] = defaultdict(list)
 
     def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str:
-        self.issued[context.user_id] += 1
-        return super().issue(execution_id, context, ttl_seconds=ttl_seconds)
+        self.issued[context.user_id].append(super().issue(execution_id, context, ttl_seconds=ttl_seconds))
+        return self.issued[context.user_id][-1]
+
+    def verify(self, token: str) -> Claims:
+        claims = super().verify(token)
+        if token not in self.issued[claims.user_id][-GOOD_TOKENS:]:
+            raise InvalidToken("it is an old one")
+        return claims
 
 
 def test_a_program_outlives_its_tokens(tmp_path: Path) -> None:
@@ -275,13 +285,16 @@ def test_a_program_outlives_its_tokens(tmp_path: Path) -> None:
     @tool
     async def issued(*, context: ExecutionContext) -> int:
         """Tokens so far."""
-        return counted.issued[context.user_id]
+        return len(counted.issued[context.user_id])
 
     corral = Corral([*tools(), issued], tokens=counted, limits=Limits(calls=100_000), check=False)
 
-    def run(engine: str) -> float:
+    def run(engine: str) -> object:
         execution = server.do(lambda: corral.grant(ExecutionContext(user_id=engine)))
-        return run_elsewhere(engine, tmp_path, server.url, {"short": execution.token()}, RENEWALS)["seconds"]
+        return run_elsewhere(engine, tmp_path, server.url, {"short": execution.token()}, RENEWALS)
 
     with Server(corral.asgi_app()) as server, ThreadPoolExecutor(2) as threads:
-        assert min(threads.map(run, ENGINES)) > 2.4
+        assert list(threads.map(run, ENGINES)) == [3, 3]
+    for tokens in counted.issued.values():
+        with pytest.raises(InvalidToken, match="it is an old one"):
+            counted.verify(tokens[0])

@@ -12,7 +12,10 @@ from corral.bridges.tokens import ExecutionTokens
 from corral.bridges.web import request_watch as watch
 from tests.bridges.http.serving import Connection, Served, call, request
 
-pytestmark = pytest.mark.parametrize("served", ["httptools", "h11"], indirect=True, scope="module")
+H11 = pytest.param(
+    "h11", marks=pytest.mark.matrix("httptools, by which the gate asks, is another parser of the same requests")
+)
+pytestmark = pytest.mark.parametrize("served", ["httptools", H11], indirect=True, scope="module")
 
 GOOD = json.dumps({"calls": [call()]})
 CONTEXT = ExecutionContext(user_id="ada", organization_id="acme", session_id="s-1", scopes={"mail:read"})

@@ -8,13 +8,14 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
-from tests.bridges.http.serving import Server, approve, tools
-from tests.bridges.http.test_clients import CODES, INVALID, LIMITS, SCOPES, SEEN, CountedTokens, Tools
+from tests.bridges.http.serving import NO_TLS, Server, approve, tools
+from tests.bridges.http.test_clients import CODES, GOOD_TOKENS, INVALID, LIMITS, SCOPES, SEEN, CountedTokens, Tools
 
 PRELUDE = """
 import asyncio, datetime, json, math, os, re, sys, time
@@ -109,12 +110,10 @@ await check("an input over the host's limit", small.echo("x" * 2000))
 await check("an input over all limits", small.echo("x" * 1_200_000))
 await check("a token of nobody", connect(url, "x.y.z").tools.add())
 """
-RENEWALS = """
+RENEWALS = f"""
 tools = connect(url, tokens["short"]).tools
-started = time.monotonic()
-while await tools.issued() < 4:
+while await tools.issued() < {2 * GOOD_TOKENS}:
     time.sleep(0.02)  # the event loop stands still
-seen["seconds"] = time.monotonic() - started
 seen["large"] = [len(await tools.much(bytes=3_000_000)), len(await tools.echo("Ã¼" * 400_000))]
 """
 
@@ -122,7 +121,7 @@ seen["large"] = [len(await tools.much(bytes=3_000_000)), len(await tools.echo("Ã
 def run(folder: Path, server: Server, source: str, **tokens: str) -> dict[str, Any]:
     """What a program saw. The process has the runtime that the bridge serves and the standard library."""
     (folder / "corral_tools.py").write_text(
-        httpx.get(f"{server.url}/corral_tools.py", timeout=30).text, encoding="utf-8"
+        httpx.get(f"{server.url}/corral_tools.py", timeout=30, verify=NO_TLS).text, encoding="utf-8"
     )
     program = f"{PRELUDE}{textwrap.indent(source, '    ')}\nasyncio.run(main())\nprint(json.dumps(seen))\n"
     (folder / "program.py").write_text(program, encoding="utf-8")
@@ -163,31 +162,25 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 IN_PYTHON: dict[str, Any] = SEEN | {"undefined": [None]}
 
 
-@pytest.mark.parametrize("name", IN_PYTHON)
-def test_a_program_sees(name: str, outcomes: Outcomes) -> None:
-    assert outcomes.checks[name] == IN_PYTHON[name]
-
-
-@pytest.mark.parametrize("name", CODES)
-def test_a_program_sees_an_error(name: str, outcomes: Outcomes) -> None:
-    is_error, _, code, _, retry = outcomes.checks[name]
-    assert (is_error, code, retry) == (True, CODES[name], name == "rate_limited")
+def test_a_program_sees_values_and_errors(outcomes: Outcomes) -> None:
+    seen = dict(outcomes.checks)
+    errors = {name: seen.pop(name) for name in CODES}
+    assert seen == IN_PYTHON
+    assert errors == {name: [True, ANY, code, ANY, name == "rate_limited"] for name, code in CODES.items()}
 
 
 OUTCOMES: dict[str, Any] = {
     "before its end": 3,
-    "a call that runs at its end": INVALID[:3],
-    "after its end": INVALID[:3],
-    "an input over the host's limit": ["MessageTooLarge", "message_too_large"],
-    "an input over all limits": ["MessageTooLarge", "message_too_large"],
-    "a token of nobody": [*INVALID[:2], "the token is malformed"],
+    "a call that runs at its end": [ANY, *INVALID[:3], ANY],
+    "after its end": [ANY, *INVALID[:3], ANY],
+    "an input over the host's limit": [ANY, "MessageTooLarge", "message_too_large", ANY, ANY],
+    "an input over all limits": [ANY, "MessageTooLarge", "message_too_large", ANY, ANY],
+    "a token of nobody": [ANY, *INVALID[:2], "the token is malformed", ANY],
 }
 
 
-@pytest.mark.parametrize("name", OUTCOMES)
-def test_outside_of_a_sandbox(name: str, outcomes: Outcomes) -> None:
-    found, expected = outcomes.outside[name], OUTCOMES[name]
-    assert found == expected if isinstance(expected, int) else found[1 : 1 + len(expected)] == expected
+def test_outside_of_a_sandbox(outcomes: Outcomes) -> None:
+    assert outcomes.outside == OUTCOMES
 
 
 def test_the_tool_of_a_call_that_ran_at_the_end_was_cancelled(outcomes: Outcomes) -> None:
@@ -200,11 +193,10 @@ def test_a_program_that_computes_outlives_its_tokens(tmp_path: Path) -> None:
     @tool
     async def issued(*, context: ExecutionContext) -> int:
         """Tokens so far."""
-        return counted.issued[context.user_id]
+        return len(counted.issued[context.user_id])
 
     corral = Corral([*tools(), issued], tokens=counted, limits=Limits(calls=100_000), check=False)
     with Server(corral.asgi_app()) as server:
         execution = server.do(lambda: corral.grant(ExecutionContext(user_id="ada")))
         seen = run(tmp_path, server, RENEWALS, short=execution.token())
-    assert seen["seconds"] > 2.4
     assert seen["large"] == [3_000_000, 400_000]

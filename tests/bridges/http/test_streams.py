@@ -19,7 +19,7 @@ import pytest
 from corral import Corral, Limits, OutsideExecution, ToolError, tool
 from corral.guest import http_runtime
 from tests.bridges.http.engines import run_elsewhere
-from tests.bridges.http.serving import CONTEXT, PATIENCE_SECONDS, Server
+from tests.bridges.http.serving import CONTEXT, NO_TLS, PATIENCE_SECONDS, Server
 
 ITEM_BYTES = 10_000
 LINES = {"accept": "application/x-ndjson"}
@@ -197,7 +197,7 @@ def body(*calls: dict[str, Any], stream: bool = True) -> dict[str, Any]:
 @pytest.fixture
 def client(server: tuple[Server, Corral], execution: OutsideExecution) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {server[0].do(execution.token)}"}
-    with httpx.Client(base_url=server[0].url, headers=headers, timeout=PATIENCE_SECONDS) as client:
+    with httpx.Client(base_url=server[0].url, headers=headers, timeout=PATIENCE_SECONDS, verify=NO_TLS) as client:
         yield client
 
 
@@ -268,7 +268,9 @@ def test_a_stream_of_the_plain_route_ends_with_its_execution(server: tuple[Serve
     bridge, corral = server
     short = bridge.do(lambda: corral.grant(CONTEXT))
     headers = LINES | {"authorization": f"Bearer {bridge.do(short.token)}"}
-    with httpx.stream("POST", f"{bridge.url}/tools/waiting", json={}, headers=headers, timeout=30) as reply:
+    with httpx.stream(
+        "POST", f"{bridge.url}/tools/waiting", json={}, headers=headers, timeout=30, verify=NO_TLS
+    ) as reply:
         lines = reply.iter_lines()
         assert json.loads(next(lines))["items"] in ([], [1])
         bridge.do(short.end)

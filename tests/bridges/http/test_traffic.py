@@ -12,7 +12,7 @@ from corral import Corral, ExecutionContext, Limits, OutsideExecution, tool
 from corral.bridges.web import request_load as traffic
 from corral.bridges.web import request_watch as watch
 from corral.errors import ConfigError
-from tests.bridges.http.serving import Connection, Served, Server, request
+from tests.bridges.http.serving import NO_TLS, Connection, Served, Server, request
 
 CALL = '{"calls":[{"sequence":1,"tool":"%s","input":%s}]}'
 
@@ -44,7 +44,9 @@ def test_bodies_of_one_execution_wait_until_there_is_room(monkeypatch: pytest.Mo
         body = CALL % ("hold", f'{{"text":"{"x" * 1_200}"}}')
 
         def post(_: int) -> str:
-            return httpx.post(f"{server.url}/calls", content=body, headers=headers(token), timeout=20).text
+            return httpx.post(
+                f"{server.url}/calls", content=body, headers=headers(token), timeout=20, verify=NO_TLS
+            ).text
 
         with ThreadPoolExecutor(6) as threads:
             assert ['"value":1200' in text for text in threads.map(post, range(6))] == [True] * 6
@@ -54,7 +56,9 @@ def test_bodies_of_one_execution_wait_until_there_is_room(monkeypatch: pytest.Mo
 def test_calls_far_over_the_budget_are_refused_as_whole_requests(served: Served) -> None:
     execution = served.grant(limits=Limits(calls=2))
     body = CALL % ("add", '{"a":1,"b":1}')
-    with httpx.Client(base_url=served.server.url, headers=headers(execution.token()), timeout=30) as client:
+    with httpx.Client(
+        base_url=served.server.url, headers=headers(execution.token()), timeout=30, verify=NO_TLS
+    ) as client:
         statuses = [client.post("/calls", content=body).status_code for _ in range(2 + 64 + 3)]
     assert statuses == [200] * 66 + [429] * 3
     served.end(execution)
@@ -81,5 +85,7 @@ def test_a_tool_cannot_close_the_corral_that_it_is_called_through_over_http() ->
     corral = Corral([close], check=False)
     with Server(corral.asgi_app(), "httptools") as server:
         token = server.do(lambda: corral.grant(ExecutionContext()).token())
-        answer = httpx.post(f"{server.url}/tools/close", content="{}", headers=headers(token), timeout=30).json()
+        answer = httpx.post(
+            f"{server.url}/tools/close", content="{}", headers=headers(token), timeout=30, verify=NO_TLS
+        ).json()
     assert answer == "a tool cannot close the Corral that runs it"

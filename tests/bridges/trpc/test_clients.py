@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from corral import Corral, OutsideExecution
 from corral.bridges.trpc import TrpcBridge
 from tests.bridges.graphql.serving import tools
-from tests.bridges.http.serving import CONTEXT, Audited, Server, Waiting, approve
+from tests.bridges.http.serving import CONTEXT, NO_TLS, Audited, Server, Waiting, approve
 from tests.bridges.http.serving import tools as other_tools
 from tests.foreign import run_deno
 
@@ -47,7 +47,9 @@ def served() -> Iterator[Served]:
 def client(served: Served) -> Iterator[httpx.Client]:
     execution = served.grant()
     headers = {"authorization": f"Bearer {execution.token()}"}
-    with httpx.Client(base_url=f"{served.server.url}/plain", headers=headers, trust_env=False, timeout=30) as made:
+    with httpx.Client(
+        base_url=f"{served.server.url}/plain", headers=headers, trust_env=False, timeout=30, verify=NO_TLS
+    ) as made:
         yield made
     served.server.do(execution.end)
 
@@ -56,7 +58,7 @@ def test_results_that_are_streamed_end_with_their_execution(served: Served) -> N
     execution = served.grant()
     headers = {"authorization": f"Bearer {execution.token()}", "trpc-accept": "application/jsonl"}
     url = f"{served.server.url}/plain/nothing,wait?batch=1"
-    with httpx.stream("POST", url, json={}, headers=headers, trust_env=False, timeout=30) as response:
+    with httpx.stream("POST", url, json={}, headers=headers, trust_env=False, timeout=30, verify=NO_TLS) as response:
         lines = map(json.loads, response.iter_lines())
         assert [next(lines).keys(), next(lines)[0]] == [{"0", "1"}, 0]
         assert served.waiting.started.wait(30)
@@ -131,10 +133,18 @@ def test_requests(client: httpx.Client, method: str, path: str, body: bytes, sta
 
 
 def test_scopes_rates_and_tokens_hold(client: httpx.Client, served: Served) -> None:
-    assert httpx.post(f"{served.server.url}/plain/add", json={}, trust_env=False, timeout=30).status_code == 401
+    assert (
+        httpx.post(f"{served.server.url}/plain/add", json={}, trust_env=False, timeout=30, verify=NO_TLS).status_code
+        == 401
+    )
     bad = {"authorization": "Bearer x", "content-type": "text/plain"}
     assert httpx.post(
-        f"{served.server.url}/plain/add", content=b"{}", headers=bad, trust_env=False, timeout=30
+        f"{served.server.url}/plain/add",
+        content=b"{}",
+        headers=bad,
+        trust_env=False,
+        timeout=30,
+        verify=NO_TLS,
     ).status_code in (
         401,
         415,

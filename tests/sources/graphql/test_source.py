@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import anyio
 import pytest
 from graphql import introspection_from_schema, parse, validate
 
@@ -15,6 +14,7 @@ from corral.errors import ConfigError, StartFailed
 from corral.sandboxes import DenoSandbox
 from corral.sources.graphql import GraphqlSource
 from tests.sources.graphql.service import SCHEMA, Service, serve
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -170,9 +170,7 @@ async def test_a_service_that_is_not_there_yet(served: tuple[Service, str], monk
     async with Corral([GraphqlSource("shop", url)]).connected() as corral:
         assert not corral.tools.snapshot()
         service.introspects = True
-        with anyio.fail_after(30):
-            while not corral.tools.snapshot():
-                await anyio.sleep(0.01)
+        await until(corral.tools.snapshot)
     service.introspects = False
     with pytest.raises(StartFailed, match="status 503"):
         async with tools_of(GraphqlSource("shop", url, required=True)):

@@ -218,7 +218,8 @@ async def test_what_is_out_of_order_is_a_problem(descriptors: bytes) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_server_that_comes_late_is_asked_again(descriptors: bytes) -> None:
+async def test_a_server_that_comes_late_is_asked_again(descriptors: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.sources.opening._RETRY_SECONDS", 0.01)
     with Shop(descriptors) as shop:
         pass
     caller = Caller()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import anyio
 from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, ToolSource
 from corral.sources.mcp import McpServer
 
-__all__ = ["Offered", "opened", "rogue"]
+__all__ = ["Offered", "opened", "rogue", "unanswered"]
 
 ROGUE = Path(__file__).with_name("rogue_server.py")
 
@@ -27,14 +27,12 @@ class Offered:
         """As they came with each offer."""
         self._source = source
         self._tools: list[Tool] = []
-        self._changed = anyio.Event()
 
     def __call__(self, tools: Iterable[Tool], *, problem: str | None = None) -> None:
         offered = list(tools)
         self.registry.exchange(self._tools, offered, namespace=self._source.namespace, problem=problem)
         self._tools = offered
         self.problems.append(problem)
-        self._changed.set()
 
     @property
     def problem(self) -> str | None:
@@ -47,13 +45,6 @@ class Offered:
     def tool(self, name: str) -> Tool:
         return next(tool for tool in self._tools if tool.name == name)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits for an offer that makes it true."""
-        with anyio.fail_after(20):
-            while not condition():
-                self._changed = anyio.Event()
-                await self._changed.wait()
-
     async def call(self, name: str, context: ExecutionContext | None = None, /, **arguments: Any) -> Any:
         tool = self.tool(name)
         value = await tool.execute(await tool.parse_input(arguments), ToolCall(context or ExecutionContext()))
@@ -65,6 +56,25 @@ async def opened(source: ToolSource) -> AsyncGenerator[Offered]:
     offered = Offered(source)
     async with source.open(offered):
         yield offered
+
+
+@asynccontextmanager
+async def unanswered(server: Offered, name: str) -> AsyncGenerator[None]:
+    """Calls a tool of the rogue server, which has the call before the block, gives no answer, and hears of its end."""
+    ended = anyio.Event()
+
+    async def call() -> None:
+        await server.call(name)
+        ended.set()
+
+    before = (await server.call("taken")).count(name)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        while (await server.call("taken")).count(name) == before:
+            pass
+        yield
+        assert not ended.is_set()
+        tasks.cancel_scope.cancel()
 
 
 def rogue(*modes: str, **options: Any) -> McpServer:

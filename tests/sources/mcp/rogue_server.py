@@ -14,6 +14,8 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 OBJECT: dict[str, Any] = {"type": "object"}
 COUNT = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 cancelled: list[Any] = []
+taken: list[str] = []
+"""Names of all calls so far."""
 answers: dict[str, Any] = {}
 extra: list[dict[str, Any]] = []
 lists = 0
@@ -77,6 +79,7 @@ def text(value: str) -> dict[str, Any]:
 
 
 def call(id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    taken.append(name)
     match name:
         case "exit":
             os._exit(3)
@@ -104,9 +107,13 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None
         case "huge_notice":
             send({"method": "notifications/message", "params": {"id": id, "data": "x" * arguments["bytes"]}})
             return text("noticed")
-        case "endless_line":
-            while True:
+        case "taken":
+            return text(json.dumps(taken))
+        case "long_line":
+            for _ in range(arguments["bytes"] // 65_536):
                 sys.stdout.write("x" * 65_536)
+            sys.stdout.write("\n")
+            return text("after the line")
         case "flood":
             threading.Thread(target=flood, daemon=True).start()
             return text("flooding")
@@ -183,8 +190,10 @@ def flood() -> None:
 
 
 TOOLS = [
-    *map(tool, "exit silent cancelled wrong_ids garbage endless_line flood misshapen refuse fail".split()),
-    *map(tool, "errors environment spawn change prompt lists echo huge result_first deep huge_notice leak".split()),
+    *map(tool, "exit silent cancelled wrong_ids garbage long_line flood misshapen refuse fail".split()),
+    *map(
+        tool, "errors environment spawn change prompt lists taken echo huge result_first deep huge_notice leak".split()
+    ),
     tool("mismatch", outputSchema=COUNT),
     tool("unstructured", outputSchema=COUNT),
 ]

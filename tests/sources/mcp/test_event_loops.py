@@ -7,11 +7,13 @@ import pytest
 from mcp.server import MCPServer
 
 from corral.errors import ToolError
-from corral.sources.mcp import McpServer
-from tests.sources.mcp.opening import opened, rogue
+from corral.sources.mcp import McpServer, connection
+from tests.sources.mcp.opening import opened, rogue, unanswered
+from tests.until import until
 
 
-def test_it_runs_on_trio() -> None:
+def test_it_runs_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.02)
     here = MCPServer("here")
     here.add_tool(lambda: 1, name="one")
 
@@ -22,10 +24,9 @@ def test_it_runs_on_trio() -> None:
         ):
             assert await inside.call("one") == 1
             assert await process.call("change") == "changed"
-            await process.until(lambda: "added" in process.names)
-            with anyio.move_on_after(0.1) as scope:
-                await process.call("silent")
-            assert scope.cancelled_caught
+            await until(lambda: "added" in process.names)
+            async with unanswered(process, "silent"):
+                pass
             with pytest.raises(ToolError, match="its answer is larger"):
                 await process.call("huge", bytes=1_000_000)
             with pytest.raises(ToolError, match="its process ended with exit code 3"):

@@ -19,8 +19,10 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from corral.errors import ToolError
-from corral.sources.mcp import McpServer
+from corral.sources.mcp import McpServer, connection
+from tests.ports import held_port
 from tests.sources.mcp.opening import opened
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +33,12 @@ SECRET = "sk-0123456789abcdef"
 # --- a real server
 
 
-def growing() -> MCPServer:
+class Waiting:
+    def __init__(self) -> None:
+        self.began, self.ended = anyio.Event(), anyio.Event()
+
+
+def growing(waiting: Waiting) -> MCPServer:
     server = MCPServer("growing")
 
     @server.tool()
@@ -40,25 +47,23 @@ def growing() -> MCPServer:
 
     @server.tool()
     async def wait() -> None:
-        waiting.append(1)
+        waiting.began.set()
         try:
             await anyio.sleep_forever()
         finally:
-            waiting.clear()
+            waiting.ended.set()
 
     @server.tool()
     async def grow(name: str, ctx: Context) -> None:
         server.add_tool(lambda: 1, name=name)
         await ctx.notify_tools_changed()
 
-    waiting: list[int] = []
-    server.add_tool(lambda: len(waiting), name="waiting")
     return server
 
 
 @asynccontextmanager
-async def served() -> AsyncGenerator[str]:
-    config = uvicorn.Config(growing().streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
+async def served(waiting: Waiting) -> AsyncGenerator[str]:
+    config = uvicorn.Config(growing(waiting).streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -67,17 +72,19 @@ async def served() -> AsyncGenerator[str]:
         server.should_exit = server.force_exit = True
 
 
-async def test_a_server_is_called_changes_and_is_told_of_cancellation() -> None:
-    async with served() as url, opened(McpServer("web", url=url)) as offered:
+async def test_a_server_is_called_changes_and_is_told_of_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_RELIST_PAUSE_SECONDS", 0.02)
+    waiting = Waiting()
+    async with served(waiting) as url, opened(McpServer("web", url=url)) as offered:
         assert await offered.call("add", a=1, b=2) == 3
-        with anyio.move_on_after(0.2):
-            await offered.call("wait")
-        with anyio.fail_after(30):
-            while await offered.call("waiting"):
-                await anyio.sleep(0.01)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(offered.call, "wait")
+            await waiting.began.wait()
+            tasks.cancel_scope.cancel()
+        await waiting.ended.wait()
         for name in ("first", "second"):
             await offered.call("grow", name=name)
-            await offered.until(lambda name=name: offered.names[-1] == name)
+            await until(lambda name=name: offered.names[-1] == name)
 
 
 # --- raw ones
@@ -149,34 +156,40 @@ async def problem_of(respond: Respond, **options: Any) -> str | None:
 NOT = "the MCP server 'raw' is not connected: "
 
 
-async def test_a_server_that_goes_is_a_problem_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_goes_is_a_problem_until_it_is_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.02)
     respond = behaving(lambda message: result(message, {"content": []}))
     caplog.set_level(logging.CRITICAL, "mcp")
-    async with anyio.create_task_group() as tasks:
-        stop, gone = anyio.Event(), anyio.Event()
+    with held_port() as port:
+        async with anyio.create_task_group() as tasks:
+            stop, gone = anyio.Event(), anyio.Event()
 
-        async def first(*, task_status: TaskStatus[str]) -> None:
-            async with raw(respond) as url:
-                task_status.started(url)
-                await stop.wait()
-            gone.set()
+            async def first(*, task_status: TaskStatus[str]) -> None:
+                async with raw(respond, port) as url:
+                    task_status.started(url)
+                    await stop.wait()
+                gone.set()
 
-        url = await tasks.start(first)
-        with_secrets = url.replace("http://", f"http://user:{SECRET}@") + f"?key={SECRET}"
-        async with opened(McpServer("raw", url=with_secrets)) as offered:
-            assert await offered.call("call") is None
-            stop.set()
-            await gone.wait()
-            with pytest.raises(ToolError, match="the MCP server 'raw' was lost during the call: it does not accept"):
-                await offered.call("call")
-            with pytest.raises(ToolError, match=f"{NOT}it does not accept connections"):
-                await offered.call("call")
-            assert "call" in offered.names
-            async with raw(respond, int(url.split(":")[2].removesuffix("/mcp"))):
-                await offered.until(lambda: offered.problem is None)
+            url = await tasks.start(first)
+            with_secrets = url.replace("http://", f"http://user:{SECRET}@") + f"?key={SECRET}"
+            async with opened(McpServer("raw", url=with_secrets)) as offered:
                 assert await offered.call("call") is None
-        assert offered.problems == [None, f"{NOT}it does not accept connections", None]
-        assert SECRET not in caplog.text.replace(f"?key={SECRET}", "")
+                stop.set()
+                await gone.wait()
+                with pytest.raises(
+                    ToolError, match="the MCP server 'raw' was lost during the call: it does not accept"
+                ):
+                    await offered.call("call")
+                with pytest.raises(ToolError, match=f"{NOT}it does not accept connections"):
+                    await offered.call("call")
+                assert "call" in offered.names
+                async with raw(respond, port):
+                    await until(lambda: offered.problem is None)
+                    assert await offered.call("call") is None
+            assert offered.problems == [None, f"{NOT}it does not accept connections", None]
+            assert SECRET not in caplog.text.replace(f"?key={SECRET}", "")
 
 
 async def test_a_server_that_lets_nobody_in_is_a_problem_with_its_status() -> None:
@@ -260,8 +273,18 @@ async def test_an_answer_that_is_too_large_fails_its_call_only(kind: str) -> Non
         assert offered.problem is None
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-@pytest.mark.parametrize(("pages", "page_bytes"), [(1, 4_500_000), (100, 1_500_000)])
+@pytest.mark.parametrize(
+    ("kind", "pages", "page_bytes"),
+    [
+        ("application/json", 1, 4_500_000),
+        ("application/json", 100, 1_500_000),
+        ("text/event-stream", 1, 4_500_000),
+        pytest.param(
+            *("text/event-stream", 100, 1_500_000),
+            marks=pytest.mark.matrix("a page as a stream of events is bounded in the gate, and so are many as JSON"),
+        ),
+    ],
+)
 async def test_a_list_of_tools_is_bounded_over_all_of_its_pages(kind: str, pages: int, page_bytes: int) -> None:
     asked: list[Any] = []
 
@@ -300,7 +323,8 @@ async def test_an_answer_that_is_none_is_a_clear_error(
                 await offered.call("call")
 
 
-async def test_a_server_that_has_forgotten_the_session_is_asked_again() -> None:
+async def test_a_server_that_has_forgotten_the_session_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.02)
     sessions: list[str] = []
 
     def respond(message: dict[str, Any]) -> bytes:

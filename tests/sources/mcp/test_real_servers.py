@@ -8,16 +8,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from deno import find_deno_bin
 
-from corral import Corral, Limits
-from corral.sources.mcp import mcp_servers
+from corral import Corral
+from corral.sources.mcp import connection, mcp_servers
 from tests.foreign import SQLITE_SERVER, deno_arguments, deno_environment
+from tests.ports import held_port
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -43,9 +45,8 @@ return { stock, log, zone: now.timezone, summer: now.is_dst, listed: listed.cont
 class EverythingOverHttp:
     """The server `everything`, on a port of this machine."""
 
-    def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+    def __init__(self, port: int) -> None:
+        self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
@@ -53,14 +54,13 @@ class EverythingOverHttp:
         command = [DENO, *deno_arguments(EVERYTHING), "streamableHttp"]
         devnull = subprocess.DEVNULL
         self._process = subprocess.Popen(command, env=environment, stdout=devnull, stderr=devnull)
-        with anyio.fail_after(60):
-            while True:
-                try:
-                    await (await anyio.connect_tcp("127.0.0.1", self.port)).aclose()
-                except OSError:
-                    await anyio.sleep(0.02)
-                else:
-                    break
+        await until(self._listens)
+
+    def _listens(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
 
     def kill(self) -> None:
         assert self._process is not None
@@ -78,38 +78,48 @@ class Servers:
         return (await self.corral.execute(program, **options)).raise_for_error().value
 
 
-@pytest.fixture(scope="module")
-async def servers(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Servers]:
-    folder = tmp_path_factory.mktemp("mcp").resolve()
+@asynccontextmanager
+async def opened(folder: Path, *names: str) -> AsyncGenerator[Servers]:
+    """Starts those of these names in a folder with a repository and a note."""
     (folder / "note.txt").write_text("remember the milk")
     identity = {f"GIT_{who}_{what}": "ada@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "the first note"]):
         subprocess.run(["git", *command], cwd=folder, env={**os.environ, **identity}, check=True)
-    http = EverythingOverHttp()
     npm = {"command": DENO, "env": deno_environment()}
     files = deno_arguments("@modelcontextprotocol/server-filesystem")
-    config: Mapping[str, Any] = {
-        "time": {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "Europe/Oslo"]},
-        "git": {"command": str(BIN / "mcp-server-git"), "args": ["--repository", str(folder)]},
-        "files": {**npm, "args": [*files, str(folder)]},
-        "everything": {**npm, "args": [*deno_arguments(EVERYTHING), "stdio"]},
-        "database": {"command": str(SQLITE_SERVER), "args": ["--db-path", str(folder / "shop.db")]},
-        "remote": {"url": f"http://127.0.0.1:{http.port}/mcp"},
-    }
-    file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": config}))
-    await http.start()
-    try:
-        async with Corral(mcp_servers(file), limits=Limits(wall_seconds=30), check=False) as corral:
-            yield Servers(corral, folder, http)
-    finally:
-        http.kill()
+    with held_port() as port:
+        config: Mapping[str, Any] = {
+            "time": {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "Europe/Oslo"]},
+            "git": {"command": str(BIN / "mcp-server-git"), "args": ["--repository", str(folder)]},
+            "files": {**npm, "args": [*files, str(folder)]},
+            "everything": {**npm, "args": [*deno_arguments(EVERYTHING), "stdio"]},
+            "database": {"command": str(SQLITE_SERVER), "args": ["--db-path", str(folder / "shop.db")]},
+            "remote": {"url": f"http://127.0.0.1:{port}/mcp"},
+        }
+        file = folder / "mcp.json"
+        file.write_text(json.dumps({"mcpServers": {name: config[name] for name in names}}))
+        http = EverythingOverHttp(port)
+        await http.start()
+        try:
+            async with Corral(mcp_servers(file), check=False) as corral:
+                yield Servers(corral, folder, http)
+        finally:
+            http.kill()
 
 
-async def test_one_program_uses_them_all(servers: Servers) -> None:
-    assert servers.corral.tools.problems == {}
-    program = f"const folder = {json.dumps(str(servers.folder))};\n{USING_ALL}"
-    value = await servers.run(program)
+@pytest.fixture(scope="module")
+async def servers(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Servers]:
+    async with opened(tmp_path_factory.mktemp("mcp").resolve(), "time", "files", "remote") as servers:
+        yield servers
+
+
+@pytest.mark.matrix("everything over stdio, git and SQLite; the gate has servers in Python, of npm and over HTTP")
+async def test_one_program_uses_all(tmp_path: Path) -> None:
+    async with opened(tmp_path, "time", "git", "files", "everything", "database", "remote") as servers:
+        assert servers.corral.tools.problems == {}
+        program = f"const folder = {json.dumps(str(servers.folder))};\n{USING_ALL}"
+        value = await servers.run(program)
+        assert "git_log(input: {" in servers.corral.declarations()
     assert "the first note" in value.pop("log")
     assert "[FILE] note.txt" in value.pop("listed")
     assert value.pop("remote").keys() == {"temperature", "conditions", "humidity"}
@@ -119,7 +129,7 @@ async def test_one_program_uses_them_all(servers: Servers) -> None:
 
 async def test_what_they_say_of_results_is_declared(servers: Servers) -> None:
     declared = servers.corral.declarations()
-    for part in ("is_dst: boolean", "temperature: number", "git_log(input: {"):
+    for part in ("is_dst: boolean", "temperature: number"):
         assert part in declared
 
 
@@ -140,7 +150,7 @@ async def test_a_destructive_tool_is_held_until_somebody_approves(servers: Serve
 
 async def test_content_that_is_not_text_is_kept_whole(servers: Servers) -> None:
     program = """
-    const { content } = await tools.everything.get_tiny_image();
+    const { content } = await tools.remote.get_tiny_image();
     return content.map((each: any) => [each.type, each.mimeType ?? null, (each.data ?? each.text).slice(0, 10)]);
     """
     assert await servers.run(program) == [
@@ -156,27 +166,30 @@ async def test_what_a_server_says_is_wrong_reaches_the_program(servers: Servers)
     return await Promise.all([
       attempt(tools.time.get_current_time({ timezone: "Nowhere/Land" })),
       attempt(tools.files.read_text_file({ path: "/etc/passwd" })),
-      attempt(tools.everything.get_sum({ a: "one", b: 2 } as any)),
+      attempt(tools.remote.get_sum({ a: "one", b: 2 } as any)),
     ]);
     """
     zone, file, sum = await servers.run(program)
     assert "Nowhere/Land" in zone
     assert "Access denied" in file
-    assert sum == 'tool "everything.get_sum": a: expected number, got string "one"'
+    assert sum == 'tool "remote.get_sum": a: expected number, got string "one"'
 
 
-async def test_a_server_over_http_may_end_and_come_back(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_over_http_may_end_and_come_back(
+    servers: Servers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.02)
     caplog.set_level("CRITICAL", "mcp")
     program = """
     const remote = await tools.remote.echo({ message: "here" }).catch((error) => error.message);
-    return [remote, await tools.everything.echo({ message: "here" })];
+    return [remote, (await tools.time.get_current_time({ timezone: "Asia/Kolkata" })).timezone];
     """
-    assert await servers.run(program) == ["Echo: here", "Echo: here"]
+    assert await servers.run(program) == ["Echo: here", "Asia/Kolkata"]
     servers.http.kill()
     remote, other = await servers.run(program)
     assert remote.startswith("the MCP server 'remote' ")
-    assert other == "Echo: here"
+    assert other == "Asia/Kolkata"
+    await until(lambda: servers.corral.tools.problems)
     await servers.http.start()
-    with anyio.fail_after(20):
-        while (await servers.run(program))[0] != "Echo: here":
-            await anyio.sleep(0.1)
+    await until(lambda: servers.corral.tools.problems == {})
+    assert await servers.run(program) == ["Echo: here", "Asia/Kolkata"]
