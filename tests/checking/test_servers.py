@@ -34,10 +34,17 @@ from tests.checking.typescript import valid_programs
 from tests.processes import assert_ending, descendants
 from tests.surroundings import guests_change_user
 
-__all__ = ["slow_to_start"]
+__all__ = ["EITHER", "slow_to_start"]
 
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 BOTH = pytest.mark.parametrize("language", LANGUAGES)
+EITHER = pytest.mark.parametrize(
+    "language",
+    [
+        "typescript",
+        pytest.param("python", marks=pytest.mark.matrix("TypeScript's server, by the same code, in the gate")),
+    ],
+)
 SECONDS = 60
 NOBODY = "65534"
 REGISTRY = ToolRegistry(*TOOLS)
@@ -229,7 +236,7 @@ LONG: dict[Language, str] = {
 }
 
 
-@BOTH
+@EITHER
 def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_afterwards(
     language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +304,7 @@ async def assert_replaced(corral: Corral, language: Language, pid: int) -> None:
 
 
 @pytest.mark.anyio
-@BOTH
+@EITHER
 async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
@@ -308,7 +315,7 @@ async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Lan
 
 
 @pytest.mark.anyio
-@BOTH
+@EITHER
 async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
@@ -320,7 +327,7 @@ async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Languag
 
 
 @pytest.mark.anyio
-@BOTH
+@EITHER
 async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     corral: Corral, language: Language
 ) -> None:

@@ -18,7 +18,7 @@ from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
 from corral.concurrency.fair_queue import FairQueue
 from corral.programs import read_program
-from tests.checking.test_servers import ENDLESS, REGISTRY, RIGHT, server_of
+from tests.checking.test_servers import EITHER, ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ def new(program: str, language: Language) -> str:
     return f"{program}{' #' if language == 'python' else ' //'} {next(NUMBERS)}"
 
 
-@BOTH
+@EITHER
 async def test_a_program_that_is_slow_to_check_is_refused_and_keeps_nobody_unchecked(
     corral: Corral, language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
