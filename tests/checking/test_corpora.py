@@ -113,6 +113,7 @@ async def test_the_programs_of_the_example_pass(
     assert rejected(found) == {}
 
 
+@pytest.mark.matrix("no program of `valid` is rejected, says the gate, and this of programs from elsewhere")
 async def test_of_programs_that_other_tests_run_only_those_are_rejected_that_fail(
     checker: Checker, warm_deno: DenoSandbox
 ) -> None:

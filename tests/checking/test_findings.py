@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from corral import Corral, ToolRegistry
@@ -11,7 +9,6 @@ from corral.checking import Checker, Verdict
 from corral.errors import ProgramRejected
 from tests.checking.tools import TOOLS
 
-SECONDS = 60
 REGISTRY = ToolRegistry(*TOOLS)
 TEXT = "const text = await tools.files.read({ path: '/a' });"
 
@@ -65,15 +62,6 @@ FOUND = {
     "return tools.log.tail().length": "read it with `for await (const item of ...)`",
 }
 """Mistakes, and what is to be said of each."""
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    checker = Checker()
-    checker.start("typescript", REGISTRY)
-    assert checker.wait("typescript", SECONDS)
-    yield checker
-    checker.close()
 
 
 def verdict_on(checker: Checker, program: str) -> Verdict:

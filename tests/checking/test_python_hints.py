@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from corral import ToolRegistry
 from corral.checking import Checker
 from tests.checking.tools import TOOLS
 
-SECONDS = 60
 REGISTRY = ToolRegistry(*TOOLS)
 ORDER = 'o = await tools.retail.order_details(order_id="o1")\n'
 PRODUCT = 'p = await tools.retail.product_details(product_id="p1")\n'
@@ -120,15 +115,6 @@ PASSED = [
     "from tools.chat import *\nusers = await channels()\nsorted(u['name'] for u in users)",
     "from corral import ToolError\nfrom tools import AccessDenied as Denied\ntry:\n    await tools.chat.channels()\nexcept (ToolError, Denied):\n    pass",
 ]
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    checker = Checker()
-    checker.start("python", REGISTRY)
-    assert checker.wait("python", SECONDS)
-    yield checker
-    checker.close()
 
 
 def rejection(checker: Checker, source: str) -> str:

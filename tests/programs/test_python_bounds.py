@@ -85,8 +85,8 @@ def test_the_work_grows_with_the_length_of_a_source_and_hardly_faster(name: str)
         prepare(characters)
         return time.thread_time() - started
 
-    assert calls_of(lambda: prepare(24_000)) < 5 * calls_of(lambda: prepare(6_000))
-    assert seconds_of(24_000) < 64 * seconds_of(6_000)
+    assert calls_of(lambda: prepare(12_000)) < 5 * calls_of(lambda: prepare(3_000))
+    assert seconds_of(16_000) < 64 * seconds_of(4_000)
 
 
 def test_a_source_that_takes_too_long_to_parse_is_rejected() -> None:
