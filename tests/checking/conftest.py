@@ -1,4 +1,4 @@
-"""Language servers for the programs of a file."""
+"""Language servers for the programs of all files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkers, name, _SECONDS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def checker() -> Iterator[Checker]:
-    """Has a server for each language."""
+    """Has a server for each language, which all modules share."""
     checker = Checker()
     for language in LANGUAGES:
         checker.start(language, ToolRegistry())

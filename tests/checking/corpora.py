@@ -20,13 +20,10 @@ _AT_ONCE = 2
 _MARKER = re.compile(r"^=== (\w+)\n", re.MULTILINE)
 
 
-def valid_python_programs(folder: str = "python") -> dict[str, str]:
-    """Name to source: a file holds several programs, each behind a line `=== name`.
-
-    Those in `business` are for the tools of `tests.checking.business`.
-    """
+def valid_python_programs() -> dict[str, str]:
+    """Name to source: a file holds several programs, each behind a line `=== name`."""
     found: dict[str, str] = {}
-    for file in sorted((Path(__file__).parent / "valid" / folder).glob("*.txt")):
+    for file in sorted((Path(__file__).parent / "valid" / "python").glob("*.txt")):
         _, *parts = _MARKER.split(file.read_text(encoding="utf-8"))
         for name, source in zip(parts[::2], parts[1::2], strict=True):
             assert f"{file.stem}/{name}" not in found, f"two programs are called {file.stem}/{name}"

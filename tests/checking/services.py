@@ -1,7 +1,9 @@
-"""More tools of the programs in `valid`: a shop, an airline, a help desk, a disk and a broker, of models and of raw schemas."""
+"""More tools of the programs in `valid`: a shop, an airline, a help desk, a disk, a log and a broker, of models and of raw schemas."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -411,6 +413,31 @@ async def owners() -> dict[str, dict[str, list[str]]]:
     return {"ada": {"read": ["/"], "write": ["/docs"]}, "bo": {"read": ["/docs"]}}
 
 
+# --- log: a stream, an enum, a tool that gives nothing
+
+
+class Severity(Enum):
+    SEVERE = "severe"
+    IN_REVIEW = "in-review"
+
+
+class Line(BaseModel):
+    text: str
+    severity: Severity
+
+
+@tool(namespace="log", stream=True)
+async def tail(lines: int = 2) -> AsyncIterator[Line]:
+    """The last lines."""
+    for number in range(lines):
+        yield Line(text=f"line {number}", severity=Severity.IN_REVIEW)
+
+
+@tool(namespace="log")
+async def note(text: str, severity: Severity = Severity.IN_REVIEW) -> None:
+    """Adds a line."""
+
+
 # --- broker: dictionaries, tuples, numbers
 
 
@@ -480,6 +507,8 @@ SERVICES: list[Tool] = [
     tree,
     read_json,
     owners,
+    tail,
+    note,
     account,
     quote,
     place_order,

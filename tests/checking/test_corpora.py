@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 from corral import Corral, Language, Limits, Tool, ToolRegistry
 from corral.checking import Checker, Verdict
 from corral.sandboxes import DenoSandbox
-from tests.checking.business import BUSINESS
 from tests.checking.corpora import LANGUAGES, valid_python_programs, verdicts
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
@@ -25,8 +24,19 @@ pytestmark = pytest.mark.anyio
 
 TESTS = Path(__file__).parents[1]
 EXAMPLE = TESTS.parent / "examples" / "flights"
-LEAST: dict[Language, float] = {"typescript": 0.95, "python": 0.95}
-"""The part of the mistakes that is found."""
+MISSED: Mapping[Language, Sequence[str]] = {
+    "typescript": """
+        wrong-type-6 wrong-type-25 wrong-type-27 wrong-type-31 no-such-member-11 no-such-member-20
+        no-such-member-21 no-such-member-44 no-such-member-45 no-such-member-47 no-such-member-48
+        unawaited-29 unawaited-53
+    """.split(),
+    "python": """
+        null_argument/from_result no_such_member/sent unawaited/condition_none
+        unawaited/sync_function unbound_name/declared_type unknown_tool/in_main
+        unawaited/condition_before_await
+    """.split(),
+}
+"""The mistakes that no rule finds."""
 PLACED = 0.95
 """The part of those for which an error is where the mistake is."""
 PRINTS_A_PROMISE = "console.log(tools.echo({}), tools, Promise.resolve(1))"
@@ -48,14 +58,6 @@ async def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker
     programs = valid_programs() if language == "typescript" else valid_python_programs()
     found = await verdicts(checker, programs, language, ToolRegistry(*TOOLS))
     assert len(found) > 400
-    assert unchecked(found) == {}
-    assert rejected(found) == {}
-
-
-async def test_no_program_is_rejected_that_changes_the_results_of_tools(checker: Checker) -> None:
-    programs = valid_python_programs("business")
-    found = await verdicts(checker, programs, "python", ToolRegistry(*BUSINESS))
-    assert len(found) > 200
     assert unchecked(found) == {}
     assert rejected(found) == {}
 
@@ -84,7 +86,7 @@ async def test_nearly_every_mistake_is_found_and_its_place_is_named(checker: Che
     missed = [id for id, found in lines.items() if not found]
     misplaced = [id for id, found in lines.items() if found and recorded[id]["line"] not in found]
     assert len(recorded) > 200
-    assert len(missed) <= (1 - LEAST[language]) * len(recorded), f"missed {len(missed)} of {len(recorded)}: {missed}"
+    assert missed == MISSED[language]
     assert len(misplaced) <= (1 - PLACED) * (len(recorded) - len(missed)), f"found elsewhere: {misplaced}"
 
 
@@ -111,6 +113,7 @@ async def test_the_programs_of_the_example_pass(
     assert rejected(found) == {}
 
 
+@pytest.mark.matrix("no program of `valid` is rejected, says the gate, and this of programs from elsewhere")
 async def test_of_programs_that_other_tests_run_only_those_are_rejected_that_fail(
     checker: Checker, warm_deno: DenoSandbox
 ) -> None:

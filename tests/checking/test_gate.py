@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import anyio.to_thread
@@ -21,6 +23,7 @@ from corral.checking.servers import language_server as servers
 from corral.checking.servers.lsp import LspClient
 from corral.checking.servers.specs import SERVERS
 from corral.checking.servers.workspace import Document
+from corral.concurrency import deadline
 from corral.concurrency.deadline import PausableDeadline
 from corral.containment import Engine
 from corral.errors import ConfigError, StartFailed
@@ -335,18 +338,22 @@ async def test_a_call_waits_for_a_server_that_starts_while_the_clock_stands(
     kind, start_it = slow_to_start(tmp_path)
     monkeypatch.setattr(Checker.__init__, "__defaults__", ([kind],))
     recorded.clear()
-    stands, paused = anyio.Event(), PausableDeadline.paused
+    clocks, stands, paused = list[PausableDeadline](), anyio.Event(), PausableDeadline.paused
 
     def spy(self: PausableDeadline) -> AbstractContextManager[None]:
+        clocks.append(self)
         stands.set()
         return paused(self)
 
     monkeypatch.setattr(PausableDeadline, "paused", spy)
-    async with Corral(ALL, limits=Limits(wall_seconds=2), check=True) as corral:
+    async with Corral(ALL, limits=Limits(wall_seconds=SECONDS), check=True) as corral:
         async with corral.start("return await tools.record({ n: 9 })") as run:
             with anyio.fail_after(SECONDS):
                 await stands.wait()
-            await anyio.sleep(2.1)  # longer than the program has
+            # As if more time passed than the program has.
+            monkeypatch.setattr(deadline, "time", Mock(monotonic=lambda: time.monotonic() + SECONDS + 1))
+            clocks[0]._scope.deadline -= SECONDS + 1  # pyright: ignore[reportPrivateUsage]
+            await anyio.wait_all_tasks_blocked()
             assert recorded == []
             await anyio.to_thread.run_sync(start_it)
             result = await run.result()

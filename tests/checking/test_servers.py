@@ -34,10 +34,17 @@ from tests.checking.typescript import valid_programs
 from tests.processes import assert_ending, descendants
 from tests.surroundings import guests_change_user
 
-__all__ = ["slow_to_start"]
+__all__ = ["EITHER", "slow_to_start"]
 
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 BOTH = pytest.mark.parametrize("language", LANGUAGES)
+EITHER = pytest.mark.parametrize(
+    "language",
+    [
+        "typescript",
+        pytest.param("python", marks=pytest.mark.matrix("TypeScript's server, by the same code, in the gate")),
+    ],
+)
 SECONDS = 60
 NOBODY = "65534"
 REGISTRY = ToolRegistry(*TOOLS)
@@ -77,7 +84,7 @@ def status_of(pid: int) -> dict[str, str]:
 
 def rejects(checker: Checker, language: Language) -> bool | None:
     """Whether a wrong program is rejected; None if it is not checked. Each is another one, with no verdict kept."""
-    program = f"{WRONG[language]}\n{'//' if language == 'typescript' else '#'} {time.perf_counter_ns()}"
+    program = f"{WRONG[language]}\n{'//' if language == 'typescript' else '#'} {next(NUMBERS)}"
     somebody = ExecutionContext(user_id=f"user {next(NUMBERS)}")  # of whom nothing is known
     verdict = checker.check(program, language, REGISTRY, env=False, must=True, context=somebody)
     return None if verdict.unchecked else verdict.rejection is not None
@@ -229,7 +236,7 @@ LONG: dict[Language, str] = {
 }
 
 
-@BOTH
+@EITHER
 def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_afterwards(
     language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +247,7 @@ def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_after
     try:
         pid = pid_of(checker, language)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(checkers, "_CHECK_SECONDS", 0.7)
+            patch.setattr(checkers, "_CHECK_SECONDS", 0.2)
             assert checker.check(ENDLESS[language], language, REGISTRY, env=False).unchecked
         assert_ending([pid])
         assert checker.wait(language, SECONDS)
@@ -297,7 +304,7 @@ async def assert_replaced(corral: Corral, language: Language, pid: int) -> None:
 
 
 @pytest.mark.anyio
-@BOTH
+@EITHER
 async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
@@ -308,19 +315,19 @@ async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Lan
 
 
 @pytest.mark.anyio
-@BOTH
+@EITHER
 async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.5)
+        patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.1)
         await assert_checked_by_the_next(corral, language)
     await assert_replaced(corral, language, pid)
 
 
 @pytest.mark.anyio
-@BOTH
+@EITHER
 async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     corral: Corral, language: Language
 ) -> None:
@@ -329,7 +336,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     os.kill(pid, signal.SIGSTOP)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.5)
+        patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.1)
         patch.setattr(
             LanguageServer, "_opened", Mock(side_effect=StartFailed("not now"))
         )  # or the next one may be there in time

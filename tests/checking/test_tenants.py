@@ -18,7 +18,7 @@ from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
 from corral.concurrency.fair_queue import FairQueue
 from corral.programs import read_program
-from tests.checking.test_servers import ENDLESS, REGISTRY, RIGHT, server_of
+from tests.checking.test_servers import EITHER, ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ def new(program: str, language: Language) -> str:
     return f"{program}{' #' if language == 'python' else ' //'} {next(NUMBERS)}"
 
 
-@BOTH
+@EITHER
 async def test_a_program_that_is_slow_to_check_is_refused_and_keeps_nobody_unchecked(
     corral: Corral, language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +52,7 @@ async def test_a_program_that_is_slow_to_check_is_refused_and_keeps_nobody_unche
         slow = new(ENDLESS[language], language)
         with pytest.MonkeyPatch.context() as patch:
             for bound in ("_FIRST_CHECK_SECONDS", "_CHECK_SECONDS"):
-                patch.setattr(checkers, bound, 0.7)
+                patch.setattr(checkers, bound, 0.2)
             refused = await run(slow, EVE)
         assert (refused.status, refused.checked) == ("rejected", False)
         assert "takes too long to check" in refused.model_text()
@@ -90,7 +90,7 @@ async def test_what_waits_for_a_server_holds_no_thread_and_is_withdrawn_if_nobod
                     checker.verdict, Case(read_program(new(RIGHT["typescript"], "typescript"), "typescript"), REGISTRY)
                 )
             await anyio.wait_all_tasks_blocked()
-            assert threading.active_count() == before
+            assert threading.active_count() <= before
             checks.cancel_scope.cancel()
         done: list[str] = []
         server.submit("eve", lambda _: done.append("eve")).cancel()

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from tests.declarations.compiler import Shape, Verdict, declare, judge, type_errors, wrong
+from tests.declarations.compiler import Shape, declare, judge, type_errors, wrong
 
 Item = TypeVar("Item")
 
@@ -111,23 +111,21 @@ MODELS: dict[str, tuple[Any, list[Any], list[Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def verdicts() -> dict[str, Verdict]:
+def test_a_type_accepts_what_a_model_accepts_and_nothing_else() -> None:
     schemas = [TypeAdapter[Any](model).json_schema() for model, _, _ in MODELS.values()]
-    return dict(zip(MODELS, judge(schemas, [[*valid, *invalid] for _, valid, invalid in MODELS.values()]), strict=True))
+    verdicts = judge(schemas, [[*valid, *invalid] for _, valid, invalid in MODELS.values()])
+    misjudged = {
+        name: found
+        for (name, (_, valid, invalid)), verdict in zip(MODELS.items(), verdicts, strict=True)
+        if (found := wrong(verdict, [*valid, *invalid], len(valid)))
+    }
+    assert misjudged == {}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_type_accepts_what_a_model_accepts_and_nothing_else(name: str, verdicts: dict[str, Verdict]) -> None:
-    _, valid, invalid = MODELS[name]
-    assert wrong(verdicts[name], [*valid, *invalid], len(valid)) == {}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_models_accept_the_valid_arguments(name: str) -> None:
-    model, valid, _ = MODELS[name]
-    for value in valid:
-        TypeAdapter[Any](model).validate_python(value)
+def test_models_accept_the_valid_arguments() -> None:
+    for name, (model, valid, _) in MODELS.items():
+        adapter = TypeAdapter[Any](model)
+        assert [adapter.validate_python(value) for value in valid], name
 
 
 def test_defaults_are_optional_in_what_goes_in_and_certain_in_what_comes_out() -> None:

@@ -15,7 +15,7 @@ from corral.declarations.printing.printers import declare_short
 from corral.types import ToolName
 from tests.work import calls_of
 
-_SMALL = 25
+_SMALL = 12
 
 
 def objects(count: int, kind: str = "p") -> dict[str, Any]:

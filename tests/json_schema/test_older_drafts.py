@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -55,13 +56,17 @@ def test_a_modern_schema_is_left_as_it_is() -> None:
             assert upgraded(case["input"]["json_schema"]) == case["input"]["json_schema"]
 
 
-@pytest.mark.parametrize("case", cases("js-peers.json", "typegen"), ids=lambda case: case["id"])
-def test_what_the_declarations_promise_is_what_validation_accepts(case: dict[str, Any]) -> None:
-    schema = case["input"]["json_schema"]
-    tool = define_tool(name="t", input_schema=schema, output_schema=schema, execute=_echo)
-    for value in case["expect"]["values_that_must_type_check"]:
-        if case["id"] != "tg-if-then-else":  # which types cannot express, and validation can
-            assert anyio.run(tool.dump_output, anyio.run(tool.parse_input, value).value) == value
-    for value in case["expect"]["values_that_must_not_type_check"]:
-        with pytest.raises(CorralError):
-            anyio.run(tool.parse_input, value)
+@pytest.mark.anyio
+async def test_what_the_declarations_promise_is_what_validation_accepts() -> None:
+    changed, accepted = list[tuple[str, object]](), list[tuple[str, object]]()
+    for case in cases("js-peers.json", "typegen"):
+        schema, id = case["input"]["json_schema"], case["id"]
+        tool = define_tool(name="t", input_schema=schema, output_schema=schema, execute=_echo)
+        for value in case["expect"]["values_that_must_type_check"]:
+            if id != "tg-if-then-else":  # which types cannot express, and validation can
+                given = await tool.parse_input(value)
+                changed += [(id, value)] * (await tool.dump_output(given.value) != value)
+        for value in case["expect"]["values_that_must_not_type_check"]:
+            with suppress(CorralError):
+                accepted.append((id, (await tool.parse_input(value)).value))
+    assert (changed, accepted) == ([], [])

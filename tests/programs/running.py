@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import traceback
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -15,7 +16,7 @@ from typing import Any
 from corral.programs import prepare_python
 from corral.types import Position, Program
 
-__all__ = ["Ran", "run_python"]
+__all__ = ["Ran", "failures", "run_python"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,16 @@ def run_python(source: str) -> Ran:
     except BaseException as error:
         return Ran(program, error=error, position=_position(program, error), printed=printed.getvalue())
     return Ran(program, value=value, printed=printed.getvalue())
+
+
+def failures(values: Mapping[str, object]) -> dict[str, Ran]:
+    """How those sources fared, of all that are given, that do not have the value beside them, or one of another type."""
+    found = {source: run_python(source) for source in values}
+    return {
+        source: ran
+        for source, ran in found.items()
+        if ran.error is not None or ran.value != values[source] or type(ran.value) is not type(values[source])
+    }
 
 
 async def _value(code: CodeType, scope: dict[str, Any]) -> Any:

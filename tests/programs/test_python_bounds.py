@@ -1,4 +1,4 @@
-"""No Python source is too deep, too odd or too large to be answered, and in reasonable time."""
+"""No Python source is too deep, too odd or too large to be answered, and the work grows with its length."""
 
 from __future__ import annotations
 
@@ -73,12 +73,20 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_source_is_answered_in_time(name: str) -> None:
-    source = LARGE[name] * (50_000 // len(LARGE[name].encode()))
-    started = time.thread_time()
-    with suppress(ProgramRejected):
-        prepare_python(source)
-    assert time.thread_time() - started < 2
+def test_the_work_grows_with_the_length_of_a_source_and_hardly_faster(name: str) -> None:
+    """Calls grow fourfold. What parsers and regular expressions do shows in time only: the square is sixteenfold."""
+
+    def prepare(characters: int) -> None:
+        with suppress(ProgramRejected):
+            prepare_python(LARGE[name] * (characters // len(LARGE[name].encode())))
+
+    def seconds_of(characters: int) -> float:
+        started = time.thread_time()
+        prepare(characters)
+        return time.thread_time() - started
+
+    assert calls_of(lambda: prepare(12_000)) < 5 * calls_of(lambda: prepare(3_000))
+    assert seconds_of(16_000) < 64 * seconds_of(4_000)
 
 
 def test_a_source_that_takes_too_long_to_parse_is_rejected() -> None:
@@ -86,11 +94,12 @@ def test_a_source_that_takes_too_long_to_parse_is_rejected() -> None:
         prepare_python("x = 1\n" * 1_000)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_prepared_and_its_result_found(name: str) -> None:
-    program = prepare_python(ATTACKS[name])
-    assert [each for each in program.diagnostics if each.severity != "info"] == []
-    assert "result=" not in ATTACKS[name] or "_corral_result = " in program.code
+def test_attacks_are_prepared_and_their_results_found() -> None:
+    programs = {name: prepare_python(source) for name, source in ATTACKS.items()}
+    told = {(name, each.code) for name, program in programs.items() for each in program.diagnostics}
+    assert told <= {(name, "no_result") for name in ATTACKS}
+    without_result = [name for name, program in programs.items() if "_corral_result = " not in program.code]
+    assert [name for name in without_result if "result=" in ATTACKS[name]] == []
 
 
 PIECES = [

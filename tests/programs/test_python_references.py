@@ -86,14 +86,12 @@ def named(source: str) -> tuple[str, bool]:
     return " ".join(each.path for each in references.named), references.computed
 
 
-@pytest.mark.parametrize("source", SURE)
-def test_what_is_spelled_out_is_named(source: str) -> None:
-    assert named(source) == (SURE[source], False)
+def test_what_is_spelled_out_is_named() -> None:
+    assert {source: named(source) for source in SURE} == {source: (names, False) for source, names in SURE.items()}
 
 
-@pytest.mark.parametrize("source", UNSURE)
-def test_what_is_not_spelled_out_is_computed(source: str) -> None:
-    assert named(source) == (UNSURE[source], True)
+def test_what_is_not_spelled_out_is_computed() -> None:
+    assert {source: named(source) for source in UNSURE} == {source: (names, True) for source, names in UNSURE.items()}
 
 
 def test_a_name_in_other_letters_is_the_same_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -138,16 +139,17 @@ def paths(found: References) -> list[str]:
     return [reference.path for reference in found.named]
 
 
-@pytest.mark.parametrize("source", SURE)
-def test_the_tools_of_a_program_that_spells_them_out_are_named_and_no_others(source: str) -> None:
-    found = references(source)
-    assert (paths(found), found.computed) == (SURE[source].split(), False)
+def found_in(sources: Iterable[str]) -> dict[str, tuple[list[str], bool]]:
+    """The tools that programs name, and whether they may call others."""
+    return {source: (paths(found), found.computed) for source in sources for found in [references(source)]}
 
 
-@pytest.mark.parametrize("source", UNSURE)
-def test_a_program_that_may_call_any_tool_is_said_to(source: str) -> None:
-    found = references(source)
-    assert (paths(found), found.computed) == (UNSURE[source].split(), True)
+def test_the_tools_of_a_program_that_spells_them_out_are_named_and_no_others() -> None:
+    assert found_in(SURE) == {source: (names.split(), False) for source, names in SURE.items()}
+
+
+def test_a_program_that_may_call_any_tool_is_said_to() -> None:
+    assert found_in(UNSURE) == {source: (names.split(), True) for source, names in UNSURE.items()}
 
 
 def test_a_reference_stands_where_the_model_wrote_its_name() -> None:

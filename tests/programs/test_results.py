@@ -134,16 +134,13 @@ def outcomes(run: Run) -> dict[str, Outcome]:
     return dict(zip(sources, run(sources), strict=True))
 
 
-@pytest.mark.parametrize("source", VALUE_42)
-def test_a_program_of_any_shape_has_its_value(source: str, outcomes: dict[str, Outcome]) -> None:
-    assert outcomes[source].value == 42, outcomes[source]
+def test_a_program_of_any_shape_has_its_value(outcomes: dict[str, Outcome]) -> None:
+    assert {source: outcomes[source] for source in VALUE_42 if outcomes[source].value != 42} == {}
 
 
-@pytest.mark.parametrize(("source", "value"), OTHER_VALUES)
-def test_a_value_is_what_the_source_says(source: str, value: object, outcomes: dict[str, Outcome]) -> None:
-    outcome = outcomes[source]
-    assert outcome.error is None
-    assert outcome.value == value
+def test_a_value_is_what_the_source_says(outcomes: dict[str, Outcome]) -> None:
+    found = {source: (outcomes[source].value, outcomes[source].error) for source, _ in OTHER_VALUES}
+    assert found == {source: (value, None) for source, value in OTHER_VALUES}
 
 
 @pytest.mark.parametrize(

@@ -362,3 +362,45 @@ order.total = 5;
 order.customer = await tools.retail.get_customer({ user_id: order.user_id });
 const { total, customer } = order;
 return [total, customer.email, order.customer.name.first_name, order["total"]];
+//// doubt-undeclared-and-asked-for
+const order = await tools.retail.order_details({ order_id: "o1" });
+const currency = order.currency ? order.currency.toUpperCase() : "USD";
+let tier = "standard";
+if (order.membership && order.membership.level) tier = order.membership.level;
+else if (order.loyalty) tier = order.loyalty;
+while (order.locked) break;
+const verified = order.verified === true || typeof order.verified === "string";
+const { tax = 0, shipping = { cost: 0 } } = order;
+return [currency, tier, !!order.gift, verified, tax + shipping.cost];
+//// doubt-success-is-not-declared
+const res = await tools.retail.cancel_order({ order_id: "o2", reason: "no longer needed" });
+if (res.success === false || res.error) {
+  return { ok: false, message: res.message || res.error || "unknown" };
+}
+return { ok: true, status: res.status };
+//// doubt-members-that-a-schema-does-not-list
+const found = await tools.chat.channels({});
+return found.filter((each) => !each.archived && each.unread !== 0).map((each) => each.name);
+//// doubt-tool-as-callback-that-is-settled
+const requests = [{ order_id: "o1" }, { order_id: "o3" }];
+const again = await Promise.allSettled(requests.map(tools.retail.order_details));
+return again.map((each) => each.status);
+//// doubt-keys-of-prices
+const [f] = await tools.air.search_flights({ origin: "JFK", destination: "SEA", date: "2026-05-20" });
+const first = f.prices["first"] ?? f.prices.premium ?? f.prices.business;
+const cabin: string = "economy";
+return [first, f.prices[cabin], f.seats[cabin] > 0];
+//// doubt-redeclared-and-shadowed
+var result = await tools.retail.order_details({ order_id: "o1" });
+var result = result.items.map((i) => i.name);
+{
+  const result = 5;
+  console.log(result);
+}
+const items = result;
+for (const items of [[1], [2]]) console.log(items.length);
+return items.join();
+//// doubt-streams
+const texts = [];
+for await (const line of tools.log.tail({ lines: 3 })) texts.push(`${line.severity}: ${line.text}`);
+return [texts, (await Array.fromAsync(tools.log.tail({}))).length];

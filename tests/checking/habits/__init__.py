@@ -1,1 +1,0 @@
-"""Programs as models write them by habit, and the tools that they call."""
