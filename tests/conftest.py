@@ -33,21 +33,18 @@ T = TypeVar("T", bound=SandboxProvider)
 CASES = Path(__file__).parent / "cases"
 
 
-_BATCH = re.compile(
-    r"[\[-]((?:product|granted|native|raw|(?:python-)?session|python|science)-(?:namespaces|landlock))[\]-]"
-)
+_BATCH = re.compile(r"tests/security/test_\w+\.py::test_(every_attack|without_a_jail_they)_")
 
 
 class ByFileOrBatch(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and of the attacks those of one batch, which is run once a process.
+    """Keeps the tests of a file in one process, but for batches of attacks, each of which is one test, and long.
 
     Groups of pytest-xdist 3.8 would say the same, but have no effect with pytest 9.2: it no longer has the attribute that
     they are kept in.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        batch = _BATCH.search(nodeid) if nodeid.startswith("tests/security/") else None
-        return batch[1] if batch else nodeid.partition("::")[0]
+        return nodeid if _BATCH.match(nodeid) else nodeid.partition("::")[0]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

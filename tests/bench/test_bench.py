@@ -38,6 +38,7 @@ def test_one_round_of_one_workload_gives_a_report(tmp_path: Path) -> None:
     assert "deno" in done.stdout
 
 
+@pytest.mark.matrix("a round of `bench` gives a report too; `bench.python`, with four engines")
 def test_one_round_of_python_has_floors_of_its_own_and_says_what_is_not_there(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     engines = "cpython,monty-sandbox,monty,smolagents"
@@ -58,7 +59,9 @@ def test_one_round_of_python_has_floors_of_its_own_and_says_what_is_not_there(tm
     assert "bench/peers/setup" in rows["smolagents"]["reason"]
 
 
-@pytest.mark.parametrize("module", ["bench", "bench.python"])
+@pytest.mark.parametrize(
+    "module", ["bench", pytest.param("bench.python", marks=pytest.mark.matrix("the other program"))]
+)
 @pytest.mark.parametrize("arguments", [("--only", "W9"), ("--engines", "abacus"), ("--rounds", "0")])
 def test_what_cannot_be_measured_is_refused_with_what_can(arguments: tuple[str, str], module: str) -> None:
     done = bench(*arguments, module=module)

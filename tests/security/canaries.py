@@ -24,8 +24,8 @@ __all__ = ["ENVIRONMENT_NAME", "LEAKED", "WRITABLE", "Canaries", "Listeners", "S
 WRITABLE = ("/srv", "/tmp", "/run", "/var/tmp", "/dev/shm")
 """The places of the harness that anybody may write to, if nothing keeps them."""
 ENVIRONMENT_NAME = "CORRAL_CANARY"
-_ENDS_SECONDS = 0.5
-"""For a process that was killed to be gone."""
+_ENDS_SECONDS = 20.0
+"""For a process that was killed to be gone, and for who has connected to ask."""
 LEAKED = "LEAKED"
 """What an attack of ours prints if it got anywhere."""
 _WORD = "CANARY"
@@ -107,7 +107,7 @@ class Listeners:
             return
         connection, _ = reached.accept()
         with connection:
-            connection.settimeout(0.2)
+            connection.settimeout(_ENDS_SECONDS)
             connection.recv(4096)
             connection.sendall(self._answer)
 

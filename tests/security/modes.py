@@ -11,11 +11,13 @@ from tests.security.attacks import Attack
 
 __all__ = [
     "ATTACKED",
+    "ATTACKED_PYTHON",
     "LOOKS",
     "PYTHON",
     "SESSIONS",
     "SHARING",
     "TIERS",
+    "Attacked",
     "Mode",
     "Tier",
     "Verdict",
@@ -40,25 +42,57 @@ LOOKS: Mapping[Mode, int] = {"granted": 4}
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 """The jails that must hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """A mode and tier, and the kinds of attacks that mean something there."""
+
+    mode: Mode
+    tier: Tier
+    kinds: frozenset[str]
+    matrix: str | None = None
+    """Why these attacks are of the matrix only."""
+
+
 _ALL = frozenset({"escape", "module", "forge", "result", "hang", "memory", "flood"})
-ATTACKED: Mapping[tuple[Mode, Tier], frozenset[str]] = {
-    ("product", "namespaces"): _ALL,
-    # Frames and values go through the same code of guest and host whatever the jail: namespaces have them.
-    ("product", "landlock"): _ALL - {"forge", "result"},
-    # Frames and limits are the same code; files and modules are what a session adds.
-    ("session", "namespaces"): frozenset({"escape", "module"}),
-    # A value goes through the same code of the guest whatever the engine may do: `product` has them.
-    ("granted", "namespaces"): _ALL - {"result"},
-    # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.
-    ("granted", "landlock"): frozenset({"escape", "module"}),
-    # What native code does in a forked process, beside its server and its siblings.
-    ("native", "namespaces"): frozenset({"escape", "own"}),
-    ("native", "landlock"): frozenset({"own"}),
+_FILES = frozenset({"escape", "module"})
+_OWN = frozenset({"own"})
+# Each attack is made once as a program, in the best tier, and once where only the kernel stops it.
+ATTACKED = (
+    Attacked("product", "namespaces", _ALL),
     # No guest and no host, hence no frames, results or limits to attack; but native code.
-    ("raw", "namespaces"): frozenset({"escape", "module", "own"}),
-    ("raw", "landlock"): frozenset({"escape", "module", "own"}),
-}
-"""What attacks in TypeScript are run in, and the kinds that mean something there."""
+    Attacked("raw", "landlock", _FILES),
+    Attacked("raw", "namespaces", _OWN),
+    # What native code does in a forked process, beside its server and its siblings, which have names in this tier.
+    Attacked("native", "landlock", _OWN),
+    Attacked("raw", "landlock", _OWN, "`native` makes them in this jail, `raw` in the other"),
+    Attacked("raw", "namespaces", _FILES, "`raw` makes them in the other jail"),
+    # Frames and values go through the same code of guest and host whatever the jail: namespaces have them.
+    Attacked(
+        "product", "landlock", _ALL - {"forge", "result"}, "the guest refuses them in `namespaces`; the other jail"
+    ),
+    # Frames and limits are the same code; files and modules are what a session adds.
+    Attacked("session", "namespaces", _FILES, "`product` makes them without files; tests/sessions attacks those"),
+    # A value goes through the same code of the guest whatever the engine may do: `product` has them.
+    Attacked("granted", "namespaces", _ALL - {"result"}, "`raw` has every permission too, and no guest in the way"),
+    # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.
+    Attacked("granted", "landlock", _FILES, "`raw` has every permission too, and no guest in the way"),
+    Attacked("native", "namespaces", frozenset({"escape", "own"}), "`native` in `landlock`, where more has a name"),
+)
+"""What attacks in TypeScript are run in."""
+ATTACKED_PYTHON = (
+    Attacked("python", "namespaces", _ALL | _OWN),
+    # Ours are native calls, which the kernel alone stops.
+    Attacked("python", "landlock", _OWN),
+    Attacked("science", "namespaces", _ALL | _OWN),
+    Attacked("python", "landlock", _ALL, "frames and limits are the host's, in `namespaces`; our own are made in both"),
+    Attacked("science", "landlock", _ALL | _OWN, "`python` makes ours in this jail, `science` these in the other"),
+    Attacked(
+        "python-session", "namespaces", _FILES | _OWN, "`python` makes them without files; tests/sessions attacks those"
+    ),
+)
+"""What attacks in Python are run in."""
 
 PYTHON: frozenset[Mode] = frozenset({"python", "science", "python-session"})
 
@@ -88,29 +122,35 @@ _AS: Mapping[str, str] = {
 """Attacks that end as those of another kind do: endless loops if nothing stops them, and much output."""
 _LITTLE_MB = 16
 """With so little memory bombs in TypeScript end soon; in Python, threads would not start."""
+_ENOUGH_SECONDS = 20.0
+"""Of wall time, for what comes to its own end, or to a limit of processor time or memory, however busy the machine is."""
 _LIMITS = {
     "hang": Limits(wall_seconds=1.5, cpu_seconds=0.1),
-    "memory": Limits(wall_seconds=4, cpu_seconds=0.6),
-    "flood": Limits(wall_seconds=6, cpu_seconds=0.3, log_bytes=8_000),
+    "memory": Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=0.6),
+    "flood": Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=0.3, log_bytes=8_000),
 }
-_USUAL = Limits(wall_seconds=5, cpu_seconds=2)
-_BENIGN = Limits(wall_seconds=20, cpu_seconds=4)
+_USUAL = Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=2)
+_BENIGN = Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=4)
 """Limits of programs that attack nothing, and so end by themselves."""
-_LONG: Mapping[tuple[Mode, str], Limits] = {("product", "ts-flood-07"): Limits(wall_seconds=20, cpu_seconds=8)}
-"""What takes more time and memory than others where all is well: it must come to its own end on a slow machine too."""
+_OTHERS: Mapping[tuple[Mode, str], Limits] = {
+    # Takes more time and memory than others where all is well: it must come to its own end on a slow machine too.
+    ("product", "ts-flood-07"): Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=8),
+    # Waits for threads that do not come.
+    ("native", "own-workers"): Limits(wall_seconds=1.5, cpu_seconds=0.1, memory_mb=_LITTLE_MB),
+}
 
 
 def limits_for(mode: Mode, attack: Attack | None = None) -> Limits:
     """Limits of an attack; without one, of all other programs."""
-    if attack is not None and (long := _LONG.get((mode, attack.id))):
-        return long
+    if attack is not None and (others := _OTHERS.get((mode, attack.id))):
+        return others
     limits = _BENIGN if attack is None else _LIMITS.get(_kind(attack), _USUAL)
     return limits if mode in PYTHON else limits.model_copy(update={"memory_mb": _LITTLE_MB})
 
 
 def raw_seconds(attack: Attack) -> float:
     """The wall deadline of a bare program from its first line on: what hangs by design need not run long."""
-    return 0.5 if _kind(attack) in _LIMITS else 4.0
+    return 0.5 if _kind(attack) in _LIMITS else _ENOUGH_SECONDS
 
 
 def _kind(attack: Attack) -> str:

@@ -37,13 +37,15 @@ attempt(lambda: fcntl.fcntl(file, 37, struct.pack(LOCK, fcntl.F_RDLCK, 0, 2000, 
 attempt(lambda: fcntl.flock(os.open(os.__file__, os.O_RDONLY), fcntl.LOCK_EX))
 waits = struct.pack("ll", SECONDS, 0)
 threading.Thread(target=lambda: libc.syscall(FUTEX, page, 0, word, waits, None, 0), daemon=True).start()
-time.sleep(0.2)  # until it waits, which nobody can see
 await tools.meet(say=os.getpid())
 """
 RECEIVE = """
 def sees_lock(command, start):
     found = attempt(lambda: fcntl.fcntl(file, command, struct.pack(LOCK, fcntl.F_WRLCK, 0, start, 1, 0)))
     return found is not None and struct.unpack_from("h", found)[0] != fcntl.F_UNLCK
+def sees_waiting():  # who waits comes to it a moment after it has said that it is here
+    while (woken := libc.syscall(FUTEX, page, 1, 1, None, None, 0)) == 0: time.sleep(0.005)
+    return woken > 0
 def sees_flock():
     try: fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError: return True
@@ -53,7 +55,7 @@ def sees_flock():
     "a lock": sees_lock(fcntl.F_GETLK, 1000),
     "a lock of a descriptor": sees_lock(36, 2000),
     "a lock of the whole file": sees_flock(),
-    "who waits": libc.syscall(FUTEX, page, 1, 1, None, None, 0) > 0,
+    "who waits": sees_waiting(),
     "processor time": libc.syscall(CLOCK, ~OTHER << 3 | 2, ctypes.create_string_buffer(16)) == 0,
     "processes of the machine": libc.sysinfo(ctypes.create_string_buffer(256)) == 0,
     "room for pipes": attempt(os.pipe) is not None,

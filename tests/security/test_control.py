@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from tests.security.attacks import Attack, corpus, own
-from tests.security.conftest import Batches
-from tests.security.modes import Mode, Tier
+from tests.security.attacks import corpus, own, python_corpus, python_own
+from tests.security.batches import run_batch
+from tests.security.modes import Mode, Verdict
+from tests.security.python_own import CONTROL
 
 # What the harness must notice, found by experiment: one or more attacks of each kind of harm.
 RAW: dict[str, str] = {
@@ -55,18 +58,23 @@ GRANTED: dict[str, str] = {
     "ts-escape-25": "-file",
     "ts-escape-65": "wrote /tmp/cm.db",
 }
-LEAKS: list[tuple[Mode, str, str]] = [
-    *(("raw", name, sign) for name, sign in RAW.items()),
-    *(("granted", name, sign) for name, sign in GRANTED.items()),
-]
-BY_ID = {attack.id: attack for attack in [*corpus(), *own()]}
 
 
-@pytest.mark.parametrize("tier", ["none"])
 @pytest.mark.parametrize(
-    ("mode", "attack", "sign"),
-    [(mode, BY_ID[name], sign) for mode, name, sign in LEAKS],
-    ids=[f"{mode}-{name}" for mode, name, _ in LEAKS],
+    ("mode", "signs"),
+    [
+        pytest.param("raw", RAW, id="raw"),
+        pytest.param("python", CONTROL, id="python"),
+        pytest.param("granted", GRANTED, id="granted", marks=pytest.mark.matrix("the mode itself is of the matrix")),
+    ],
 )
-def test_without_a_jail_it_leaks(batches: Batches, mode: Mode, tier: Tier, attack: Attack, sign: str) -> None:
-    assert sign in "\n".join(batches(mode, tier).verdict(attack).damage)
+def test_without_a_jail_they_leak(mode: Mode, signs: Mapping[str, str]) -> None:
+    attacks = (*python_corpus(), *python_own()) if mode == "python" else (*corpus(), *own())
+    batch = run_batch(mode, "none", [each for each in attacks if each.id in signs])
+    wrong = batch.wrong(lambda attack, verdict: unseen(verdict, signs[attack.id]))
+    assert not wrong, wrong
+    assert len(batch.attacks) == len(signs)
+
+
+def unseen(verdict: Verdict, sign: str) -> list[str]:
+    return [] if any(sign in each for each in verdict.damage) else [f"{sign} is not among {verdict.damage}"]

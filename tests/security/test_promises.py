@@ -1,19 +1,20 @@
-"""Every promise of docs/security.md names the tests that would fail if it were broken.
+"""Every promise of docs/security.md names the tests that would fail if it were broken, and one of them is in the gate.
 
-`promises.txt` has them: a line of the page's section and of the promise's own first words, then the tests.
+`promises.txt` has them: a line of the page's section and of the promise's own first words, then the tests, or cases of them.
 """
 
 from __future__ import annotations
 
-import ast
+import importlib
 import os
 import re
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, cast
 
 import annotated_types
 import pytest
+from _pytest.mark import ParameterSet
 
 from corral import Corral, Language
 from corral.containment.seccomp import ALLOWED
@@ -78,20 +79,60 @@ def named_tests() -> dict[str, list[str]]:
     return found
 
 
-@cache
-def functions(file: Path) -> frozenset[str]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return frozenset(each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+def in_gate(test: str) -> bool:
+    """Whether the gate has a case of a test; of one that ends with a name in brackets, a case with that parameter.
+
+    Raises:
+        AttributeError: there is no such test.
+    """
+    file, _, name = test.partition("::")
+    name, _, parameter = name.removesuffix("]").partition("[")
+    module = importlib.import_module(f"tests.{file.removesuffix('.py').replace('/', '.')}")
+    marks = [*_marks(module), *_marks(getattr(module, name))]
+    cases = [
+        [each for each in mark.args[1] if not (isinstance(each, ParameterSet) and _is_of_matrix(each.marks))]
+        for mark in marks
+        if mark.name == "parametrize"
+    ]
+    names = {str(name) for some in cases for each in some for name in _names(each)}
+    return all(cases) and not _is_of_matrix(marks) and parameter in {"", *names}
 
 
-@pytest.mark.parametrize("promise", promised())
-def test_it_is_tested(promise: str) -> None:
-    tests = named_tests().get(promise)
-    assert tests, "promises.txt names no test of it"
-    for test in tests:
-        file, _, name = test.partition("::")
-        assert name.startswith("test_")
-        assert name in functions(TESTS / file), f"there is no {test}"
+def _marks(owner: object) -> list[pytest.Mark]:
+    found: Any = getattr(owner, "pytestmark", [])
+    marks = cast("list[pytest.Mark | pytest.MarkDecorator]", found if isinstance(found, list) else [found])
+    return [each.mark if isinstance(each, pytest.MarkDecorator) else each for each in marks]
+
+
+def _is_of_matrix(marks: Iterable[pytest.Mark | pytest.MarkDecorator]) -> bool:
+    return any(each.name == "matrix" for each in marks)
+
+
+def _names(case: Any) -> Iterable[object]:
+    if isinstance(case, ParameterSet):
+        return [case.id, *case.values]
+    return cast("tuple[object, ...]", case) if isinstance(case, tuple) else [case]
+
+
+def test_each_has_a_test_in_the_gate() -> None:
+    named = named_tests()
+    wrong = [f"no test is named of it: {promise}" for promise in promised() if promise not in named]
+    wrong += [f"there is no such promise: {promise}" for promise in named if promise not in promised()]
+    for promise, tests in named.items():
+        of_gate = {test: in_gate(test) for test in tests}
+        if not any(of_gate.values()):
+            wrong.append(f"the tests that are named of it are all of the matrix: {promise}")
+        # Where a case is named, no other says the same.
+        wrong += [f"this is of the matrix: {test}" for test in tests if "[" in test and not of_gate[test]]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [("", True), ("[native-landlock]", True), ("[native-namespaces-matrix]", False), ("[native-namespaces]", False)],
+)
+def test_a_case_of_the_matrix_is_not_taken_for_one_of_the_gate(case: str, expected: bool) -> None:
+    assert in_gate(f"security/test_attacks.py::test_every_attack_is_contained_and_nothing_is_left{case}") == expected
 
 
 @pytest.mark.anyio
@@ -132,7 +173,3 @@ async def test_in_namespaces_what_a_program_reads_keeps_its_times() -> None:
     file.read_bytes()
     keeps_times = bool(os.statvfs(file).f_flag & os.ST_NOATIME)
     assert (file.stat().st_atime_ns == 0) == keeps_times, "reading it outside shows, where times are kept at all"
-
-
-def test_no_promise_is_left_that_the_page_does_not_make() -> None:
-    assert named_tests().keys() - set(promised()) == set()

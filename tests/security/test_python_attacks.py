@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
 from tests.security.attacks import Attack, python_corpus, python_own, science
-from tests.security.conftest import Batches
-from tests.security.modes import TIERS, Mode, Tier
-from tests.security.python_own import CONTROL
+from tests.security.batches import parameters, run_batch, uncontained
+from tests.security.modes import ATTACKED_PYTHON, Mode, Tier, Verdict
 
 KNOWN_OPEN: dict[tuple[str, Tier], str] = {
     # As in TypeScript: Landlock does not cover stat(2).
     ("own-stat-host-files", "landlock"): "LEAKED which files exist",
 }
-"""What a tier is known not to keep in. It must be seen to leak, or the documentation would say too little."""
+"""What a tier is known not to keep in."""
 ALSO_LEGAL: dict[str, str] = {
     "py-hang-09": "value",  # nothing asks the object for its text: it is sent as the members it has, which are none
 }
@@ -31,63 +31,21 @@ GIVEN_BY_SESSIONS: dict[str, set[str]] = {
 }
 """What these programs get at in a session, because it has a directory to write to, and nothing else."""
 
-everywhere = pytest.mark.parametrize("tier", TIERS)
 
-
-@everywhere
-@pytest.mark.parametrize("mode", ["python"])
-@pytest.mark.parametrize("attack", [*python_corpus(), *python_own()], ids=lambda attack: attack.id)
-def test_an_attack_is_contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
-    _contained(batches, mode, tier, attack)
-
-
-@pytest.mark.parametrize("tier", ["namespaces"])
-@pytest.mark.parametrize("mode", ["python-session"])
-@pytest.mark.parametrize(
-    "attack",
-    [each for each in (*python_corpus(), *python_own()) if each.kind in {"escape", "module", "own"}],
-    ids=lambda attack: attack.id,
-)
-def test_an_attack_in_a_session_is_contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
-    if (given := GIVEN_BY_SESSIONS.get(attack.id)) is None:
-        _contained(batches, mode, tier, attack)
-        return
-    verdict = batches(mode, tier).verdict(attack)
-    found = {said for damage in verdict.damage for said in re.findall(r"LEAKED (\w+|\.)", damage)}
-    assert found
-    assert {said for said in found if not any(name.startswith(said) for name in given)} == set()  # the last may be cut
-    assert verdict.following == []
-
-
-@everywhere
-@pytest.mark.parametrize("mode", ["science"])
-@pytest.mark.parametrize("attack", science(), ids=lambda attack: attack.id)
-def test_an_attack_with_packages_is_contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
-    _contained(batches, mode, tier, attack)
-
-
-@everywhere
-@pytest.mark.parametrize("mode", ["python", "science"])
-def test_nothing_is_left_after_all_attacks(batches: Batches, mode: Mode, tier: Tier) -> None:
-    batch = batches(mode, tier)
+@pytest.mark.parametrize(("mode", "tier", "kinds"), parameters(ATTACKED_PYTHON))
+def test_every_attack_is_contained_and_nothing_is_left(mode: Mode, tier: Tier, kinds: frozenset[str]) -> None:
+    attacks = science() if mode == "science" else (*python_corpus(), *python_own())
+    batch = run_batch(mode, tier, [each for each in attacks if each.kind in kinds])
+    wrong = batch.wrong(partial(judged, mode, tier))
+    assert not wrong, wrong
     assert (batch.status, batch.left, batch.strange) == (0, [], []), batch.errors
 
 
-@pytest.mark.parametrize("mode", ["python"])
-@pytest.mark.parametrize("tier", ["none"])
-@pytest.mark.parametrize(
-    "attack", [each for each in (*python_corpus(), *python_own()) if each.id in CONTROL], ids=lambda attack: attack.id
-)
-def test_without_a_jail_it_gets_out(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
-    assert CONTROL[attack.id] in "\n".join(batches(mode, tier).verdict(attack).damage)
-
-
-def _contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
-    verdict = batches(mode, tier).verdict(attack)
-    known = KNOWN_OPEN.get((attack.id, tier))
-    assert [each for each in verdict.damage if known is None or known not in each] == [], verdict.detail
-    assert known is None or verdict.damage
-    if attack.expect not in {"contained", "no-canary"}:
-        legal = {*attack.expect.split("|"), ALSO_LEGAL.get(attack.id)}
-        assert legal & {*verdict.outcomes}, f"{verdict.outcomes}: {verdict.detail}"
-    assert verdict.following == [], "the next execution works, and finds everything as it should be"
+def judged(mode: Mode, tier: Tier, attack: Attack, verdict: Verdict) -> list[str]:
+    given = GIVEN_BY_SESSIONS.get(attack.id) if mode == "python-session" else None
+    if given is None:
+        return uncontained(attack, verdict, KNOWN_OPEN.get((attack.id, tier)), ALSO_LEGAL.get(attack.id))
+    said = {said for damage in verdict.damage for said in re.findall(r"LEAKED (\w+|\.)", damage)}
+    more = {each for each in said if not any(name.startswith(each) for name in given)}  # the last may be cut
+    found = [f"it gets at {more or 'nothing'}, where a session gives {given}"] if more or not said else []
+    return [*found, *(f"the next execution finds {each}" for each in verdict.following)]
