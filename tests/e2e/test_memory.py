@@ -27,7 +27,8 @@ KINDS = {
     "map": "const m = new Map(); for (let i = 0; i < MB * 16000; i++) m.set(i, i + 0.5); return m.size / 16000",
     "wasm": "const m = new WebAssembly.Memory({ initial: MB * 16 }); new Uint8Array(m.buffer).fill(7); return MB",
 }
-LIMITS = Limits(wall_seconds=30, cpu_seconds=20)
+LIMITS = Limits(wall_seconds=300, cpu_seconds=100)
+"""So that it is memory that ends a program on a busy machine too."""
 
 
 @pytest.fixture(scope="module", params=["process", "fork"])
