@@ -5,18 +5,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
+import anyio
 import pytest
 
-from corral import Event
+from corral import Event, Limits
 from corral.concurrency.deadline import PausableDeadline
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.monty.run import MontyRun
 from corral.types import Exit
+from tests.until import LIMIT_SECONDS
 
-__all__ = ["WallClock", "lasting_grace", "wall_clock"]
+__all__ = ["UNLIMITED", "WallClock", "at_once", "lasting_grace", "wall_clock"]
+
+T = TypeVar("T")
+UNLIMITED = Limits(wall_seconds=3600)
+
+
+async def at_once(running: Awaitable[T]) -> T:
+    """Awaits what does not wait for an hour, as what it runs does."""
+    with anyio.fail_after(LIMIT_SECONDS):
+        return await running
 
 
 class WallClock:

@@ -35,7 +35,7 @@ from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.types import SandboxConfig
 from tests.conftest import TOOLS
-from tests.e2e.clocks import WallClock
+from tests.e2e.clocks import UNLIMITED, WallClock
 from tests.forks import ForkedProcess
 from tests.processes import assert_ending, descendants, guests
 from tests.until import LIMIT_SECONDS
@@ -56,9 +56,6 @@ async def corral(shared: Corral) -> AsyncIterator[Corral]:
     yield shared
     after = await shared.execute("return await tools.add({a: 1, b: 2})")
     assert after.value == 3, "the next execution works"
-
-
-UNLIMITED = Limits(wall_seconds=3600)
 
 
 def code_of(result: ExecutionResult) -> str | None:

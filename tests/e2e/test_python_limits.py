@@ -8,12 +8,10 @@ import pytest
 
 from corral import ConsoleOutput, Limits, tool
 from corral.errors import ConfigError
-from tests.e2e.clocks import WallClock
+from tests.e2e.clocks import UNLIMITED, WallClock
 from tests.e2e.python_engines import Python, code_of
 
 pytestmark = pytest.mark.anyio
-
-UNLIMITED = Limits(wall_seconds=3600)
 
 
 # --- time

@@ -43,12 +43,12 @@ _INSTEAD = (
 )
 _SETTLE_SECONDS = 30.0
 _GARBAGE_MB = 96
-"""Room for what an engine has dropped and not collected yet: the 32 MB by which its heap may exceed the program's memory,
-and two spaces for young objects. So V8 collects before the kernel refuses, although it does so in threads, which a busy
-machine may keep waiting: with 56, one of 30 programs with 60 MB of small objects failed there (V8 15)."""
+"""Room for what an engine has dropped and not collected yet: the 32 MB by which its heap may exceed the program's
+memory, and two spaces for young objects. So V8 collects before the kernel refuses, although it does so in threads,
+which a busy machine may keep waiting: with 56, one of 30 programs with 60 MB of small objects failed there (V8 15)."""
 _FORK_GARBAGE_MB = 56
-"""The same for a forked process, which collects garbage itself and has smaller spaces for young objects; and for what was
-not there yet when the server was measured (7 MB)."""
+"""The same for a forked process, which collects garbage itself and has smaller spaces for young objects; and for what
+was not there yet when the server was measured (7 MB)."""
 _STARTED_BEFORE_FORKS = 3
 """Executions with an engine each. Three take 0.20 s of processor time, and 0.43 with a server that is warmed up."""
 _FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
