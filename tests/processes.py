@@ -13,10 +13,9 @@ from pathlib import Path
 
 from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.pool import Pool
+from tests.until import LIMIT_SECONDS
 
 __all__ = ["assert_ending", "descendants", "guests"]
-
-_SECONDS = 20
 
 
 def descendants(ancestor: int | None = None) -> dict[int, str]:
@@ -53,12 +52,12 @@ def _await_rest() -> None:
     """Waits until what sandboxes start ahead in the background is there."""
     for each in gc.get_objects():
         if type(each) is Pool:
-            assert each.full(_SECONDS)
+            assert each.full(LIMIT_SECONDS)
         elif type(each) is ForkServer and (spare := each._spare) is not None:
             poll = select.poll()
             poll.register(spare._lifeline, select.POLLIN)
             while not spare.ended and spare.pid == 0:  # `ended` finds it out
-                assert poll.poll(_SECONDS * 1000)
+                assert poll.poll(LIMIT_SECONDS * 1000)
 
 
 def assert_ending(processes: Iterable[int], *, but: int = 0) -> None:
@@ -72,7 +71,7 @@ def assert_ending(processes: Iterable[int], *, but: int = 0) -> None:
         for each in living:
             poll.register(each, select.POLLIN)
         while len(living) > but:
-            ended = poll.poll(_SECONDS * 1000)
+            ended = poll.poll(LIMIT_SECONDS * 1000)
             assert ended, f"{len(living)} processes live on"
             for each, _ in ended:
                 poll.unregister(each)

@@ -177,8 +177,8 @@ def test_the_memory_that_is_added_is_what_the_page_says() -> None:
         (ROOT / "src/corral/sandboxes" / name).read_text(encoding="utf-8") for name in ("deno.py", "cpython.py")
     )
     options = (ROOT / "src/corral/sandboxes/framed/guest_files.py").read_text(encoding="utf-8")
-    assert "_GARBAGE_MB = 56\n" in deno
-    assert "VmData at ready + memory_mb + 56 MB" in text
+    assert "_GARBAGE_MB = 96\n" in deno
+    assert "VmData at ready + memory_mb + 96 MB" in text
     assert "_HEAP_RESERVE_MB = 32\n" in options
     assert "`memory_mb` + 32 MB" in text
     assert "_GARBAGE_MB = 8\n" in cpython

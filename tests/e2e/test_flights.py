@@ -23,6 +23,9 @@ from corral.sandboxes import DenoSandbox
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
 pytestmark = pytest.mark.anyio
 
+DATA = pytest.mark.matrix(
+    "programs of this kind run in the gate with less data; these read a year of flights, in 17 s of processor time"
+)
 PROGRAMS = ("bad_weather", "plane_age", "when_to_leave")
 
 
@@ -110,6 +113,7 @@ def data(database: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+@DATA
 def test_the_database_is_built_from_nothing_with_all_rows(data: sqlite3.Connection, database: Path) -> None:
     counts = [
         data.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - names from this line
@@ -119,6 +123,7 @@ def test_the_database_is_built_from_nothing_with_all_rows(data: sqlite3.Connecti
     assert [file.name for file in database.parent.iterdir()] == ["flights.sqlite"]
 
 
+@DATA
 def test_missing_values_of_the_files_are_null_in_the_database(data: sqlite3.Connection) -> None:
     cancelled, marked = data.execute(
         "SELECT sum(dep_delay IS NULL), sum(dep_delay = 'NA' OR tailnum = 'NA') FROM flights WHERE tailnum IS NOT NULL"
@@ -127,6 +132,7 @@ def test_missing_values_of_the_files_are_null_in_the_database(data: sqlite3.Conn
     assert marked == 0
 
 
+@DATA
 def test_time_lost_to_bad_weather_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
     expected = data.execute("""
         WITH observed AS (
@@ -160,6 +166,7 @@ def test_time_lost_to_bad_weather_is_what_sql_says(ran: dict[str, Ran], data: sq
     assert value["hoursLostByAll"] == pytest.approx(expected[0][-1], abs=0.501)
 
 
+@DATA
 def test_flights_without_weather_are_counted_and_not_guessed(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
     value = ran["bad_weather"].value
     assert (value["flightsScheduled"], value["flightsWithoutWeather"]) == data.execute("""
@@ -178,6 +185,7 @@ SUMMER = """
 """
 
 
+@DATA
 def test_lateness_by_age_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
     expected = data.execute(f"""{SUMMER}
         SELECT CASE WHEN year IS NULL THEN 'not recorded' WHEN year >= 2008 THEN 'up to 5 years'
@@ -189,6 +197,7 @@ def test_lateness_by_age_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.Con
     assert sorted(ages) == expected
 
 
+@DATA
 def test_lateness_by_model_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
     expected = data.execute(f"""{SUMMER},
         airline AS (SELECT carrier, avg(late) AS share FROM arrived GROUP BY carrier),
@@ -207,6 +216,7 @@ def test_lateness_by_model_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.C
         assert row[3:] == pytest.approx([late, usual], abs=0.0501)
 
 
+@DATA
 def test_flights_that_say_nothing_of_age_are_counted(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
     value = ran["plane_age"].value
     [not_arrived] = data.execute(
@@ -216,6 +226,7 @@ def test_flights_that_say_nothing_of_age_are_counted(ran: dict[str, Ran], data: 
     assert (value["cancelledOrDiverted"], value["arrivedOnUnknownPlane"]) == (not_arrived, unknown)
 
 
+@DATA
 def test_best_and_worst_hours_are_what_sql_says(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
     busiest = data.execute("SELECT dest FROM flights GROUP BY dest ORDER BY count(*) DESC, dest LIMIT 8").fetchall()
     expected: list[dict[str, object]] = []
@@ -242,10 +253,12 @@ def test_best_and_worst_hours_are_what_sql_says(ran: dict[str, Ran], data: sqlit
     assert ran["when_to_leave"].value["destinations"] == expected
 
 
+@DATA
 def test_a_tools_error_is_caught_by_the_program_and_told(ran: dict[str, Ran]) -> None:
     assert ran["when_to_leave"].console == "the table of airports has no 'SJU'\n"
 
 
+@DATA
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_script_shows_the_same_in_python_with_a_time_line(
     ran: dict[str, Ran], shown: dict[str, str], name: str
@@ -258,10 +271,12 @@ def test_the_script_shows_the_same_in_python_with_a_time_line(
     assert sum("█" in line for line in said.splitlines()) == 12
 
 
+@DATA
 def test_the_script_counts_the_calls(shown: dict[str, str]) -> None:
     assert "26 calls, 0 of them failed, at most " in shown["plane_age"]
 
 
+@DATA
 async def test_monty_runs_the_same_program_in_more_memory(ran: dict[str, Ran], example: Example) -> None:
     async with Corral(
         example.tools.TOOLS, sandbox={"python": "monty"}, limits=Limits(memory_mb=128), check=False
@@ -270,12 +285,14 @@ async def test_monty_runs_the_same_program_in_more_memory(ran: dict[str, Ran], e
     assert found.answer == ran["plane_age"].answer
 
 
+@DATA
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_comes_back_is_a_tiny_part_of_what_stayed(ran: dict[str, Ran], name: str) -> None:
     assert ran[name].tool_bytes > 10_000_000
     assert ran[name].model_bytes < 2_000
 
 
+@DATA
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_readme_shows_the_program_with_its_answer_and_sizes(ran: dict[str, Ran], name: str) -> None:
     readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")

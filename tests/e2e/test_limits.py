@@ -15,15 +15,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolCallStarted, ToolError, define_tool, tool
+from corral import (
+    ConsoleOutput,
+    Corral,
+    Event,
+    ExecutionContext,
+    ExecutionResult,
+    Limits,
+    ToolCallStarted,
+    ToolError,
+    define_tool,
+    tool,
+)
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.types import SandboxConfig
 from tests.conftest import TOOLS
+from tests.e2e.clocks import UNLIMITED, WallClock
+from tests.forks import ForkedProcess
 from tests.processes import assert_ending, descendants, guests
+from tests.until import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -47,24 +62,6 @@ def code_of(result: ExecutionResult) -> str | None:
     return result.error and result.error.code
 
 
-class Heartbeat:
-    """Counts the turns of the host's event loop, to see that nothing blocks it."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-        self.longest = 0.0
-        """Most processor time of the loop's thread between two of them."""
-
-    async def run(self) -> None:
-        last = time.thread_time()
-        while True:
-            await anyio.sleep(0.005)
-            now = time.thread_time()
-            self.longest = max(self.longest, now - last)
-            self.turns += 1
-            last = now
-
-
 # --- time
 
 
@@ -73,33 +70,41 @@ class Heartbeat:
     [
         "while (true) {}",
         "for (;;) await 0",
-        "await 0; while (true) {}",
-        "(function f() { Promise.resolve().then(f) })(); await new Promise(() => {})",
         "new Promise(() => {}).then(); (function f() { queueMicrotask(f) })(); await new Promise(() => {})",
         "try { while (true) {} } catch {} finally { while (true) {} }",
-        "'a'.repeat(30).match(/^(a|a)*$/.source && /^(a|aa)+b$/); while (true) {}",
+        *(
+            pytest.param(each, marks=pytest.mark.matrix("as other loops, written another way"))
+            for each in (
+                "await 0; while (true) {}",
+                "(function f() { Promise.resolve().then(f) })(); await new Promise(() => {})",
+                "'a'.repeat(30).match(/^(a|a)*$/.source && /^(a|aa)+b$/); while (true) {}",
+            )
+        ),
     ],
 )
 async def test_an_endless_loop_ends_at_its_processor_limit(corral: Corral, loop: str) -> None:
-    heartbeat = Heartbeat()
-    results: list[ExecutionResult] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(heartbeat.run)
-        program = f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}"
-        results.append(await corral.execute(program, limits=Limits(cpu_seconds=0.1, wall_seconds=60)))
-        tasks.cancel_scope.cancel()
-    [result] = results
+    program = f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}"
+    result = await corral.execute(program, limits=Limits(cpu_seconds=0.1, wall_seconds=600))
     assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
     assert "processor" in str(result.error)
-    assert result.duration_ms < 30_000
     assert result.output == "before\n", "what was printed is kept"
     assert [call.output for call in result.tool_calls] == [3], "what was called is kept"
-    assert heartbeat.turns > 3, "the host's event loop kept turning"
+
+
+async def test_the_event_loop_turns_while_a_program_does_not_end(corral: Corral) -> None:
+    async with corral.start("console.log('before'); while (true) {}") as run:
+        async for event in run:
+            if isinstance(event, ConsoleOutput):
+                for _ in range(1_000):
+                    await anyio.lowlevel.checkpoint()
+                run.cancel()
+    assert (await run.result()).status == "cancelled"
 
 
 async def test_an_endless_loop_ends_at_its_wall_limit_too(corral: Corral) -> None:
     result = await corral.execute("while (true) {}", limits=Limits(wall_seconds=0.3))
     assert (result.status, code_of(result)) == ("timed_out", "program_timeout")
+    assert "0.3 s" in str(result.error)
 
 
 async def test_waiting_for_a_tool_uses_no_processor_time(corral: Corral) -> None:
@@ -107,8 +112,9 @@ async def test_waiting_for_a_tool_uses_no_processor_time(corral: Corral) -> None
     assert result.value == 0.6
 
 
-async def test_waiting_for_a_tool_uses_wall_time(corral: Corral) -> None:
-    result = await corral.execute("console.log('x'); await tools.wait({seconds: 60})", limits=Limits(wall_seconds=2))
+async def test_waiting_for_a_tool_uses_wall_time(corral: Corral, wall_clock: WallClock) -> None:
+    program = "console.log('x'); await tools.wait({seconds: 3600})"
+    result = await corral.execute(program, limits=UNLIMITED, on_event=wall_clock.run_out_at(ToolCallStarted))
     assert (result.status, result.output) == ("timed_out", "x\n")
     [call] = result.tool_calls
     assert call.error is not None
@@ -119,7 +125,6 @@ async def test_a_program_that_waits_for_nothing_is_told_so_at_once(corral: Corra
     result = await corral.execute("console.log('x'); await new Promise(() => {})")
     assert result.error is not None
     assert (result.error.name, code_of(result)) == ("Deadlock", "program_failed")
-    assert result.duration_ms < 15_000
 
 
 async def test_a_sleep_is_bounded_by_the_wall_clock(corral: Corral) -> None:
@@ -129,18 +134,19 @@ async def test_a_sleep_is_bounded_by_the_wall_clock(corral: Corral) -> None:
     assert result.status == "timed_out"
 
 
-async def test_a_tool_is_cancelled_with_its_execution() -> None:
+async def test_a_tool_is_cancelled_with_its_execution(corral: Corral, wall_clock: WallClock) -> None:
     cancelled = anyio.Event()
 
     @tool
     async def hang() -> None:
+        wall_clock.run_out()
         try:
-            await anyio.sleep(60)
+            await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             cancelled.set()
             raise
 
-    result = await Corral([hang], check=False).execute("await tools.hang()", limits=Limits(wall_seconds=2))
+    result = await corral.execute("await tools.hang()", tools=[hang], limits=UNLIMITED)
     assert result.status == "timed_out"
     assert cancelled.is_set()
 
@@ -158,9 +164,14 @@ MEMORY_ONLY = Limits(wall_seconds=300, cpu_seconds=100)
         "const a = []; while (true) a.push(new Array(1e6).fill(0.5))",
         "const a = []; for (;;) a.push(new ArrayBuffer(50_000_000))",
         "const a = new Uint8Array(1_000_000_000).fill(1); return a.length",
-        "const m = new Map(); for (let i = 0; ; i++) m.set(i, `${i}`.repeat(100))",
-        "let s = 'x'.repeat(1000); const a = []; while (true) a.push([...s])",
-        "const held = []; await Promise.all(Array.from({length: 3e7}, () => new Promise(r => held.push(r))))",
+        *(
+            pytest.param(each, marks=pytest.mark.matrix("as other bombs, of other objects"))
+            for each in (
+                "const m = new Map(); for (let i = 0; ; i++) m.set(i, `${i}`.repeat(100))",
+                "let s = 'x'.repeat(1000); const a = []; while (true) a.push([...s])",
+                "const held = []; await Promise.all(Array.from({length: 3e7}, () => new Promise(r => held.push(r))))",
+            )
+        ),
     ],
 )
 async def test_a_memory_bomb_ends_alone(corral: Corral, bomb: str) -> None:
@@ -179,13 +190,13 @@ async def test_memory_runs_out_while_a_tool_is_running(corral: Corral) -> None: 
     assert [call.error is not None for call in result.tool_calls] == [True]
 
 
-async def test_outputs_that_the_program_has_dropped_do_not_count() -> None:
+async def test_outputs_that_the_program_has_dropped_do_not_count(corral: Corral) -> None:
     @tool
     async def page() -> str:
         return "x" * 1_000_000
 
-    result = await Corral([page], check=False).execute(
-        "let n = 0; for (let i = 0; i < 100; i++) n += (await tools.page()).length; return n"
+    result = await corral.execute(
+        "let n = 0; for (let i = 0; i < 100; i++) n += (await tools.page()).length; return n", tools=[page]
     )
     assert result.value == 100_000_000, result.error
 
@@ -255,14 +266,15 @@ async def test_a_large_input_is_refused_before_the_tool_runs(corral: Corral) -> 
     assert result.tool_calls == ()
 
 
-async def test_a_large_output_is_refused_before_it_travels() -> None:
+async def test_a_large_output_is_refused_before_it_travels(corral: Corral) -> None:
     async def execute(input: Any) -> str:
         return "x" * input["size"]
 
     give = define_tool(name="give", execute=execute)
-    corral = Corral([give], limits=Limits(tool_output_bytes=10_000), check=False)
     result = await corral.execute(
-        "try { await tools.give({size: 20000}) } catch (e) { return [e.code, e.message, (await tools.give({size: 10})).length] }"
+        "try { await tools.give({size: 20000}) } catch (e) { return [e.code, e.message, (await tools.give({size: 10})).length] }",
+        tools=[give],
+        limits=Limits(tool_output_bytes=10_000),
     )
     code, message, length = result.value
     assert (code, length) == ("message_too_large", 10)
@@ -270,37 +282,37 @@ async def test_a_large_output_is_refused_before_it_travels() -> None:
     assert result.tool_calls[0].error is not None
 
 
-async def test_a_tools_error_of_any_size_arrives_shortened() -> None:
+async def test_a_tools_error_of_any_size_arrives_shortened(corral: Corral) -> None:
     @tool
     async def shout() -> None:
         raise ToolError("x" * 5_000_000)
 
-    result = await Corral([shout], check=False).execute(
-        "try { await tools.shout() } catch (e) { return e.message.length }"
-    )
+    result = await corral.execute("try { await tools.shout() } catch (e) { return e.message.length }", tools=[shout])
     assert result.value < 8_100
 
 
-async def test_tools_that_block_threads_do_not_keep_other_programs_from_running() -> None:
+async def test_tools_that_block_threads_do_not_keep_other_programs_from_running(warm_deno: DenoSandbox) -> None:
     release = threading.Event()
     blocked = threading.Semaphore(0)
 
     @tool
     def block() -> None:
         blocked.release()
-        release.wait(60)
+        release.wait()
 
-    async with Corral([block], check=False) as corral, anyio.create_task_group() as tasks:
+    async with Corral([block], sandbox=warm_deno, check=False) as corral, anyio.create_task_group() as tasks:
         program = "await Promise.all(Array.from({length: 45}, () => tools.block()))"
         tasks.start_soon(lambda: corral.execute(program))
         for _ in range(40):  # all the threads that anyio lends by default
             await anyio.to_thread.run_sync(blocked.acquire, limiter=anyio.CapacityLimiter(1))
-        with anyio.fail_after(20):
-            assert (await corral.execute("return 1")).value == 1
-        release.set()
+        try:
+            with anyio.fail_after(LIMIT_SECONDS):
+                assert (await corral.execute("return 1")).value == 1
+        finally:
+            release.set()
 
 
-async def test_calls_beyond_the_budget_throw_and_are_never_made() -> None:
+async def test_calls_beyond_the_budget_throw_and_are_never_made(corral: Corral) -> None:
     made = 0
 
     @tool
@@ -308,30 +320,35 @@ async def test_calls_beyond_the_budget_throw_and_are_never_made() -> None:
         nonlocal made
         made += 1
 
-    limits = Limits(calls=100)
-    result = await Corral([count], check=False).execute(
-        """const all = await Promise.allSettled(Array.from({length: 10_000}, () => tools.count()));
+    result = await corral.execute(
+        """const all = await Promise.allSettled(Array.from({length: 2_000}, () => tools.count()));
         const failed = all.filter(each => each.status === "rejected");
         return [failed.length, failed[0].reason.name, failed[0].reason.code]""",
-        limits=limits,
+        tools=[count],
+        limits=Limits(calls=100),
     )
-    assert result.value == [9900, "CallBudgetExceeded", "call_budget_exceeded"]
+    assert result.value == [1900, "CallBudgetExceeded", "call_budget_exceeded"]
     assert made == len(result.tool_calls) == 100
 
 
-async def test_calls_beyond_those_in_flight_wait_and_do_not_fail() -> None:  # ex-inflight-budget
+async def test_calls_beyond_those_in_flight_wait_and_do_not_fail(corral: Corral) -> None:  # ex-inflight-budget
     running = most = 0
+    full = anyio.Event()
 
     @tool
     async def work() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await anyio.sleep(0.002)
+        if running == 32:
+            full.set()
+        await full.wait()
+        await anyio.lowlevel.checkpoint()  # for one too many to be seen
         running -= 1
 
-    result = await Corral([work], check=False).execute(
+    result = await corral.execute(
         "return (await Promise.all(Array.from({length: 1000}, () => tools.work()))).length",
+        tools=[work],
         limits=Limits(calls=1000, calls_in_flight=32),
     )
     assert result.value == 1000
@@ -360,17 +377,17 @@ async def test_odd_sources_are_results_not_exceptions(corral: Corral, source: st
 # --- ends
 
 
-async def test_the_host_cancels_a_run_in_the_middle_of_a_call() -> None:  # ex-abort-signal
+async def test_the_host_cancels_a_run_in_the_middle_of_a_call(corral: Corral) -> None:  # ex-abort-signal
     cancelled = anyio.Event()
 
     @tool
     async def hang() -> None:
         try:
-            await anyio.sleep(60)
+            await anyio.sleep_forever()
         finally:
             cancelled.set()
 
-    async with Corral([hang], check=False) as corral, corral.start("console.log('x'); await tools.hang()") as run:
+    async with corral.start("console.log('x'); await tools.hang()", tools=[hang]) as run:
         async for event in run:
             if isinstance(event, ToolCallStarted):
                 run.cancel()
@@ -382,10 +399,14 @@ async def test_the_host_cancels_a_run_in_the_middle_of_a_call() -> None:  # ex-a
 
 
 async def test_cancelling_the_callers_task_ends_the_guest() -> None:
+    def cancel(event: Event) -> None:
+        if isinstance(event, ConsoleOutput):
+            scope.cancel()
+
     others = guests()
     async with Corral(sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
-        with anyio.move_on_after(0.5) as scope:
-            await corral.execute("while (true) {}")
+        with anyio.CancelScope() as scope:
+            await corral.execute("console.log(1); while (true) {}", on_event=cancel)
         assert scope.cancelled_caught
         assert_ending(guests() - others)
 
@@ -399,18 +420,21 @@ async def test_leaving_the_block_of_a_handle_ends_the_run() -> None:
         assert_ending(guests() - others)
 
 
-async def test_a_guest_that_is_killed_is_named_and_the_next_one_works(corral: Corral) -> None:
-    async with corral.start("console.log('x'); await tools.wait({seconds: 60})") as run:
-        async for event in run:
-            if isinstance(event, ToolCallStarted):
-                killed = guests()  # those that wait in the pool too
-                for guest in killed:
-                    with suppress(ProcessLookupError):  # it has ended with its server
-                        os.kill(guest, signal.SIGKILL)
-                assert_ending(killed)
-        result = await run.result()
-    assert (result.status, code_of(result)) == ("failed", "sandbox_lost")
-    assert result.output == "x\n"
+async def test_a_guest_that_is_killed_is_named_and_the_next_one_works() -> None:
+    others = guests()
+    async with Corral(TOOLS, sandbox=DenoSandbox(pool_size=0), check=False) as corral:
+        async with corral.start("console.log('x'); await tools.wait({seconds: 3600})", limits=UNLIMITED) as run:
+            async for event in run:
+                if isinstance(event, ToolCallStarted):
+                    killed = guests() - others  # those that wait for the next execution too
+                    for guest in killed:
+                        with suppress(ProcessLookupError):  # it has ended with its server
+                            os.kill(guest, signal.SIGKILL)
+                    assert_ending(killed)
+            result = await run.result()
+        assert (result.status, code_of(result)) == ("failed", "sandbox_lost")
+        assert result.output == "x\n"
+        assert (await corral.execute("return await tools.add({a: 1, b: 2})")).value == 3
 
 
 async def test_many_executions_run_at_once(corral: Corral) -> None:
@@ -446,13 +470,13 @@ def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
         "with Corral(sandbox=DenoSandbox(pool_size=0)) as corral:\n"
         "    corral.execute_sync('console.log(1); while (true) {}', on_event=lambda e: print(e.type, flush=True))\n"
     )
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = ForkedProcess([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert [process.stdout.readline().strip() for _ in range(3)] == ["started", "checked", "console"]
     found = guests(process.pid)
     assert len(found) >= 2  # the engine, and the process that it has forked
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=LIMIT_SECONDS)
     assert "KeyboardInterrupt" in errors
     assert_ending(found)
 
@@ -470,7 +494,7 @@ def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
         "Corral([hang], sandbox=DenoSandbox(pool_size=0)).execute_sync('await tools.hang()')\n"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment)
+    process = ForkedProcess([sys.executable, str(script)], stdout=subprocess.PIPE, env=environment)
     assert process.stdout is not None
     assert process.stdout.readline() == "called\n"
     left = descendants(process.pid)
@@ -504,7 +528,7 @@ async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))
     sandbox = Python(tier="none", isolation="process", pool_size=0)
     async with Corral(sandbox=sandbox, required_tier="none", check=False) as corral:
-        with anyio.fail_after(30):
+        with anyio.fail_after(LIMIT_SECONDS):
             result = await corral.execute("return 1")
     assert code_of(result) == "sandbox_lost"
 
@@ -523,29 +547,28 @@ async def test_places_that_a_program_invents_are_only_text(corral: Corral, progr
     assert code_of(result) in {None, "program_failed"}
 
 
-async def test_a_console_full_of_places_does_not_block_the_host(corral: Corral) -> None:
-    heartbeat = Heartbeat()
-    results: list[ExecutionResult] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(heartbeat.run)
-        source = "\n" * 200_000 + 'console.log("corral:program.ts:199999:1 ".repeat(2000)); return 1'
-        results.append(await corral.execute(source))
-        tasks.cancel_scope.cancel()
-    assert [result.value for result in results] == [1]
-    assert heartbeat.longest < 2
+async def test_a_console_full_of_places_takes_the_host_no_look_at_all_lines_for_each(corral: Corral) -> None:
+    def looks(places: int) -> float:
+        """Processor time of this process."""
+        return measured[places][1] - measured[places][0]
+
+    measured: dict[int, tuple[float, float]] = {}
+    for places in (1, 20, 2_000):  # the first one is not counted
+        before = time.process_time()
+        source = "\n" * 200_000 + f'console.log("corral:program.ts:199999:1 ".repeat({places})); return 1'
+        assert (await corral.execute(source)).value == 1
+        measured[places] = before, time.process_time()
+    assert looks(2_000) < 10 * looks(20), "all other work is the same, and a hundred times as many looks were it all"
 
 
-async def test_an_outcome_survives_calls_that_outlast_the_deadline(
-    corral: Corral, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.sandboxes.framed.session.GRACE_SECONDS", 60)
+async def test_an_outcome_survives_calls_that_outlast_the_deadline(corral: Corral, wall_clock: WallClock) -> None:
+    wall_clock.run_out_in_grace()
     failed = await corral.execute(
-        "await Promise.all([tools.fail({message: 'first'}), tools.wait({seconds: 60})])",
-        limits=Limits(wall_seconds=1.5),
+        "await Promise.all([tools.fail({message: 'first'}), tools.wait({seconds: 3600})])", limits=UNLIMITED
     )
     assert failed.error is not None
     assert (failed.status, failed.error.message, failed.error.line) == ("failed", "first", 1)
-    succeeded = await corral.execute("tools.wait({seconds: 60}); return 42", limits=Limits(wall_seconds=1.5))
+    succeeded = await corral.execute("tools.wait({seconds: 3600}); return 42", limits=UNLIMITED)
     assert (succeeded.status, succeeded.value) == ("succeeded", 42)
     assert "cut short" in succeeded.model_text()
 

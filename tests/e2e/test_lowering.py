@@ -6,7 +6,6 @@ One sandbox runs each kind of program with each end; the others run each kind, a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -17,6 +16,9 @@ from tests.conftest import TOOLS
 
 pytestmark = pytest.mark.anyio
 
+ALIKE = pytest.mark.matrix(
+    "as in the namespaces tier, where each program runs in the gate; in another one, or not forked"
+)
 SANDBOXES: dict[str, dict[str, Any]] = {
     "namespaces": {"tier": "namespaces"},
     "landlock": {"tier": "landlock"},
@@ -43,25 +45,21 @@ ENDS: dict[str, tuple[Any, tuple[str, str, int] | None]] = {
 }
 
 
-@pytest.fixture(scope="module")
-async def corrals() -> AsyncIterator[dict[str, Corral]]:
-    async with AsyncExitStack() as stack:
-        yield {
-            name: await stack.enter_async_context(
-                Corral(TOOLS, sandbox=DenoSandbox(pool_size=1, **options), required_tier="none", check=False)
-            )
-            for name, options in SANDBOXES.items()
-        }
+@pytest.fixture(scope="module", params=["namespaces", *(pytest.param(name, marks=ALIKE) for name in [*SANDBOXES][1:])])
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Corral]]:
+    engine = DenoSandbox(pool_size=1, **SANDBOXES[request.param])
+    async with Corral(TOOLS, sandbox=engine, required_tier="none", check=False) as corral:
+        yield request.param, corral
 
 
 @pytest.mark.parametrize("head", HEADS)
-async def test_an_error_is_told_alike_everywhere(corrals: dict[str, Corral], head: str) -> None:
+async def test_an_error_is_told_alike_everywhere(sandbox: tuple[str, Corral], head: str) -> None:
+    name, corral = sandbox
     mine = [*HEADS].index(head)
-    for name, corral in corrals.items():
-        ends = [*ENDS.items()] if name == "namespaces" else [*ENDS.items()][mine :: len(HEADS)]
-        for end, (value, error) in ends:
-            result = await corral.execute(HEADS[head] + end)
-            found = result.error and (result.error.name, result.error.message, result.error.column)
-            assert (result.value, found) == (value, error), (name, end)
-            assert error is None or (result.error and result.error.line) == 3, (name, end)
-            assert result.output.startswith("1\n") is (result.status != "rejected"), (name, end)
+    ends = [*ENDS.items()] if name == "namespaces" else [*ENDS.items()][mine :: len(HEADS)]
+    for end, (value, error) in ends:
+        result = await corral.execute(HEADS[head] + end)
+        found = result.error and (result.error.name, result.error.message, result.error.column)
+        assert (result.value, found) == (value, error), end
+        assert error is None or (result.error and result.error.line) == 3, end
+        assert result.output.startswith("1\n") is (result.status != "rejected"), end

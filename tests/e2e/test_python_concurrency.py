@@ -8,8 +8,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from corral import Corral, Limits, tool
-from tests.e2e.python_engines import Python, code_of, provider
+from corral import Limits, tool
+from tests.e2e.clocks import UNLIMITED, WallClock, at_once
+from tests.e2e.python_engines import Python, code_of
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ async def test_over_the_budget_no_call_reaches_the_host(python: Python) -> None:
     assert len(result.tool_calls) == 100
 
 
-async def test_one_that_fails_ends_a_gather_and_the_others_are_joined(python: Python) -> None:
+async def test_one_that_fails_ends_a_gather_and_the_others_are_joined(python: Python, lasting_grace: None) -> None:
     result = await python.run(
         "import asyncio\nawait asyncio.gather(tools.fail(message='no'), tools.wait(seconds=0.02))"
     )
@@ -225,10 +226,10 @@ async def test_what_fails_inside_a_loop_that_runs_within_another_is_where_it_fai
 @pytest.mark.parametrize(
     "program",
     [
-        "try:\n    await asyncio.wait_for(tools.wait(seconds=60), 0.01)\nexcept TimeoutError:\n    out = 'late'\nout",
-        "try:\n    async with asyncio.timeout(0.01):\n        await tools.wait(seconds=60)\nexcept TimeoutError:\n    out = 'late'\nout",
+        "try:\n    await asyncio.wait_for(tools.wait(seconds=3600), 0.01)\nexcept TimeoutError:\n    out = 'late'\nout",
+        "try:\n    async with asyncio.timeout(0.01):\n        await tools.wait(seconds=3600)\nexcept TimeoutError:\n    out = 'late'\nout",
         (
-            "done, left = await asyncio.wait([asyncio.create_task(tools.echo('late')), asyncio.create_task(tools.wait(seconds=60))],"
+            "done, left = await asyncio.wait([asyncio.create_task(tools.echo('late')), asyncio.create_task(tools.wait(seconds=3600))],"
             " return_when=asyncio.FIRST_COMPLETED)\nfor each in left: each.cancel()\ndone.pop().result()"
         ),
     ],
@@ -236,9 +237,8 @@ async def test_what_fails_inside_a_loop_that_runs_within_another_is_where_it_fai
 async def test_a_call_that_was_given_up_neither_holds_the_program_nor_counts_as_forgotten(
     cpython: Python, program: str
 ) -> None:
-    result = await cpython.run(f"import asyncio\n{program}")
+    result = await at_once(cpython.run(f"import asyncio\n{program}", limits=UNLIMITED))
     assert (result.value, result.unawaited, result.diagnostics) == ("late", (), ())
-    assert result.duration_ms < 30_000
 
 
 async def test_a_call_that_was_given_up_before_it_was_sent_is_not_made(cpython: Python) -> None:
@@ -251,7 +251,7 @@ async def test_a_call_that_was_given_up_before_it_was_sent_is_not_made(cpython: 
     assert [call.input for call in result.tool_calls] == [{"seconds": 0.02}, {"seconds": 0.0}]
 
 
-async def test_calls_left_behind_are_joined_though_another_was_given_up(cpython: Python) -> None:
+async def test_calls_left_behind_are_joined_though_another_was_given_up(cpython: Python, lasting_grace: None) -> None:
     result = await cpython.run(
         "import asyncio\ntask = asyncio.create_task(tools.wait(seconds=0.05))\ntry:\n"
         "    await asyncio.wait_for(tools.wait(seconds=60), 0.01)\nexcept TimeoutError:\n    pass\nresult = 1\nresult"
@@ -264,7 +264,7 @@ async def test_calls_left_behind_are_joined_though_another_was_given_up(cpython:
 # --- what nobody waits for
 
 
-async def test_a_call_that_nobody_awaits_is_finished_and_listed(cpython: Python) -> None:
+async def test_a_call_that_nobody_awaits_is_finished_and_listed(cpython: Python, lasting_grace: None) -> None:
     result = await cpython.run(
         "import asyncio\n\ntask = asyncio.create_task(tools.wait(seconds=0.05))\nawait asyncio.sleep(0)\n1"
     )
@@ -277,11 +277,10 @@ async def test_a_call_that_nobody_awaits_is_finished_and_listed(cpython: Python)
 async def test_what_a_failed_gather_leaves_behind_neither_holds_the_result_nor_counts_as_forgotten(
     python: Python,
 ) -> None:
-    gather = "await asyncio.gather(tools.fail(message='no'), tools.wait(seconds=60))"
+    gather = "await asyncio.gather(tools.fail(message='no'), tools.wait(seconds=3600))"
     for program in (gather, f"try:\n    {gather}\nexcept Exception:\n    seen = 1\nseen"):
-        result = await python.run(f"import asyncio\n{program}")
+        result = await at_once(python.run(f"import asyncio\n{program}", limits=UNLIMITED))
         assert (result.success, result.unawaited) == (program != gather, ())
-        assert result.duration_ms < 30_000
         assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
             "fail": "tool_error",
             "wait": "cancelled",
@@ -297,10 +296,9 @@ async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpyth
     result = await cpython.run(f"{program}print('end')")
     assert result.output == "end\nlate\n"
     assert [(call.name, call.error) for call in result.tool_calls] == [("echo", None), ("wait", None), ("echo", None)]
-    with_value = await cpython.run(f"{program}5")
+    with_value = await at_once(cpython.run(f"{program}5".replace("0.4", "3600"), limits=UNLIMITED))
     assert (with_value.value, with_value.output) == (5, "")
     assert [call.name for call in with_value.tool_calls] == ["echo", "wait"]
-    assert with_value.duration_ms < 30_000
 
 
 async def test_a_task_that_waits_for_ever_does_not_hold_a_program_without_a_value(cpython: Python) -> None:
@@ -313,12 +311,12 @@ async def test_a_task_that_waits_for_ever_does_not_hold_a_program_without_a_valu
 
 
 async def test_the_losers_of_a_wait_do_not_hold_the_result(cpython: Python) -> None:
-    result = await cpython.run(
-        "import asyncio\ntasks = [asyncio.create_task(tools.wait(seconds=n)) for n in (0, 60)]\n"
+    program = (
+        "import asyncio\ntasks = [asyncio.create_task(tools.wait(seconds=n)) for n in (0, 3600)]\n"
         "done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\nprint(len(done))"
     )
+    result = await at_once(cpython.run(program, limits=UNLIMITED))
     assert (result.output, result.unawaited) == ("1\n", ())
-    assert result.duration_ms < 30_000
     assert any("tools.wait" in each.message for each in result.diagnostics)
 
 
@@ -414,19 +412,18 @@ async def test_a_sync_tool_that_blocks_does_not_block_the_event_loop(python: Pyt
     assert await python.value(program, tools=[block]) == [0, 1, 2]
 
 
-async def test_a_tool_is_cancelled_with_its_execution() -> None:
-
+async def test_a_tool_is_cancelled_with_its_execution(cpython: Python, wall_clock: WallClock) -> None:
     cancelled = anyio.Event()
 
     @tool
     async def hang() -> None:
+        wall_clock.run_out()
         try:
-            await anyio.sleep(60)
+            await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             cancelled.set()
             raise
 
-    async with Corral([hang], sandbox=provider("cpython"), check=False) as corral:
-        result = await corral.execute("await tools.hang()", language="python", limits=Limits(wall_seconds=2))
+    result = await cpython.run("await tools.hang()", tools=[hang], limits=UNLIMITED)
     assert result.status == "timed_out"
     assert cancelled.is_set()

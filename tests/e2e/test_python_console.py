@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral import Limits
+from corral import Limits, ToolCallStarted
+from tests.e2e.clocks import WallClock
 from tests.e2e.python_engines import Python
 
 pytestmark = pytest.mark.anyio
@@ -107,17 +108,19 @@ async def test_one_huge_line_is_cut_too(python: Python) -> None:
 @pytest.mark.parametrize(
     ("end", "limits"),
     [
-        ("while True: pass", Limits(cpu_seconds=0.5)),
-        ("kept = []\nwhile True: kept.append('x' * 1_000_000)", Limits()),
-        ("await tools.wait(seconds=60)", Limits(wall_seconds=2)),
+        ("while True: pass", Limits(cpu_seconds=0.2, wall_seconds=600)),
+        ("kept = []\nwhile True: kept.append('x' * 1_000_000)", Limits(cpu_seconds=100, wall_seconds=300)),
+        ("await tools.wait(seconds=3600)", Limits(wall_seconds=3600)),
     ],
     ids=["time", "memory", "a call"],
 )
 async def test_a_line_that_has_not_ended_is_kept_when_the_program_is_killed(
-    python: Python, end: str, limits: Limits
+    python: Python, wall_clock: WallClock, end: str, limits: Limits
 ) -> None:
     result = await python.run(
-        f"print('whole')\nprint('a', end='')\nprint(1, 2, sep='-', end=' ')\n{end}", limits=limits
+        f"print('whole')\nprint('a', end='')\nprint(1, 2, sep='-', end=' ')\n{end}",
+        limits=limits,
+        on_event=wall_clock.run_out_at(ToolCallStarted),
     )
     assert not result.success
     assert result.output == "whole\na1-2 \n"

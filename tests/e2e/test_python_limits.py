@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from corral import ExecutionResult, Limits, tool
+from corral import ConsoleOutput, Limits, tool
 from corral.errors import ConfigError
+from tests.e2e.clocks import UNLIMITED, WallClock
 from tests.e2e.python_engines import Python, code_of
 
 pytestmark = pytest.mark.anyio
@@ -25,63 +27,58 @@ pytestmark = pytest.mark.anyio
     ],
 )
 async def test_an_endless_loop_ends_at_its_processor_limit(python: Python, loop: str) -> None:
-    turns = 0
-    results: list[ExecutionResult] = []
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            await anyio.sleep(0.01)
-            turns += 1
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(turn)
-        program = f"print('before')\nawait tools.add(a=1, b=2)\n{loop}"
-        results.append(await python.run(program, limits=Limits(cpu_seconds=0.15, wall_seconds=60)))
-        tasks.cancel_scope.cancel()
-    [result] = results
+    program = f"print('before')\nawait tools.add(a=1, b=2)\n{loop}"
+    result = await python.run(program, limits=Limits(cpu_seconds=0.15, wall_seconds=600))
     assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
     assert "processor" in str(result.error)
     assert (result.output, [call.output for call in result.tool_calls]) == ("before\n", [3])
-    assert turns > 3, "the host's event loop kept turning"
     assert await python.value("1 + 1") == 2
+
+
+async def test_the_event_loop_turns_while_a_program_does_not_end(python: Python) -> None:
+    async with python.corral.start("print('before')\nwhile True: pass", language="python") as run:
+        async for event in run:
+            if isinstance(event, ConsoleOutput):
+                for _ in range(1_000):
+                    await anyio.lowlevel.checkpoint()
+                run.cancel()
+    assert (await run.result()).status == "cancelled"
 
 
 @pytest.mark.parametrize(
     "sleep",
     ["import time\ntime.sleep(3600)", "import asyncio\nawait asyncio.sleep(3600)", "await tools.wait(seconds=3600)"],
 )
-async def test_a_sleep_is_bounded_by_the_wall_clock(python: Python, sleep: str) -> None:
-    result = await python.run(f"print('x')\n{sleep}", limits=Limits(wall_seconds=1.5, cpu_seconds=1))
+async def test_a_sleep_is_bounded_by_the_wall_clock(python: Python, wall_clock: WallClock, sleep: str) -> None:
+    run_out = wall_clock.run_out_at(ConsoleOutput)
+    result = await python.run(f"print('x')\n{sleep}", limits=UNLIMITED, on_event=run_out)
     assert (result.status, code_of(result), result.output) == ("timed_out", "program_timeout", "x\n")
-    assert "1.5 s" in str(result.error)
+    assert "3600 s" in str(result.error)
 
 
 async def test_waiting_for_a_tool_takes_no_processor_time(python: Python) -> None:
     assert await python.value("await tools.wait(seconds=0.5)", limits=Limits(cpu_seconds=0.3)) == 0.5
 
 
-async def test_an_outcome_survives_calls_that_outlast_the_deadline(
-    python: Python, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.sandboxes.framed.session.GRACE_SECONDS", 60)
-
+async def test_an_outcome_survives_calls_that_outlast_the_deadline(python: Python, wall_clock: WallClock) -> None:
     @tool
     async def hang() -> None:
-        await anyio.sleep(3600)
+        await anyio.sleep_forever()
 
     program = (
         "task = asyncio.create_task(tools.hang())\nawait asyncio.sleep(0)"
         if python.engine == "cpython"
         else "task = tools.hang()"
     )
-    result = await python.run(f"import asyncio\n{program}\n42", tools=[hang], limits=Limits(wall_seconds=1.5))
+    wall_clock.run_out_in_grace()
+    result = await python.run(f"import asyncio\n{program}\n42", tools=[hang], limits=UNLIMITED)
     assert (result.status, result.value) == ("succeeded", 42)
     assert "cut short" in result.model_text()
 
 
 # --- memory
 
+OTHER_KINDS = pytest.mark.matrix("the gate fills memory with objects and with bytes; these are of another kind")
 BOTH = {
     "list": "a = list(range(MB * 26000))\nlen(a) // 26000",
     "floats": "a = [n + 0.5 for n in range(MB * 25000)]\nlen(a) // 25000",
@@ -95,7 +92,8 @@ FULL = {
     "dicts": "a = [{'x': n} for n in range(MB * 4000)]\nlen(a) // 4000",
     "objects": "class P:\n    def __init__(self, x): self.x = x\na = [P(n) for n in range(MB * 4500)]\nlen(a) // 4500",
 }
-LIMITS = Limits(wall_seconds=30, cpu_seconds=20)
+LIMITS = Limits(wall_seconds=300, cpu_seconds=100)
+"""So that it is memory that ends a program on a busy machine too."""
 
 
 async def fills(python: Python, program: str) -> None:
@@ -105,19 +103,23 @@ async def fills(python: Python, program: str) -> None:
     assert await python.value("1 + 1") == 2
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(
+    "kind", [each if each in ("list", "bytes") else pytest.param(each, marks=OTHER_KINDS) for each in BOTH]
+)
 async def test_sixty_megabytes_work_and_two_hundred_fail(python: Python, kind: str) -> None:
     await fills(python, BOTH[kind])
 
 
-@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize(
+    "kind", [each if each in ("bytearray", "objects") else pytest.param(each, marks=OTHER_KINDS) for each in FULL]
+)
 async def test_sixty_megabytes_of_what_only_cpython_has_work_and_two_hundred_fail(cpython: Python, kind: str) -> None:
     await fills(cpython, FULL[kind])
 
 
 @pytest.mark.parametrize("bomb", ["'a' * 10 ** 12", "[0] * 10 ** 11", "a = []\nwhile True: a.append('x' * 10_000_000)"])
 async def test_a_memory_bomb_ends_alone(python: Python, bomb: str) -> None:
-    assert code_of(await python.run(bomb)) == "memory_exceeded"
+    assert code_of(await python.run(bomb, limits=LIMITS)) == "memory_exceeded"
 
 
 async def test_what_was_too_much_can_be_caught_and_let_go_in_cpython(cpython: Python) -> None:
@@ -144,10 +146,10 @@ async def test_a_bytearray_that_gets_no_memory_prints_nothing_of_the_interpreter
 
 async def test_memory_runs_out_while_a_tool_is_running(cpython: Python) -> None:
     program = (
-        "import asyncio\ntask = asyncio.create_task(tools.wait(seconds=0.05))\nawait asyncio.sleep(0)\na = []\n"
+        "import asyncio\ntask = asyncio.create_task(tools.wait(seconds=3600))\nawait asyncio.sleep(0)\na = []\n"
         "while True: a.append('x' * 10_000_000)"
     )
-    result = await cpython.run(program)
+    result = await cpython.run(program, limits=LIMITS)
     assert code_of(result) == "memory_exceeded"
     assert len(result.tool_calls) == 1
 

@@ -31,6 +31,10 @@ async def here(_: Any) -> str:
     return "here"
 
 
+LANDLOCK = pytest.param(
+    "landlock", marks=pytest.mark.matrix("tests/security attacks this tier; the gate has the other one")
+)
+
 # --- results
 
 
@@ -263,7 +267,7 @@ async def test_the_environment_is_what_the_caller_gave_and_nothing_of_the_hosts(
     assert await python.value(program, env={"A": "1"}) == ["1", None, 1]
 
 
-@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+@pytest.mark.parametrize("tier", ["namespaces", LANDLOCK])
 @pytest.mark.parametrize(
     ("program", "error"),
     [
@@ -293,7 +297,7 @@ async def tiers() -> Any:
         yield {"namespaces": namespaces, "landlock": landlock}
 
 
-@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+@pytest.mark.parametrize("tier", ["namespaces", LANDLOCK])
 async def test_time_zones_and_the_standard_library_are_there_in_every_tier(tiers: dict[str, Corral], tier: str) -> None:
     program = (
         "import csv, decimal, difflib, hashlib, json, math, random, re, sqlite3, statistics, zoneinfo\n"
@@ -526,8 +530,14 @@ timed_out
 
 @pytest.mark.parametrize(
     "start",
-    ["import asyncio; asyncio.run(main())", "import uvloop; uvloop.run(main())", "import trio; trio.run(main)"],
-    ids=["asyncio", "uvloop", "trio"],
+    [
+        "import trio; trio.run(main)",
+        *(
+            pytest.param(each, marks=pytest.mark.matrix("tests/e2e/test_event_loops.py runs TypeScript on this loop"))
+            for each in ("import asyncio; asyncio.run(main())", "import uvloop; uvloop.run(main())")
+        ),
+    ],
+    ids=["trio", "asyncio", "uvloop"],
 )
 def test_programs_run_on_every_event_loop(start: str) -> None:
     command = [sys.executable, "-W", "error", "-c", SCRIPT + start]

@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.matrix(
+    "tests/sessions/test_together.py has programs in two languages share files; this one draws a picture"
+)
 def test_the_script_makes_a_picture_and_tells_nobody_the_key(tmp_path: Path) -> None:
     picture = tmp_path / "totals.png"
     command = [sys.executable, "examples/report/main.py", str(picture)]

@@ -248,7 +248,7 @@ async def test_closing_while_it_opens_leaves_nothing_open() -> None:
         @asynccontextmanager
         async def open(self, offer: Offer) -> AsyncGenerator[None]:
             tasks.start_soon(corral.aclose)
-            await anyio.sleep(0.05)
+            await anyio.wait_all_tasks_blocked()
             self.opened.append("opened")
             yield
             self.opened.append("closed")

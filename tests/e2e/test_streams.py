@@ -17,6 +17,7 @@ from corral.sandboxes import DenoSandbox
 from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.selection import Sandboxes
+from tests.e2e.clocks import UNLIMITED, WallClock
 
 pytestmark = pytest.mark.anyio
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
@@ -208,8 +209,8 @@ BREAKS = {
         "async for each in await tools.{tool}:\n    break\nawait tools.when_closed()",
         "stream = await tools.{tool}\nasync for each in stream:\n    break\nawait stream.aclose()\nawait tools.when_closed()",
         (
-            "import asyncio\nasync def read():\n    async for each in tools.{tool}:\n        pass\n"
-            "task = asyncio.create_task(read())\nawait asyncio.sleep(0.05)\ntask.cancel()\nawait tools.when_closed()"
+            "import asyncio\ngot = asyncio.Event()\nasync def read():\n    async for each in tools.{tool}:\n        got.set()\n"
+            "task = asyncio.create_task(read())\nawait got.wait()\ntask.cancel()\nawait tools.when_closed()"
         ),
     ],
 }
@@ -244,12 +245,21 @@ async def test_the_end_of_the_program_closes_its_streams(corral: Corral, shop: S
 
 
 @BOTH
-async def test_the_deadline_closes_the_streams_too(corral: Corral, shop: Shop, language: Language) -> None:
+async def test_the_deadline_closes_the_streams_too(
+    corral: Corral, shop: Shop, wall_clock: WallClock, language: Language
+) -> None:
     source = {
         "typescript": "for await (const each of tools.waiting()) await tools.double({n: each})",
         "python": "async for each in tools.waiting():\n    await tools.double(n=each)",
     }[language]
-    result = await run(corral, shop.tools(), language, source, limits=Limits(wall_seconds=2))
+    tools = [each for each in shop.tools() if each.name != "double"]
+
+    @tool
+    async def double(n: int) -> int:
+        wall_clock.run_out()
+        return 2 * n
+
+    result = await run(corral, [*tools, double], language, source, limits=UNLIMITED)
     assert (result.status, shop.closings) == ("timed_out", 1)
     [record] = [each for each in result.tool_calls if each.name == "waiting"]
     assert record.error is not None

@@ -55,6 +55,7 @@ from corral.audit import AuditFilter, open_audit
 from corral.errors import ConfigError
 from tests.chromium import chromium
 from tests.docs.markdown import blocks
+from tests.until import until, until_sync
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +77,7 @@ import ctypes, os, signal, subprocess, sys
 signal.signal(signal.SIGINT, lambda *_: None)
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 code = subprocess.call(sys.argv[1:])
-signal.alarm(10)
+signal.alarm(60)
 try:
     while True:
         os.wait()
@@ -84,6 +85,10 @@ except ChildProcessError:
     sys.exit(code)
 """
 
+
+WHOLE = pytest.mark.matrix(
+    "the example whole, as processes of its own; the gate runs its service, its jobs and its pages' routes within this one"
+)
 
 # --- the script
 
@@ -141,6 +146,7 @@ def ran() -> tuple[Ran, Ran]:
         return wait_for_whole(), wait_for_interrupted()
 
 
+@WHOLE
 def test_the_script_prints_what_its_readme_shows_and_leaves_nothing(ran: tuple[Ran, Ran]) -> None:
     whole, _ = ran
     [shown] = [block.text for block in blocks(EXAMPLE / "README.md") if block.language == "text"]
@@ -148,11 +154,13 @@ def test_the_script_prints_what_its_readme_shows_and_leaves_nothing(ran: tuple[R
     assert whole.printed.lstrip("\n") == shown
 
 
+@WHOLE
 def test_the_script_leaves_nothing_when_it_is_interrupted(ran: tuple[Ran, Ran]) -> None:
     _, interrupted = ran
     assert (interrupted.exit_code, interrupted.errors, interrupted.left) == (130, "", [])
 
 
+@WHOLE
 def test_one_command_serves_browsers_and_jobs_and_leaves_nothing_after_ctrl_c() -> None:
     with running("ignore", "serve") as (script, wait):
         assert script.stdout is not None
@@ -496,6 +504,9 @@ async def test_a_rate_is_shared_within_an_organization_and_never_beyond(
         assert {response.status_code for response in asked} <= {200, 429}
         return sum(response.status_code == 200 for response in asked)
 
+    [rate] = next(each for each in corral.tools.snapshot().values() if each.name == "exchange_rate").rates.values()
+    assert str(rate) == "3/6s"
+    object.__setattr__(rate, "interval_us", 3_600_000_000)  # so that no further call becomes allowed meanwhile
     colleague = ExecutionContext(user_id="bob", organization_id="acme")
     same_name = ExecutionContext(user_id="ann", organization_id="globex")
     crafted = ExecutionContext(user_id="ann", organization_id="acme:ann")
@@ -723,23 +734,22 @@ def worker(example: Example) -> Generator[tuple[subprocess.Popen[bytes], int]]:
         watch.stdin.write(settings)
         watch.stdin.close()
         children = Path(f"/proc/{watch.pid}/task/{watch.pid}/children")
-        while not (found := children.read_text().split()):
-            assert watch.poll() is None
+        until_sync(children.read_text)
+        worker = int(children.read_text())
         try:
-            yield watch, int(found[0])
+            yield watch, worker
         finally:
             with suppress(ProcessLookupError):
-                os.kill(int(found[0]), signal.SIGTERM)
+                os.kill(worker, signal.SIGTERM)
 
 
 async def mails(example: Example, count: int) -> list[tuple[str, str]]:
     """Readers and texts of mails, once there are so many."""
-    with anyio.fail_after(40):
-        while len(example.inbox) < count:
-            await anyio.sleep(0.02)
+    await until(lambda: len(example.inbox) >= count)
     return [(mail["to"], mail.get_content().strip()) for mail in example.inbox]
 
 
+@WHOLE
 async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, jobs: Any, client: httpx.Client) -> None:
     # A client that reads for a bounded time would end an idle worker, and lose a job that comes meanwhile.
     assert jobs.broker.connection_pool.connection_kwargs["socket_timeout"] is None
@@ -760,6 +770,7 @@ async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, job
     assert watch.returncode == 0
 
 
+@WHOLE
 async def test_a_job_whose_worker_ends_leaves_no_process_and_does_not_run_again(example: Example, jobs: Any) -> None:
     program = mail_to("ann@acme.example", text="started") + "; for (;;) await tools.list_invoices();"
     await example.database.store_program(example.settings.postgres, ANN, "endless", program)
