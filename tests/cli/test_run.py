@@ -73,12 +73,6 @@ def test_the_context_and_the_variables_are_what_the_options_say(project: Project
     assert done.stdout == "u1,o1,s1,a:read,b:read,1,--x=y\n"
 
 
-def test_limits_are_options(project: Project) -> None:
-    done = project.run("await tools.who(); await tools.who()", "--calls", "1")
-    assert "error[call_budget_exceeded]: the budget of 1 tool call is used up" in done.stderr
-    assert "help: --calls sets how many tool calls a run may make" in done.stderr
-
-
 def test_options_that_make_no_sense_are_wrong_usage(here: Here) -> None:
     here.write("program.ts", "return 1")
     for option, value, said in (
@@ -144,35 +138,30 @@ def test_a_program_that_does_not_parse_is_shown_where(project: Project) -> None:
     assert "2 | const b = = 2;" in done.stderr
 
 
-def test_calls_that_were_made_are_listed_when_it_fails(project: Project) -> None:
-    done = project.run('await tools.get_weather({ city: "Oslo" }); await tools.get_weather({ city: "Atlantis" })')
+def test_limits_are_options_and_calls_that_were_made_are_listed_when_it_fails(project: Project) -> None:
+    caught = 'await tools.get_weather({ city: "Atlantis" }).catch(() => 0)'
+    done = project.run(f'await tools.get_weather({{ city: "Oslo" }}); {caught}; await tools.who()', "--calls", "2")
+    assert "error[call_budget_exceeded]: the budget of 2 tool calls is used up" in done.stderr
+    assert "help: --calls sets how many tool calls a run may make" in done.stderr
     listed = done.stderr.splitlines()[-3:]
     assert listed[0] == "2 tool calls were made:"
     assert listed[1].startswith('  ✓ tools.get_weather({"city":"Oslo"}) ')
     assert listed[2] == '  ✗ tools.get_weather({"city":"Atlantis"}) ToolError: it is under water'
 
 
-def test_a_call_that_nobody_awaited_is_a_warning(project: Project) -> None:
-    done = project.run('tools.get_weather({ city: "Oslo" });\nreturn 1;')
-    assert done.stdout == "1\n"
+def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_note(project: Project) -> None:
+    program = 'tools.get_weather({ city: "Oslo" });\nconsole.log("a".repeat(50)); console.log("b".repeat(50)); return 1'
+    done = project.run(program, "--log-bytes", "60")
+    assert done.stdout.endswith("1\n")
     assert "warning: tools.get_weather was never awaited (program.ts:1:" in done.stderr
-
-
-def test_what_was_cut_short_is_a_note(project: Project) -> None:
-    done = project.run('console.log("a".repeat(50)); console.log("b".repeat(50)); return 1', "--log-bytes", "60")
     assert "note: " in done.stderr
     assert "were dropped" in done.stderr
 
 
-def test_a_program_that_never_ends_times_out(project: Project) -> None:
-    done = project.run("while (true) {}", "--wall-seconds", "0.3")
-    assert done.returncode == 124
-    assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
-
-
-def test_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
+def test_what_does_not_end_times_out_and_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
     done = project.run("await tools.wait_in_a_thread({ seconds: 3600 })", "--wall-seconds", "0.3")
     assert done.returncode == 124
+    assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
 
 
 def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) -> None:
