@@ -1,4 +1,4 @@
-"""Surroundings that lack something: what a process puts itself into before it becomes what is to be tried there."""
+"""Surroundings that lack something: what a process puts itself into before it is what is to be tried there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from tests.forks import run_forked
 
 __all__ = ["Surroundings", "guests_change_user", "run_in"]
 
@@ -39,13 +41,6 @@ def guests_change_user() -> bool:
 
 
 def run_in(surroundings: Surroundings, command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command there to its end. TMPDIR must be in `env` where it matters."""
-    script = _PREPARED[surroundings] + "os.execv(sys.argv[1], sys.argv[1:])"
-    return subprocess.run(
-        [sys.executable, "-c", script, *command],
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | env,
-        timeout=60,
-        check=False,
-    )
+    """Runs Python with `-c` there to its end. TMPDIR must be in `env` where it matters."""
+    interpreter, option, script, *arguments = command
+    return run_forked([interpreter, option, _PREPARED[surroundings] + script, *arguments], env=os.environ | env)

@@ -11,7 +11,7 @@ import pytest
 from corral import Corral, tool
 from corral.errors import StartFailed
 from corral.logs import Lines, get_logger
-from corral.sandboxes import DenoSandbox, Sandbox, SandboxProvider
+from corral.sandboxes import CPythonSandbox, DenoSandbox, Sandbox, SandboxProvider
 from corral.types import Capabilities, Language, SandboxConfig
 
 FORGED = "x\n2026-01-01 12:00:00 CRITICAL app: forged\r\n\x1b[2J\x1b]0;owned\x07\u2028\u202e\x85end"
@@ -79,15 +79,19 @@ async def broken(text: str) -> str:
         ("typescript", f"await tools[{FORGED[:100]!r}]({{}})".replace("\\x1b", "\\u001b").replace("\\x07", "")),
     ],
 )
-async def test_no_program_writes_a_line_of_the_log(log: io.StringIO, language: Language, program: str) -> None:
-    async with Corral([broken], check=False) as corral:
+async def test_no_program_writes_a_line_of_the_log(
+    log: io.StringIO, language: Language, program: str, warm: dict[Language, str | SandboxProvider]
+) -> None:
+    async with Corral([broken], sandbox=warm, check=False) as corral:
         await corral.execute(program, language=language)
     assert_fit(log.getvalue())
 
 
 @pytest.mark.anyio
-async def test_a_name_that_no_tool_can_have_does_not_leave_a_python_program(log: io.StringIO) -> None:
-    async with Corral([broken], check=False) as corral:
+async def test_a_name_that_no_tool_can_have_does_not_leave_a_python_program(
+    log: io.StringIO, warm_cpython: CPythonSandbox
+) -> None:
+    async with Corral([broken], sandbox=warm_cpython, check=False) as corral:
         result = await corral.execute(f"await tools[{FORGED[:100]!r}]()", language="python")
     assert result.error is not None
     assert result.error.code == "tool_not_found"

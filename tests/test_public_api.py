@@ -8,6 +8,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import corral
 import corral.errors
 
@@ -27,6 +29,7 @@ def test_the_package_exports_exactly_the_public_names() -> None:
     assert all(hasattr(corral, name) for name in PUBLIC)
 
 
+@pytest.mark.matrix("scripts/check has it too; it imports all there is, which takes seconds")
 def test_every_module_declares_what_it_exports() -> None:
     for module in pkgutil.walk_packages(corral.__path__, "corral."):
         if module.name.startswith("corral.integrations."):  # frameworks take seconds; their own tests load them

@@ -16,8 +16,9 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
+from tests.until import LIMIT_SECONDS
+
 NOBODY = 65534
-_PATIENCE_SECONDS = 30
 CONNECT: Callable[[str], Awaitable[Any]] = cast("Any", asyncpg).connect
 
 
@@ -68,7 +69,7 @@ def postgres_server() -> Iterator[str]:
             yield str(home)
         finally:
             server.send_signal(signal.SIGQUIT)
-            server.communicate(timeout=_PATIENCE_SECONDS)
+            server.communicate(timeout=LIMIT_SECONDS)
             shutil.rmtree(home)
 
 

@@ -28,8 +28,17 @@ from corral.audit import (
 from corral.errors import AccessDenied, ConfigError, MissingExtra
 from tests.audit.events import POISON, event, read
 from tests.forks import run_forked
+from tests.until import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def audit_threads() -> Callable[[], int]:
+    """How many threads logs of this test have."""
+    before = {*threading.enumerate()}
+    return lambda: sum(each.name == "corral-audit" for each in {*threading.enumerate()} - before)
+
 
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
@@ -49,7 +58,7 @@ class Gate:
     def __call__(self, events: Sequence[AuditEvent]) -> None:
         self.attempts += 1
         self.entered.set()
-        assert self.open.wait(20)
+        assert self.open.wait(LIMIT_SECONDS)
         if self.broken:
             raise OSError("no space left")
         self.events += events
@@ -58,12 +67,6 @@ class Gate:
     @property
     def ids(self) -> list[str]:
         return [each.id for each in self.events]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 def is_let_in(log: AuditLog) -> bool:
@@ -107,13 +110,15 @@ async def test_durable_events_of_many_tasks_share_their_writes() -> None:
     await log.aclose()
 
 
-async def test_events_are_collected_for_a_moment() -> None:
+async def test_events_are_collected_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.audit.writer._COLLECT_SECONDS", 3600.0)
     gate = Gate()
     log = AuditLog(gate)
     for _ in range(300):
         await log.record(event())
-    await until(lambda: len(gate.events) == 300)
-    assert len(gate.batches) < 10
+    assert gate.batches == []
+    await log.flush()
+    assert gate.batches == [300]
     await log.aclose()
 
 
@@ -196,14 +201,14 @@ async def test_a_cancelled_record_is_not_lost() -> None:
 async def test_what_finds_no_room_even_in_twice_the_queue_goes_to_the_logger(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 3600.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate, queue_events=1)
     with pytest.raises(AccessDenied, match="the audit log cannot be written"):
         await log.record_durably(event(tool="first"))
     assert not is_let_in(log)
-    with anyio.fail_after(30):  # it is known to fail, so nothing is waited for
+    with anyio.fail_after(LIMIT_SECONDS):  # it is known to fail, so nothing is waited for
         for number in range(4):
             with pytest.raises(AccessDenied):
                 await log.record_durably(event(tool=f"tool_{number}"))
@@ -239,7 +244,7 @@ async def test_a_failing_sink_denies_until_it_can_be_written_again(caplog: pytes
 async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 3600.0)
     gate, healthy = Gate(), Gate()
     gate.broken = True
     gate.open.clear()
@@ -259,7 +264,7 @@ async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_k
 
     await log.record(made[0])
     await until(gate.entered.is_set)
-    with anyio.fail_after(30):
+    with anyio.fail_after(LIMIT_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(record, made[1])  # behind the batch that fails
             tasks.start_soon(flush)
@@ -275,9 +280,9 @@ async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_k
 
 
 async def test_a_flush_tries_a_failing_sink_without_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.audit.writer._FIRST_PAUSE_SECONDS", 60.0)
-    monkeypatch.setattr("corral.audit.writer._LONGEST_PAUSE_SECONDS", 60.0)
-    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.writer._FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("corral.audit.writer._LONGEST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 3600.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate)
@@ -288,7 +293,7 @@ async def test_a_flush_tries_a_failing_sink_without_its_pause(monkeypatch: pytes
     with pytest.raises(TimeoutError):
         await log.flush()
     gate.broken = False
-    with anyio.fail_after(30):
+    with anyio.fail_after(LIMIT_SECONDS):
         await log.flush()
     assert (gate.attempts, len(gate.events)) == (5, 2)
     await log.aclose()
@@ -316,9 +321,9 @@ async def test_from_the_first_write_that_fails_until_one_succeeds_no_call_is_let
         failure = next(attempts)
         if failure is None:  # the retry, which follows at once
             retried.set()
-            assert again.wait(20)
+            assert again.wait(LIMIT_SECONDS)
             return
-        assert first.wait(20)
+        assert first.wait(LIMIT_SECONDS)
         raise failure
 
     log = AuditLog(fails_once)
@@ -347,9 +352,11 @@ async def test_a_log_that_failed_when_it_was_closed_lets_calls_in_again_when_it_
     await log.aclose()
 
 
-async def test_sinks_that_do_not_return_are_closed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sinks_that_do_not_return_are_closed_together(
+    monkeypatch: pytest.MonkeyPatch, audit_threads: Callable[[], int]
+) -> None:
     monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr("corral.audit.log._CLOSING_SECONDS", 20.0)
+    monkeypatch.setattr("corral.audit.log._CLOSING_SECONDS", LIMIT_SECONDS)
     gates = [Gate(), Gate()]
     for gate in gates:
         gate.open.clear()
@@ -367,14 +374,14 @@ async def test_sinks_that_do_not_return_are_closed_together(monkeypatch: pytest.
 
 
 async def test_a_log_that_is_to_continue_lets_calls_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 3600.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate, when_unavailable="continue", queue_events=10)
     await log.record(event())
     await until(lambda: gate.attempts >= 3)
     log.check()
-    with anyio.fail_after(30):
+    with anyio.fail_after(LIMIT_SECONDS):
         for _ in range(15):
             await log.record(event())
     gate.broken = False
@@ -601,26 +608,29 @@ async def test_no_event_is_taken_out_when_the_sink_begins_to_fail_for_all(
 # --- its life
 
 
-def audit_threads() -> int:
-    return sum(thread.name == "corral-audit" for thread in threading.enumerate())
-
-
 @BOTH
-async def test_a_closed_log_leaves_no_thread_and_no_file_and_can_be_used_again(tmp_path: Path) -> None:
-    files = list(Path("/proc/self/fd").iterdir())
+async def test_a_closed_log_leaves_no_thread_and_no_file_and_can_be_used_again(
+    tmp_path: Path, audit_threads: Callable[[], int]
+) -> None:
+    def opened() -> list[str]:
+        files = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        return [each.name for each in files if each.is_relative_to(tmp_path)]
+
     log = AuditLog(tmp_path / "audit.jsonl", SqliteSink(tmp_path / "audit.db"))
     for number in range(3):
         await log.record(event(sequence=number))
         assert audit_threads() == 2
         await log.aclose()
         assert audit_threads() == 0
-        assert len(list(Path("/proc/self/fd").iterdir())) == len(files)
+        assert opened() == []
     await log.aclose()
     for name in ("audit.jsonl", "audit.db"):
         assert [each.sequence for each in await read(tmp_path / name)] == [0, 1, 2]
 
 
-async def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch, audit_threads: Callable[[], int]
+) -> None:
     monkeypatch.setattr("corral.audit.writer._IDLE_SECONDS", 0.01)
     gate = Gate()
     log = AuditLog(gate)
@@ -646,10 +656,10 @@ async def test_a_caller_who_wakes_the_thread_when_its_event_is_written_already_h
     [writer] = log._writers  # pyright: ignore[reportPrivateUsage]
     work = writer._work = Work()  # pyright: ignore[reportPrivateUsage]
     await log.record(event())
-    assert work.cleared.acquire(timeout=20)
+    assert work.cleared.acquire(timeout=LIMIT_SECONDS)
     assert len(gate.events) == 1
     writer._wake()  # pyright: ignore[reportPrivateUsage] - as one does who was not running between queueing and waking
-    assert work.cleared.acquire(timeout=20)
+    assert work.cleared.acquire(timeout=LIMIT_SECONDS)
     await log.record(event())
     await until(lambda: len(gate.events) == 2)
     await log.aclose()
@@ -667,7 +677,7 @@ async def test_an_event_on_its_way_from_the_queue_to_the_sink_is_unwritten() -> 
     assert writer.unwritten == 1
 
 
-async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
+async def test_a_log_is_closed_while_its_sink_begins_to_fail(audit_threads: Callable[[], int]) -> None:
     gate = Gate()
     gate.open.clear()
     log = AuditLog(gate)
@@ -675,7 +685,7 @@ async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
     await until(gate.entered.is_set)
     gate.broken = True
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, log._writers[0].close, 5.0)  # pyright: ignore[reportPrivateUsage]
+        tasks.start_soon(anyio.to_thread.run_sync, log._writers[0].close, LIMIT_SECONDS)  # pyright: ignore[reportPrivateUsage]
         await until(log._writers[0]._closing.is_set)  # pyright: ignore[reportPrivateUsage]
         gate.open.set()
     assert audit_threads() == 0
@@ -683,14 +693,14 @@ async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
 
 
 async def test_a_log_that_fails_is_closed_at_once_says_so_and_keeps_its_events(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, audit_threads: Callable[[], int]
 ) -> None:
-    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 3600.0)
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate)
     await log.record(event())
-    with anyio.fail_after(30):
+    with anyio.fail_after(LIMIT_SECONDS):
         await log.aclose()
     assert audit_threads() == 0
     assert "the audit log is closed; CallbackSink(" in caplog.text

@@ -17,6 +17,7 @@ from corral.cli import main
 from corral.errors import AccessDenied, ConfigError
 from tests.audit.conftest import CONNECT
 from tests.audit.events import POISON, event, read
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -90,9 +91,7 @@ async def test_a_row_that_the_database_refuses_goes_to_the_logger_and_blocks_non
         await other.execute("ALTER TABLE corral_audit ADD CONSTRAINT none CHECK (tool <> 'poison')")
     for id, tool in (("2", "add"), ("3", "poison"), ("4", "add")):
         await log.record(event(id=id, tool=tool))
-    with anyio.fail_after(20):
-        while "cannot be stored" not in caplog.text:
-            await anyio.sleep(0.005)
+    await until(lambda: "cannot be stored" in caplog.text)
     await log.flush()
     log.check()
     await log.record_durably(event(id="5"))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.terminal import Project
+from tests.cli.terminal import Here, Project
 
 TOOLS = '''
 import asyncio
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from corral import ExecutionContext, ToolError, tool
 
@@ -36,6 +39,13 @@ async def wait(seconds: float) -> float:
     """Waits."""
     await asyncio.sleep(seconds)
     return seconds
+
+
+@tool
+def held(name: str) -> None:
+    """Waits until there is a byte in the pipe of this name."""
+    with Path(name).open("rb", buffering=0) as pipe:
+        pipe.read(1)
 
 
 @tool
@@ -77,3 +87,14 @@ def project(tmp_path: Path) -> Project:
     project = Project(tmp_path)
     project.write("app/tools.py", TOOLS)
     return project
+
+
+@pytest.fixture
+def here(project: Project, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+    """The project as the current directory; what is imported in it is forgotten afterwards."""
+    monkeypatch.chdir(project.directory)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    before = set(sys.modules)
+    yield Here(project.directory, capfd, monkeypatch)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]

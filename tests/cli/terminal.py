@@ -1,4 +1,4 @@
-"""Running the installed `corral`: with pipes, and on a pseudo-terminal whose screen can be read."""
+"""Running `corral`: with pipes, on a pseudo-terminal whose screen can be read, and in this process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,44 @@ import subprocess
 import sys
 import termios
 import time
-import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-import deno
+import pytest
 
+from corral.cli import main
 from tests.forks import CORRAL, ForkedProcess, run_forked
+from tests.until import LIMIT_SECONDS
 
-__all__ = ["Project", "Terminal"]
+__all__ = ["Ended", "Here", "Project", "Terminal", "corral_after", "without"]
 
-_PATIENCE_SECONDS = 20
 _CONTROL = re.compile(r"\x1b\[(\d*)(?:;\d+)*([A-Za-z])|(\r?\n)|\r")
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
     return {**inherited, "TERM": "xterm-256color", **extra}
+
+
+def corral_after(preparation: str, *arguments: str) -> list[str]:
+    """The command of a Python process that prepares itself, and then is `corral` with these arguments."""
+    script = f"{preparation}\nimport sys\nfrom corral.cli import main\nsys.argv[0] = 'corral'\nsys.exit(main())"
+    return [sys.executable, "-c", script, *arguments]
+
+
+def without(module: str, *users: str) -> str:
+    """A preparation: the module is not installed, and those that use it have not been imported yet."""
+    return "\n".join(
+        (
+            "import sys",
+            f"for each in [each for each in sys.modules if each.startswith({users})]:",
+            "    del sys.modules[each]",
+            f"sys.modules[{module!r}] = None",
+        )
+    )
 
 
 class Project:
@@ -48,32 +67,39 @@ class Project:
         return name
 
     def corral(self, *arguments: str, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-        """Runs `corral`, not on a terminal. With `env` it is started anew, as some of it is read by Python itself."""
-        if env:
-            return self._command([CORRAL, *arguments], input, env)
-        command = [CORRAL, *arguments]
-        return run_forked(command, input=input, cwd=self.directory, env=_environment({}), timeout=_PATIENCE_SECONDS)
+        """Runs `corral`, not on a terminal."""
+        return self.python([CORRAL, *arguments], input=input, env=_environment(env))
 
     def corral_without_ty(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs `corral` in an environment that has Deno, but no `ty`, and finds nothing on PATH."""
-        venv.create(self.directory / "venv", symlinks=True)
-        programs = self.directory / "venv" / "bin"
-        (programs / "deno").symlink_to(deno.find_deno_bin())
-        script = "import sys; from corral.cli import main; sys.exit(main())"
-        env = {"PATH": str(programs), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        return self._command([str(programs / "python"), "-c", script, *arguments], "", env)
+        """Runs `corral` as an interpreter without `ty` beside it, which finds nothing on PATH."""
+        programs = self.directory / "bin"
+        programs.mkdir()
+        (programs / "python").symlink_to(sys.executable)
+        without = f"import sys\nsys.executable = {str(programs / 'python')!r}"
+        return self.python(corral_after(without, *arguments), env={"PATH": str(programs)})
 
-    def _command(self, command: list[str], input: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            input=input,
-            capture_output=True,
-            encoding="utf-8",
-            cwd=self.directory,
-            env=_environment(env),
-            timeout=_PATIENCE_SECONDS,
-            check=False,
-        )
+    def python(
+        self, command: list[str], *, input: str = "", env: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a process that is Python in the directory."""
+        return run_forked(command, input=input, cwd=self.directory, env=env, timeout=LIMIT_SECONDS)
+
+    @contextmanager
+    def holding(self, *names: str) -> Generator[Callable[[str], None]]:
+        """Has `tools.held({ name })` wait for these names within the block, until what it yields lets one call go."""
+        pipes: dict[str, int] = {}
+        for name in names:
+            os.mkfifo(self.directory / name)
+            pipes[name] = os.open(self.directory / name, os.O_RDWR)  # which waits for nobody to open it
+
+        def release(name: str) -> None:
+            os.write(pipes[name], b"x")
+
+        try:
+            yield release
+        finally:
+            for pipe in pipes.values():
+                os.close(pipe)
 
     def run(self, program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """`corral run program.ts --tools app.tools --no-check`."""
@@ -88,13 +114,39 @@ class Project:
         return ["run", self.write("program.ts", program), "--tools", "app.tools", "--no-check"]
 
 
+class Ended(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Here(Project):
+    """A directory with files that is the current one, for commands of which no promise is about their process."""
+
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(directory)
+        self._capture = capture
+        self._monkeypatch = monkeypatch
+
+    def main(self, *arguments: str) -> Ended:
+        """Runs `corral` in this process."""
+        self._monkeypatch.setattr(sys, "argv", ["corral", *arguments])
+        try:
+            code = main()
+        except SystemExit as ended:  # argparse's way
+            code = int(ended.code or 0)
+        captured = self._capture.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+
 class Terminal:
     """A process on a pseudo-terminal, which leads a process group of its own."""
 
     def __init__(self, command: list[str], directory: Path, *, columns: int, rows: int, env: Mapping[str, str]) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        process = subprocess.Popen[str] if env else ForkedProcess
+        # Python itself reads these.
+        process = subprocess.Popen[str] if any(name.startswith("PYTHON") for name in env) else ForkedProcess
         self.process = process(
             command,
             stdin=slave,
@@ -107,6 +159,7 @@ class Terminal:
         os.close(slave)
         self.output = ""
         """All that was written, control sequences included."""
+        self._seen = 0
 
     def __enter__(self) -> Self:
         return self
@@ -120,8 +173,14 @@ class Terminal:
         os.close(self._master)
 
     def until(self, pattern: str) -> None:
-        """Reads until the output has a match of `pattern`."""
-        self._read(lambda: re.search(pattern, self.output) is not None)
+        """Reads until the output has a match of `pattern`, behind that of the call before."""
+
+        def matches() -> bool:
+            found = re.compile(pattern).search(self.output, self._seen)
+            self._seen = self._seen if found is None else found.end()
+            return found is not None
+
+        self._read(matches)
 
     def press(self, keys: str) -> None:
         """Types."""
@@ -130,23 +189,11 @@ class Terminal:
     def ends(self) -> int:
         """Reads to the end and returns the exit code."""
         self._read(lambda: False)
-        return self.process.wait(_PATIENCE_SECONDS)
+        return self.process.wait(LIMIT_SECONDS)
 
     def interrupt(self) -> None:
         """What Ctrl-C does: SIGINT to the process group."""
         os.killpg(self.process.pid, signal.SIGINT)
-
-    def children(self) -> list[int]:
-        """Processes that it has started and that are alive."""
-        found: list[int] = []
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = status.read_text().rpartition(")")[2].split()
-            except OSError:  # it has just ended
-                continue
-            if int(fields[1]) == self.process.pid:
-                found.append(int(status.parent.name))
-        return found
 
     @property
     def screen(self) -> list[str]:
@@ -173,9 +220,9 @@ class Terminal:
         return [line for line in lines if line]
 
     def _read(self, enough: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        end = time.monotonic() + LIMIT_SECONDS
         while not enough():
-            ready, _, _ = select.select([self._master], [], [], max(0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self._master], [], [], max(0, end - time.monotonic()))
             assert ready, f"nothing more was written after {self.output!r}"
             try:
                 data = os.read(self._master, 65_536)

@@ -7,15 +7,23 @@ import pytest
 from tests.cli.terminal import Project
 
 TOOLS = '''
+from pathlib import Path
+
 from corral import tool
 
 @tool(needs_approval=True)
 async def send(to: str, times: int = 1) -> str:
     """Sends."""
     return f"sent to {to}"
+
+@tool
+def held(name: str) -> None:
+    """Waits until there is a byte in the pipe of this name."""
+    with Path(name).open("rb", buffering=0) as pipe:
+        pipe.read(1)
 '''
 ONE = "return await tools.send({ to: 'ann' })"
-CAUGHT = "try { return await tools.send({ to: 'ann' }) } catch (error) { return error.message }"
+QUESTION = r"any other key = no\r\n"
 
 
 @pytest.fixture
@@ -24,22 +32,25 @@ def project(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("y", "sent to ann"), ("n", "tools.send was not approved"), ("\r", "tools.send was not approved")],
-)
-def test_a_key_answers(project: Project, key: str, value: str) -> None:
-    with project.on_terminal(CAUGHT) as terminal:
-        terminal.until(r'tools\.send\({"to": "ann", "times": 1}\)\r\n.*any other key = no\r\n')
-        terminal.press(key)
+def test_a_key_answers(project: Project) -> None:
+    program = """
+        const said = [];
+        for (let n = 0; n < 3; n++) said.push(await tools.send({ to: "ann" }).catch((error) => error.message));
+        return said;
+    """
+    with project.on_terminal(program) as terminal:
+        for key in "yn\r":
+            terminal.until(rf'tools\.send\({{"to": "ann", "times": 1}}\)\r\n.*{QUESTION}')
+            terminal.press(key)
         assert terminal.ends() == 0
-    assert terminal.screen[-1] == value
+    refused = '"tools.send was not approved"'
+    assert [line.strip(" ,") for line in terminal.screen[-4:]] == ['"sent to ann"', refused, refused, "]"]
 
 
 def test_yes_to_every_call_of_a_tool_asks_once(project: Project) -> None:
     program = "return [await tools.send({ to: 'ann' }), await tools.send({ to: 'bob' })].join()"
     with project.on_terminal(program) as terminal:
-        terminal.until("any other key = no\r\n")
+        terminal.until(QUESTION)
         terminal.press("a")
         assert terminal.ends() == 0
     assert terminal.screen[-1] == "sent to ann,sent to bob"
@@ -50,80 +61,63 @@ def test_calls_at_the_same_time_are_asked_about_one_after_the_other(project: Pro
     program = "return (await Promise.all(['ann', 'bob'].map(to => tools.send({ to })))).join()"
     with project.on_terminal(program, "--quiet") as terminal:
         for name in ("ann", "bob"):
-            terminal.until(rf'"to": "{name}"[\s\S]*any other key = no\r\n')
+            terminal.until(rf'"to": "{name}"[\s\S]*{QUESTION}')
             terminal.press("y")
         assert terminal.ends() == 0
     assert terminal.screen[-1] == "sent to ann,sent to bob"
 
 
 def test_keys_that_were_pressed_before_the_question_do_not_answer_it(project: Project) -> None:
-    program = "console.log('ready'); for (let i = 0; i < 3e8; i++); " + CAUGHT
-    with project.on_terminal(program) as terminal:
-        terminal.until("ready\r\n")
+    program = "console.log('begun'); await tools.held({ name: 'pipe' }); " + ONE
+    with project.holding("pipe") as release, project.on_terminal(program, "--quiet") as terminal:
         terminal.press("y")
-        terminal.until("any other key = no\r\n")
+        terminal.until("y")  # as a terminal echoes what has arrived there
+        release("pipe")
+        terminal.until(QUESTION)
         terminal.press("n")
-        assert terminal.ends() == 0
-    assert terminal.screen[-1] == "tools.send was not approved"
+        assert terminal.ends() == 1
+    assert "tools.send was not approved" in terminal.screen[-1]
 
 
 def test_ctrl_c_at_the_question_cancels_the_run(project: Project) -> None:
     with project.on_terminal(ONE) as terminal:
-        terminal.until("any other key = no\r\n")
+        terminal.until(QUESTION)
         terminal.interrupt()
         assert terminal.ends() == 130
 
 
-def test_control_characters_of_an_input_do_not_reach_the_terminal(project: Project) -> None:
-    with project.on_terminal("try { await tools.send({ to: '\\x1b[2J\\x9b' }) } catch {}") as terminal:
-        terminal.until("any other key = no\r\n")
-        terminal.press("n")
+def test_no_input_drives_the_terminal_or_is_approved_unseen(project: Project) -> None:
+    program = r"""
+        const ask = (to) => tools.send({ to }).catch((error) => error.message);
+        await ask("\x1b[2J\x9b");
+        await ask("\u202eann\u2028");
+        const asked = ask("eve");
+        console.log('? tools.send({"to":"ann"})');
+        await asked;
+        return (await ask("x".repeat(4000))).slice(0, 70);
+    """
+    with project.on_terminal(program) as terminal:
+        for _ in range(3):
+            terminal.until(QUESTION)
+            terminal.press("n")
         assert terminal.ends() == 0
     assert "tools.send" in terminal.screen[0]
     assert "\x9b" not in terminal.output
     assert terminal.output.count("\x1b[2J") == 0
-
-
-def test_a_program_cannot_print_another_question_below_the_real_one(project: Project) -> None:
-    program = "const sent = tools.send({ to: 'eve' }); console.log('? tools.send({\"to\":\"ann\"})'); try { await sent } catch {}"
-    with project.on_terminal(program) as terminal:
-        terminal.until("any other key = no\r\n")
-        terminal.press("n")
-        assert terminal.ends() == 0
+    assert any(r"\u{202e}ann\u{2028}" in line for line in terminal.screen)
+    # A program cannot print another question below the real one.
     real = terminal.output.index('"eve"')
-    assert "ann" not in terminal.output[real : terminal.output.index("denied")]
-
-
-def test_what_is_too_long_to_be_seen_is_denied(project: Project) -> None:
-    with project.on_terminal(
-        "return (await tools.send({ to: 'x'.repeat(4000) }).catch((e) => e.message)).slice(0, 70)"
-    ) as terminal:
-        assert terminal.ends() == 0
+    assert "ann" not in terminal.output[real : terminal.output.index("denied", real)]
     assert terminal.screen[-1] == "tools.send was not approved: its input takes more than 4,000 character"
 
 
-def test_directions_and_other_line_ends_are_shown_as_escapes(project: Project) -> None:
-    with project.on_terminal("try { await tools.send({ to: '\\u202eann\\u2028' }) } catch {}") as terminal:
-        terminal.until("any other key = no\r\n")
-        terminal.press("n")
-        assert terminal.ends() == 0
-    assert r"\u{202e}ann\u{2028}" in terminal.screen[0]
-
-
-@pytest.mark.parametrize("flags", [[], ["--approve", "none"]])
-def test_without_a_terminal_or_by_flag_it_is_denied(project: Project, flags: list[str]) -> None:
-    done = project.run(ONE, *flags)
-    assert done.returncode == 1
-    assert "nobody can be asked for it here" in done.stderr
-
-
-def test_all_can_be_approved_by_flag(project: Project) -> None:
-    assert project.run(ONE, "--approve", "all").stdout == "sent to ann\n"
-
-
-def test_an_audit_log_can_be_written_and_shown(project: Project) -> None:
-    project.run(ONE, "--audit", "audit.jsonl", "--user", "ann", "--organization", "acme")
+def test_without_a_terminal_or_by_flag_it_is_denied_or_approved_and_the_audit_log_says_so(project: Project) -> None:
+    for flags in (["--audit", "audit.jsonl", "--user", "ann", "--organization", "acme"], ["--approve", "none"]):
+        done = project.run(ONE, *flags)
+        assert done.returncode == 1
+        assert "nobody can be asked for it here" in done.stderr
     shown = project.corral("audit", "audit.jsonl", "--organization", "acme")
     assert shown.returncode == 0, shown.stderr
     assert "needs an approval" in shown.stdout
     assert "needs an approval" not in project.corral("audit", "audit.jsonl", "--organization", "globex").stdout
+    assert project.run(ONE, "--approve", "all").stdout == "sent to ann\n"

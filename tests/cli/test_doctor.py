@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from corral.doctor.escape_probe import ATTEMPTS
-from tests.cli.terminal import Project
-from tests.forks import CORRAL
+from tests.cli.terminal import Here, Project, corral_after
+from tests.forks import run_forked
 from tests.surroundings import Surroundings, guests_change_user, run_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 
-# Puts itself under a filter, as container runtimes do, and then becomes its arguments. The filter is one of classic
+# Puts itself under a filter of RULES, as container runtimes do. The filter is one of classic
 # BPF (linux/filter.h): load the call's number; for each rule, compare it, look at the first argument if there is a
 # mask, and answer with an error. prctl 38 is PR_SET_NO_NEW_PRIVS, 22 with 2 is PR_SET_SECCOMP with SECCOMP_MODE_FILTER.
 FILTERED = """
-import ctypes, json, os, struct, sys
+import ctypes, struct
 code = [(0x20, 0, 0, 0)]
-for number, mask, error in json.loads(sys.argv[1]):
+for number, mask, error in RULES:
     refuse = (0x06, 0, 0, 0x00050000 | error)
     body = [(0x20, 0, 0, 16), (0x45, 0, 1, mask), refuse, (0x06, 0, 0, 0x7FFF0000)] if mask else [refuse]
     code += [(0x15, 0, len(body), number), *body]
@@ -35,7 +35,6 @@ libc = ctypes.CDLL(None)
 description = ctypes.create_string_buffer(struct.pack("@HP", len(code), ctypes.addressof(program)))
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, description, 0, 0) == 0
-os.execv(sys.argv[2], sys.argv[2:])
 """
 # In a user namespace of its own, in which no more of them may be made; see user_namespaces(7).
 FORBIDDEN = """
@@ -44,23 +43,21 @@ from pathlib import Path
 root = os.geteuid() == 0
 user, group = os.geteuid(), os.getegid()
 ready, mapped = os.pipe(), os.pipe()
-child = os.fork()
-if child == 0:
-    assert ctypes.CDLL(None).unshare(0x10000000) == 0
-    os.write(ready[1], b"x")
-    os.read(mapped[0], 1)
-    Path("/proc/sys/user/max_user_namespaces").write_text("0")
-    os.execv(sys.argv[1], sys.argv[1:])
-os.read(ready[0], 1)
-if root:
-    Path(f"/proc/{child}/uid_map").write_text("0 0 65536")
-    Path(f"/proc/{child}/gid_map").write_text("0 0 65536")
-else:
-    Path(f"/proc/{child}/setgroups").write_text("deny")
-    Path(f"/proc/{child}/uid_map").write_text(f"{user} {user} 1")
-    Path(f"/proc/{child}/gid_map").write_text(f"{group} {group} 1")
-os.write(mapped[1], b"x")
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if child := os.fork():
+    os.read(ready[0], 1)
+    if root:
+        Path(f"/proc/{child}/uid_map").write_text("0 0 65536")
+        Path(f"/proc/{child}/gid_map").write_text("0 0 65536")
+    else:
+        Path(f"/proc/{child}/setgroups").write_text("deny")
+        Path(f"/proc/{child}/uid_map").write_text(f"{user} {user} 1")
+        Path(f"/proc/{child}/gid_map").write_text(f"{group} {group} 1")
+    os.write(mapped[1], b"x")
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+assert ctypes.CDLL(None).unshare(0x10000000) == 0
+os.write(ready[1], b"x")
+os.read(mapped[0], 1)
+Path("/proc/sys/user/max_user_namespaces").write_text("0")
 """
 CLONE, UNSHARE = (56, 272) if platform.machine() == "x86_64" else (220, 97)
 LANDLOCK_CREATE_RULESET, CLONE3 = 444, 435
@@ -70,13 +67,17 @@ NO_NAMESPACES = [(CLONE, NEW_USER, EPERM), (UNSHARE, NEW_USER, EPERM), (CLONE3, 
 NO_LANDLOCK = [(LANDLOCK_CREATE_RULESET, 0, ENOSYS)]
 
 
+REPORTED = pytest.mark.matrix("that there is a report is said without /proc and without room, and what it says here")
+
+
+def doctor(preparation: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """`corral doctor` in a process that prepares itself."""
+    return run_forked(corral_after(preparation, "doctor", *arguments), env=os.environ | env)
+
+
 def filtered(rules: list[tuple[int, int, int]], *arguments: str) -> subprocess.CompletedProcess[str]:
     """`corral doctor` under a filter."""
-    return run([sys.executable, "-c", FILTERED, json.dumps(rules), CORRAL, "doctor", *arguments])
-
-
-def run(command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env=os.environ | env, timeout=20, check=False)
+    return doctor(f"RULES = {rules}\n{FILTERED}", *arguments)
 
 
 def layers(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -121,7 +122,7 @@ def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_
         }  # fmt: skip
     ready, missing = servers["typescript"], servers["python"]
     assert (ready["ready"], ready["tier"], ready["reason"]) == (True, "namespaces", None)
-    assert 0 < ready["ready_seconds"] < 60
+    assert ready["ready_seconds"] > 0
     assert 1 < ready["memory_mb"] < 1_000
     assert Path(ready["path"]).is_file()
     assert ready["version"][0].isdigit()
@@ -141,6 +142,7 @@ def test_under_a_filter_that_forbids_namespaces_landlock_holds_which_may_not_be_
     assert {server["tier"] for server in found["language_servers"]} == {"landlock"}
 
 
+@pytest.mark.matrix("that Landlock is missed is said where namespaces are missing too, and what holds without it here")
 def test_where_landlock_is_hidden_namespaces_hold() -> None:
     done = filtered(NO_LANDLOCK, "--json")
     found = json.loads(done.stdout)
@@ -160,8 +162,9 @@ def test_with_neither_no_program_is_contained() -> None:
     assert "in tier none" in done.stdout
 
 
+@pytest.mark.matrix("namespaces that a filter refuses are said in the gate; here a setting refuses them")
 def test_where_no_user_namespaces_may_be_made_the_setting_is_named() -> None:
-    done = run([sys.executable, "-c", FORBIDDEN, CORRAL, "doctor", "--json"])
+    done = doctor(FORBIDDEN, "--json")
     found = json.loads(done.stdout)
     assert (found["tier"], found["healthy"], done.returncode) == ("landlock", True, 0)
     assert layers(found)["user namespaces"]["detail"] == "user.max_user_namespaces is 0"
@@ -172,7 +175,7 @@ def test_where_no_user_namespaces_may_be_made_the_setting_is_named() -> None:
 def test_what_another_user_cannot_reach_leaves_roots_own_and_is_said(tmp_path: Path) -> None:
     closed = tmp_path / "c"  # the path of a socket below it has 108 characters at most
     closed.mkdir(mode=0o700)
-    done = run([CORRAL, "doctor", "--json"], TMPDIR=str(closed))
+    done = doctor("", "--json", TMPDIR=str(closed))
     assert done.stderr == ""
     found = json.loads(done.stdout)
     assert (found["tier"], found["healthy"]) == ("namespaces", True)
@@ -183,8 +186,7 @@ def test_what_another_user_cannot_reach_leaves_roots_own_and_is_said(tmp_path: P
 
 
 def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() -> None:
-    script = "import sys, tempfile; from corral.cli import main; tempfile.tempdir = '/nonexistent'; sys.exit(main())"
-    done = run([sys.executable, "-c", script, "doctor"])
+    done = doctor("import tempfile\ntempfile.tempdir = '/nonexistent'")
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
     assert "namespaces cannot make what the attempts aim at" in text
@@ -192,20 +194,10 @@ def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() ->
     assert done.stdout.splitlines()[-1] == "✓ Programs in Python run, in Monty, without a jail."
 
 
-def test_attempts_that_get_through_make_it_fail(project: Project) -> None:
-    project.write(
-        "doctor.py",
-        """
-import sys
-from functools import partial
-from corral.cli import main
-from corral.cli.commands import doctor
-doctor.examine = partial(doctor.examine, ("none",))
-sys.argv = ["corral", "doctor", "--required-tier", "none"]
-sys.exit(main())
-""",
-    )
-    done = run([sys.executable, str(Path(project.directory, "doctor.py"))])
+def test_attempts_that_get_through_make_it_fail() -> None:
+    unjailed = "from functools import partial\nfrom corral.cli.commands import doctor\n"
+    unjailed += "doctor.examine = partial(doctor.examine, ('none',))"
+    done = doctor(unjailed, "--required-tier", "none")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-2:] == [
         "✓ Programs run in tier namespaces; none is required.",
@@ -214,24 +206,27 @@ sys.exit(main())
     assert "    connect tcp, none, got through: the listener was reached" in done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("arguments", [["--required-tier", "total"], ["--verbose"], ["here"]])
-def test_wrong_arguments_are_wrong_usage(project: Project, arguments: list[str]) -> None:
-    done = project.corral("doctor", *arguments)
-    assert (done.stdout, done.returncode) == ("", 2)
-    error, help = done.stderr.splitlines()
-    assert error.startswith("error: ")
-    assert help == "help: corral doctor --help lists what it takes"
-
-
-def test_help_says_what_the_exit_codes_mean(project: Project) -> None:
-    assert "exit codes: 0 " in project.corral("doctor", "--help").stdout
+def test_wrong_arguments_are_wrong_usage_and_help_says_what_the_exit_codes_mean(here: Here) -> None:
+    for arguments in (["--required-tier", "total"], ["--verbose"], ["here"]):
+        done = here.main("doctor", *arguments)
+        assert (done.stdout, done.returncode) == ("", 2)
+        error, help = done.stderr.splitlines()
+        assert error.startswith("error: ")
+        assert help == "help: corral doctor --help lists what it takes"
+    assert "exit codes: 0 " in here.main("doctor", "--help").stdout
 
 
 @pytest.mark.parametrize(
     ("surroundings", "status", "last", "said"),
     [
-        ("one user", 0, "✓ Programs run in tier namespaces; landlock is required.", "guests run as user 0"),
-        ("little address space", 1, "✓ Programs in Python run, in tier namespaces.", "limited to 2048 MB"),
+        pytest.param(
+            *("one user", 0, "✓ Programs run in tier namespaces; landlock is required.", "guests run as user 0"),
+            marks=REPORTED,
+        ),
+        pytest.param(
+            *("little address space", 1, "✓ Programs in Python run, in tier namespaces.", "limited to 2048 MB"),
+            marks=REPORTED,
+        ),
         ("no /proc", 1, "✓ Programs in Python run, in Monty, without a jail.", "there is no /proc"),
         ("no room for temporary files", 1, "✓ Programs in Python run, in Monty, without a jail.", "No space left"),
     ],
@@ -239,7 +234,7 @@ def test_help_says_what_the_exit_codes_mean(project: Project) -> None:
 def test_poor_surroundings_get_a_report_too(
     surroundings: Surroundings, status: int, last: str, said: str, tmp_path: Path
 ) -> None:
-    done = run_in(surroundings, [CORRAL, "doctor"], TMPDIR=str(tmp_path))
+    done = run_in(surroundings, corral_after("", "doctor"), TMPDIR=str(tmp_path))
     assert "Traceback" not in done.stdout + done.stderr
     assert (done.returncode, done.stdout.splitlines()[-1]) == (status, last)
     assert said in " ".join(done.stdout.split())

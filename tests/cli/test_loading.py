@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Iterator
 
 import pytest
 
 from corral import Corral
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError
-from tests.cli.terminal import Project
+from tests.cli.terminal import Here, Project
 
 PLACES = '''
 from corral import ToolRegistry, tool
@@ -47,18 +45,13 @@ text = "one"
 
 
 @pytest.fixture
-def here(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """The project as the current directory; what is imported in it is forgotten afterwards."""
-    project.write("places.py", PLACES)
-    project.write("empty.py", "")
-    project.write("notes.txt", "")
-    project.write("exits.py", "import sys\nsys.exit(0)\n")
-    monkeypatch.chdir(project.directory)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    before = set(sys.modules)
-    yield project
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+def here(here: Here) -> Here:
+    """With modules that hold tools, and others."""
+    here.write("places.py", PLACES)
+    here.write("empty.py", "")
+    here.write("notes.txt", "")
+    here.write("exits.py", "import sys\nsys.exit(0)\n")
+    return here
 
 
 def names(project: Project, *places: str) -> subprocess.CompletedProcess[str]:
@@ -69,29 +62,26 @@ def names(project: Project, *places: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("place", "found"),
-    [
-        ("places", "numbers.plain,one"),
-        ("places:registry", "numbers.plain,one"),
-        ("places:members", "one,plain"),
-        ("places:one", "one"),
-        ("places:make", "one"),
-        ("./places.py", "numbers.plain,one"),
-        ("places.py:members", "one,plain"),
-    ],
-)
 @pytest.mark.usefixtures("here")
-def test_tools_are_found_where_they_can_be_kept(place: str, found: str) -> None:
-    assert sorted(map(str, Corral(load_tools([place])).tools)) == found.split(",")
+def test_tools_are_found_where_they_can_be_kept() -> None:
+    kept = {
+        "places": "numbers.plain,one",
+        "places:registry": "numbers.plain,one",
+        "places:members": "one,plain",
+        "places:one": "one",
+        "places:make": "one",
+        "./places.py": "numbers.plain,one",
+        "places.py:members": "one,plain",
+    }
+    assert {place: ",".join(sorted(map(str, Corral(load_tools([place])).tools))) for place in kept} == kept
 
 
-def test_without_a_name_a_list_called_tools_comes_before_single_tools(here: Project) -> None:
+def test_without_a_name_a_list_called_tools_comes_before_single_tools(here: Here) -> None:
     here.write("places.py", f"{PLACES}\ndel registry\ntools = [plain]\n")
     assert [str(name) for name in Corral(load_tools(["places"])).tools] == ["plain"]
 
 
-def test_without_a_name_single_tools_are_found(here: Project) -> None:
+def test_without_a_name_single_tools_are_found(here: Here) -> None:
     here.write("places.py", f"{PLACES}\ndel registry\nsame = one\n")
     assert [str(name) for name in Corral(load_tools(["places"])).tools] == ["one"]
 
@@ -111,34 +101,35 @@ def test_a_file_may_have_any_name_and_import_its_neighbours(project: Project) ->
     assert names(project, "elsewhere/types.py").stdout == "value\n"
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("plaices", "there is no module 'plaices' here or on Python's path"),
-        ("app.plaices", "there is no module 'app.plaices' here or on Python's path"),
-        ("plaices.py", "there is no file plaices.py"),
-        (
-            "./places",
-            "--tools './places': not the name of a module, and not a path that ends in .py; did you mean places.py?",
-        ),
-        ("app/tools", "there is no module 'app/tools' here or on Python's path; did you mean app/tools.py?"),
-        ("app/", "there is no module 'app/' here or on Python's path; app/ is a folder: name one of its files"),
-        ("notes.txt", "--tools 'notes.txt': not the name of a module, and not a path that ends in .py"),
-        ("app", "app holds no tools itself, but modules, which have to be named: app.tools"),
-        ("exits", 'exits cannot be imported: it exits; do that below `if __name__ == "__main__":`'),
-        ("places:registri", "places has no 'registri'; did you mean registry?"),
-        ("places:xyz", "places has no 'xyz'; it has: one, members, registry"),
-        ("places:text", "places:text is no tool, list of tools or ToolRegistry, but str"),
-        ("places:plain", "places:plain takes arguments; make it a tool with @tool, or put it into a list"),
-        ("places:nothing", "places:nothing holds no tools"),
-        ("empty", "empty holds no tools: decorate functions with @tool, or name what holds them, empty:NAME"),
-    ],
-)
+WITHOUT_TOOLS = {
+    "plaices": "there is no module 'plaices' here or on Python's path",
+    "app.plaices": "there is no module 'app.plaices' here or on Python's path",
+    "plaices.py": "there is no file plaices.py",
+    "./places": (
+        "--tools './places': not the name of a module, and not a path that ends in .py; did you mean places.py?"
+    ),
+    "app/tools": "there is no module 'app/tools' here or on Python's path; did you mean app/tools.py?",
+    "app/": "there is no module 'app/' here or on Python's path; app/ is a folder: name one of its files",
+    "notes.txt": "--tools 'notes.txt': not the name of a module, and not a path that ends in .py",
+    "app": "app holds no tools itself, but modules, which have to be named: app.tools",
+    "exits": 'exits cannot be imported: it exits; do that below `if __name__ == "__main__":`',
+    "places:registri": "places has no 'registri'; did you mean registry?",
+    "places:xyz": "places has no 'xyz'; it has: one, members, registry",
+    "places:text": "places:text is no tool, list of tools or ToolRegistry, but str",
+    "places:plain": "places:plain takes arguments; make it a tool with @tool, or put it into a list",
+    "places:nothing": "places:nothing holds no tools",
+    "empty": "empty holds no tools: decorate functions with @tool, or name what holds them, empty:NAME",
+}
+
+
 @pytest.mark.usefixtures("here")
-def test_a_place_without_tools_is_said_in_one_line(place: str, said: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        load_tools([place])
-    assert str(raised.value) == said
+def test_a_place_without_tools_is_said_in_one_line() -> None:
+    said: dict[str, str] = {}
+    for place in WITHOUT_TOOLS:
+        with pytest.raises(ConfigError) as raised:
+            load_tools([place])
+        said[place] = str(raised.value)
+    assert said == WITHOUT_TOOLS
 
 
 def test_what_is_wrong_with_tools_is_all_that_is_printed(project: Project) -> None:

@@ -19,10 +19,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from tests.cli.terminal import Project
+from tests.cli.terminal import Here, Project, corral_after, without
 from tests.forks import CORRAL, ForkedProcess
 from tests.processes import assert_ending, descendants
 from tests.sources.mcp.opening import ROGUE
+from tests.until import LIMIT_SECONDS
 
 TOOLS = """
 import subprocess
@@ -54,7 +55,6 @@ async def hold() -> None:
     Path("started").write_text("hold")
     await anyio.sleep_forever()
 """
-PATIENCE_SECONDS = 20
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_it_ends_soon_while_a_program_runs_and_nobody_reads_and_leaves_nothing(p
             process.send_signal(signal.SIGTERM)
         else:
             wire.close()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(LIMIT_SECONDS) == 0
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert_ending(children)
@@ -206,7 +206,9 @@ def test_a_line_that_is_too_long_is_refused_and_does_not_fill_the_memory(project
 async def refused_elsewhere(url: str) -> None:
     """Requests under another name, or from a page of another site."""
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    async with httpx.AsyncClient(headers={"accept": "application/json, text/event-stream"}, timeout=30) as http:
+    async with httpx.AsyncClient(
+        headers={"accept": "application/json, text/event-stream"}, timeout=LIMIT_SECONDS
+    ) as http:
         for headers, status in (({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)):
             assert (await http.post(url, json=hello, headers=headers)).status_code == status
         large = json.dumps({**hello, "params": {"x": "x" * 2_000_000}})
@@ -228,38 +230,40 @@ async def test_over_http_it_serves_this_machine_until_it_is_ended(project: Proje
             children = descendants(process.pid)
             assert children
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(LIMIT_SECONDS) == 0
     assert_ending(children)
 
 
-def test_lists_are_counted(project: Project) -> None:
-    done = project.corral("mcp", "--tools", "app.tools", "--list")
+def test_lists_are_counted(here: Here) -> None:
+    done = here.main("mcp", "--tools", "app.tools", "--list")
     assert (done.returncode, done.stderr) == (0, "")
-    own, each, here = (line.split() for line in done.stdout.splitlines())
+    own, each, place = (line.split() for line in done.stdout.splitlines())
     assert (own[:3], own[-1]) == (["this", "server", "3"], "tokens")
-    assert each[-4:] == here[-4:]
-    assert here[:2] == ["--tools", "8"]
+    assert each[-4:] == place[-4:]
+    assert place[:2] == ["--tools", "9"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
+def test_what_is_wrong_is_said_in_one_line(here: Here) -> None:
+    for arguments, error in (
         ([], "there are no tools: --tools PLACE or --mcp-config FILE says where they are"),
         (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin are for --http"),
         (["--tools", "app.tools", "--package", "numpy"], "--engine and --package are for Python programs"),
         (["--mcp-config", "missing.json"], "missing.json cannot be read: No such file or directory"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(project: Project, arguments: list[str], error: str) -> None:
-    done = project.corral("mcp", *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {error}\n")
+        (
+            ["--tools", "app.tools", "--oauth-issuer", "https://a.example"],
+            "--oauth-issuer, --oauth-resource and --oauth-scope are for --http",
+        ),
+        (
+            ["--tools", "app.tools", "--http", "--oauth-scope", "a"],
+            "--oauth-resource and --oauth-scope are for --oauth-issuer",
+        ),
+    ):
+        assert here.main("mcp", *arguments) == (2, "", f"error: {error}\n"), arguments
 
 
 def test_without_the_extra_it_says_which(project: Project) -> None:
-    script = "import sys; sys.modules['mcp'] = None; sys.argv[:] = ['corral', 'mcp', '--tools', 'app.tools']\n"
-    script += "from corral.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=project.directory, capture_output=True, text=True, timeout=20, check=False
+    done = project.python(
+        corral_after(without("mcp", "corral.integrations.mcp"), "mcp", "--tools", "app.tools"), env={}
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: corral.integrations.mcp needs the module mcp: pip install 'corral[mcp]'\n"

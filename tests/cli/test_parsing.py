@@ -2,72 +2,60 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.cli.terminal import Here, Project
 
-from tests.cli.terminal import Project
+WRONG = [
+    ("rn program.ts", "unknown command 'rn'; did you mean corral run?", "corral"),
+    ("run.ts", "unknown command 'run.ts'; did you mean corral run run.ts?", "corral"),
+    (
+        "xyz",
+        "unknown command 'xyz'; known: run, check, types, serve, chat, shell, mcp, packages, audit, doctor",
+        "corral",
+    ),
+    ("--verson", "corral has no option --verson; did you mean --version?", "corral"),
+    ("--tools app.tools run run.ts", "--tools comes after the command, as in corral run --tools", "corral"),
+    ("run --tool app.tools", "corral run has no option --tool; did you mean --tools?", "corral run"),
+    ("run run.ts --tool=app.tools", "corral run has no option --tool; did you mean --tools?", "corral run"),
+    ("run run.ts --memory 3", "corral run has no option --memory; did you mean --memory-mb?", "corral run"),
+    ("run run.ts --timeout 3", "corral run has no option --timeout; did you mean --wall-seconds?", "corral run"),
+    (
+        "mcp --limit calls=3",
+        "corral mcp has no option --limit; did you mean --wall-seconds, --cpu-seconds, --memory-mb or --calls?",
+        "corral mcp",
+    ),
+    ("serve --limit 3", "corral serve has no option --limit; did you mean --calls?", "corral serve"),
+    ("run run.ts -x", "corral run has no option -x", "corral run"),
+    ("run run.ts more", "'more' is one argument too many", "corral run"),
+    (
+        "run run.ts app/tools.py",
+        "'app/tools.py' is one argument too many; did you mean --tools app/tools.py?",
+        "corral run",
+    ),
+    (
+        "mcp servers.json",
+        "'servers.json' is one argument too many; did you mean --mcp-config servers.json?",
+        "corral mcp",
+    ),
+    ("doctor here.json", "'here.json' is one argument too many", "corral doctor"),
+    ("run", "the following arguments are required: PROGRAM", "corral run"),
+]
 
 
-@pytest.mark.parametrize(
-    ("line", "said", "of"),
-    [
-        ("rn program.ts", "unknown command 'rn'; did you mean corral run?", "corral"),
-        ("run.ts", "unknown command 'run.ts'; did you mean corral run run.ts?", "corral"),
-        (
-            "xyz",
-            "unknown command 'xyz'; known: run, check, types, serve, chat, shell, mcp, packages, audit, doctor",
-            "corral",
-        ),
-        ("--verson", "corral has no option --verson; did you mean --version?", "corral"),
-        ("--tools app.tools run run.ts", "--tools comes after the command, as in corral run --tools", "corral"),
-        ("run --tool app.tools", "corral run has no option --tool; did you mean --tools?", "corral run"),
-        ("run run.ts --tool=app.tools", "corral run has no option --tool; did you mean --tools?", "corral run"),
-        ("run run.ts --memory 3", "corral run has no option --memory; did you mean --memory-mb?", "corral run"),
-        ("run run.ts --timeout 3", "corral run has no option --timeout; did you mean --wall-seconds?", "corral run"),
-        (
-            "mcp --limit calls=3",
-            "corral mcp has no option --limit; did you mean --wall-seconds, --cpu-seconds, --memory-mb or --calls?",
-            "corral mcp",
-        ),
-        ("serve --limit 3", "corral serve has no option --limit; did you mean --calls?", "corral serve"),
-        ("run run.ts -x", "corral run has no option -x", "corral run"),
-        ("run run.ts more", "'more' is one argument too many", "corral run"),
-        (
-            "run run.ts app/tools.py",
-            "'app/tools.py' is one argument too many; did you mean --tools app/tools.py?",
-            "corral run",
-        ),
-        (
-            "mcp servers.json",
-            "'servers.json' is one argument too many; did you mean --mcp-config servers.json?",
-            "corral mcp",
-        ),
-        ("doctor here.json", "'here.json' is one argument too many", "corral doctor"),
-        ("run", "the following arguments are required: PROGRAM", "corral run"),
-    ],
-)
-def test_wrong_arguments_are_said_in_one_line_and_help_in_another(
-    project: Project, line: str, said: str, of: str
-) -> None:
-    project.write("run.ts", "return 1")
-    done = project.corral(*line.split())
+def test_wrong_arguments_are_said_in_one_line_and_help_in_another(here: Here) -> None:
+    here.write("run.ts", "return 1")
+    told = {line: (2, "", f"error: {said}\nhelp: {of} --help lists what it takes\n") for line, said, of in WRONG}
+    assert {line: here.main(*line.split()) for line in told} == told
+
+
+def test_without_a_command_help_is_shown(here: Here) -> None:
+    done = here.main()
     assert (done.stdout, done.returncode) == ("", 2)
-    assert done.stderr == f"error: {said}\nhelp: {of} --help lists what it takes\n"
-
-
-def test_a_value_that_begins_like_an_option_is_none(project: Project) -> None:
-    project.write("run.ts", "return process.env.A")
-    assert project.corral("run", "--env=A=--weird", "--", "run.ts").stdout == "--weird\n"
-
-
-def test_without_a_command_help_is_shown(project: Project) -> None:
-    done = project.corral()
-    assert (done.stdout, done.returncode) == ("", 2)
-    assert done.stderr == project.corral("--help").stdout
+    assert done.stderr == here.main("--help").stdout
 
 
 def test_one_is_not_many(project: Project) -> None:
     project.write("run.ts", "return await tools.who()")
-    assert project.corral("run", "run.ts", "--tools", "app.tools:who", "--audit", "log.jsonl").returncode == 0
+    assert project.corral("run", "--tools", "app.tools:who", "--audit", "log.jsonl", "--", "run.ts").returncode == 0
     assert "(1 call)" in project.corral("audit", "log.jsonl", "--kind", "execution").stdout
     counted = project.corral("mcp", "--tools", "app.tools:who", "--list").stdout.splitlines()
     assert [" ".join(each.split()[-4:-2]) for each in counted] == ["3 tools", "1 tool", "1 tool"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 
-import pytest
-
-from tests.cli.terminal import Project
+from tests.cli.terminal import Here, Project
 from tests.forks import CORRAL
+from tests.until import LIMIT_SECONDS
 
 WEATHER = 'return await tools.get_weather({ city: "Oslo" })'
 
@@ -21,8 +20,8 @@ def test_the_result_is_json_on_standard_output(project: Project) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ('{\n  "city": "Oslo",\n  "sky": "clear"\n}\n', "", 0)
 
 
-def test_a_text_is_printed_as_it_is(project: Project) -> None:
-    assert project.run('return "# Report\\n\\nAll is \\u001b[1mwell\\u001b[0m."').stdout == (
+def test_a_text_is_printed_as_it_is_and_a_byte_order_mark_is_no_part_of_the_program(project: Project) -> None:
+    assert project.run('\ufeffreturn "# Report\\n\\nAll is \\u001b[1mwell\\u001b[0m."').stdout == (
         "# Report\n\nAll is \x1b[1mwell\x1b[0m.\n"
     )
 
@@ -31,12 +30,11 @@ def test_a_program_without_a_result_prints_none(project: Project) -> None:
     assert project.run('console.log("done")').stdout == "done\n"
 
 
-def test_the_console_is_split_like_that_of_other_programs(project: Project) -> None:
-    done = project.run(
-        'console.log("log"); console.info("info"); console.debug("debug"); console.warn("warn"); console.error("error")'
-    )
-    assert done.stdout == "log\ninfo\ndebug\n"
-    assert done.stderr.startswith("warn\nerror\n")
+def test_the_console_and_what_tools_print_are_apart_from_the_result(project: Project) -> None:
+    levels = "; ".join(f'console.{level}("{level}")' for level in ("log", "info", "debug", "warn", "error"))
+    done = project.run(f'{levels}; await tools.chatter(); await tools.start_chatter(); return "result"')
+    assert done.stdout == "log\ninfo\ndebug\nresult\n"
+    assert sorted(done.stderr.splitlines()) == ["chatter of a process", "chatter of a tool", "error", "warn"]
 
 
 def test_quiet_leaves_only_the_result(project: Project) -> None:
@@ -51,32 +49,16 @@ def test_json_is_all_there_is_on_standard_output(project: Project) -> None:
     assert done.stderr == "chatter of a tool\nchatter of a process\n"
 
 
-def test_json_has_the_error_too(project: Project) -> None:
-    done = project.run('throw new TypeError("no")', "--json")
-    assert json.loads(done.stdout)["error"]["name"] == "TypeError"
-    assert (done.stderr, done.returncode) == ("", 1)
-
-
-def test_what_tools_print_goes_to_standard_error(project: Project) -> None:
-    done = project.run('await tools.chatter(); await tools.start_chatter(); return "result"')
-    assert done.stdout == "result\n"
-    assert done.stderr == "chatter of a tool\nchatter of a process\n"
-
-
 def test_a_program_comes_from_standard_input_as_a_model_answers(project: Project) -> None:
     answer = f"Here you go:\n\n```typescript\n{WEATHER}\n```\n"
-    assert '"sky": "clear"' in project.corral("run", "-", "--tools", "app.tools", input=answer).stdout
-
-
-def test_a_byte_order_mark_is_no_part_of_the_program(project: Project) -> None:
-    assert project.run("\ufeffreturn 1").stdout == "1\n"
+    assert '"sky": "clear"' in project.corral("run", "-", "--tools", "app.tools", "--no-check", input=answer).stdout
 
 
 def test_a_pipe_that_is_closed_early_ends_the_run_in_silence(project: Project) -> None:
     project.write("program.ts", 'while (true) { console.log("line"); await tools.wait({ seconds: 0 }) }')
     line = f"'{CORRAL}' run program.ts --tools app.tools | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, cwd=project.directory, timeout=20, check=False
+        ["bash", "-c", line], capture_output=True, text=True, cwd=project.directory, timeout=LIMIT_SECONDS, check=False
     )
     assert (done.stdout, done.stderr) == ("line\n141\n", "")
 
@@ -84,60 +66,36 @@ def test_a_pipe_that_is_closed_early_ends_the_run_in_silence(project: Project) -
 # --- on whose behalf, with what
 
 
-def test_the_context_is_what_the_options_say(project: Project) -> None:
+def test_the_context_and_the_variables_are_what_the_options_say(project: Project) -> None:
     options = ("--user", "u1", "--organization", "o1", "--session", "s1", "--scope", "a:read", "--scope", "b:read")
-    done = project.run("return (await tools.who()).join()", *options)
-    assert done.stdout == "u1,o1,s1,a:read,b:read\n"
+    program = "return [...await tools.who(), process.env.A, process.env.B].join()"
+    done = project.run(program, *options, "--env", "A=1", "--env=B=--x=y")
+    assert done.stdout == "u1,o1,s1,a:read,b:read,1,--x=y\n"
 
 
-def test_variables_reach_the_program(project: Project) -> None:
-    done = project.run("return `${process.env.A} ${process.env.B}`", "--env", "A=1", "--env", "B=x=y")
-    assert done.stdout == "1 x=y\n"
-
-
-def test_limits_are_options(project: Project) -> None:
-    done = project.run("await tools.who(); await tools.who()", "--calls", "1")
-    assert "error[call_budget_exceeded]: the budget of 1 tool call is used up" in done.stderr
-    assert "help: --calls sets how many tool calls a run may make" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
+def test_options_that_make_no_sense_are_wrong_usage(here: Here) -> None:
+    here.write("program.ts", "return 1")
+    for option, value, said in (
         ("--calls", "many", "argument --calls: 'many' is not a whole number above 0"),
         ("--calls", "0", "argument --calls: '0' is not a whole number above 0"),
         ("--wall-seconds", "nan", "argument --wall-seconds: 'nan' is not a number above 0"),
         ("--env", "A", "argument --env: 'A' is not NAME=VALUE"),
-    ],
-)
-def test_options_that_make_no_sense_are_wrong_usage(project: Project, option: str, value: str, said: str) -> None:
-    done = project.run("return 1", option, value)
-    assert done.stderr.splitlines() == [f"error: {said}", "help: corral run --help lists what it takes"]
-    assert (done.stdout, done.returncode) == ("", 2)
+        ("--audit", "nowhere/audit.jsonl", "argument --audit: there is no folder nowhere"),
+    ):
+        expected = f"error: {said}\nhelp: corral run --help lists what it takes\n"
+        assert here.main("run", "program.ts", option, value) == (2, "", expected), (option, value)
 
 
-@pytest.mark.parametrize("command", [("run",), ("run", "--no-check"), ("check",)])
-def test_a_program_whose_tools_were_forgotten_is_told_so(project: Project, command: tuple[str, ...]) -> None:
+def test_a_program_whose_tools_were_forgotten_is_told_so(project: Project) -> None:
     file = project.write("program.ts", "await tools.get_weather()")
-    done = project.corral(*command, file)
-    assert done.returncode == 1
-    assert "help: no tools were given: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
-
-
-def test_a_program_that_fails_with_its_tools_is_not_told_to_give_some(project: Project) -> None:
-    done = project.run("await tools.get_weather()")
-    assert done.returncode == 1
-    assert "no tools were given" not in done.stderr
-
-
-def test_an_audit_log_without_a_folder_is_wrong_usage(project: Project) -> None:
-    done = project.run("return 1", "--audit", "nowhere/audit.jsonl")
-    assert (done.stdout, done.returncode) == ("", 2)
-    assert done.stderr.splitlines()[0] == "error: argument --audit: there is no folder nowhere"
+    for command in (("run",), ("run", "--no-check"), ("check",)):
+        done = project.corral(*command, file)
+        assert done.returncode == 1
+        assert "help: no tools were given: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
 
 
 def test_a_script_that_uses_corral_is_no_program(project: Project) -> None:
-    done = project.corral("run", "app/tools.py")
+    done = project.corral("run", "app/tools.py", "--no-check")
     assert "help: what imports corral is for Python itself: python app/tools.py" in done.stderr
 
 
@@ -156,11 +114,12 @@ def test_an_error_shows_the_place_in_the_source(project: Project) -> None:
         "  |             ^",
     ]
     assert done.stderr.startswith("error[invalid_arguments]: ")
+    assert "no tools were given" not in done.stderr
 
 
 def test_an_error_shows_stack_and_cause_under_the_name_of_the_file(project: Project) -> None:
     project.write("job.ts", 'function f() { throw new Error("outer", { cause: new Error("inner") }) }\n\nf();\n')
-    lines = project.corral("run", "job.ts").stderr.splitlines()
+    lines = project.corral("run", "job.ts", "--no-check").stderr.splitlines()
     assert lines[0] == "error[program_failed]: Error: outer"
     assert any(line.startswith("    at f (job.ts:1:") for line in lines)
     assert "    at job.ts:3:1" in lines
@@ -179,35 +138,30 @@ def test_a_program_that_does_not_parse_is_shown_where(project: Project) -> None:
     assert "2 | const b = = 2;" in done.stderr
 
 
-def test_calls_that_were_made_are_listed_when_it_fails(project: Project) -> None:
-    done = project.run('await tools.get_weather({ city: "Oslo" }); await tools.get_weather({ city: "Atlantis" })')
+def test_limits_are_options_and_calls_that_were_made_are_listed_when_it_fails(project: Project) -> None:
+    caught = 'await tools.get_weather({ city: "Atlantis" }).catch(() => 0)'
+    done = project.run(f'await tools.get_weather({{ city: "Oslo" }}); {caught}; await tools.who()', "--calls", "2")
+    assert "error[call_budget_exceeded]: the budget of 2 tool calls is used up" in done.stderr
+    assert "help: --calls sets how many tool calls a run may make" in done.stderr
     listed = done.stderr.splitlines()[-3:]
     assert listed[0] == "2 tool calls were made:"
     assert listed[1].startswith('  ✓ tools.get_weather({"city":"Oslo"}) ')
     assert listed[2] == '  ✗ tools.get_weather({"city":"Atlantis"}) ToolError: it is under water'
 
 
-def test_a_call_that_nobody_awaited_is_a_warning(project: Project) -> None:
-    done = project.run('tools.get_weather({ city: "Oslo" });\nreturn 1;')
-    assert done.stdout == "1\n"
+def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_note(project: Project) -> None:
+    program = 'tools.get_weather({ city: "Oslo" });\nconsole.log("a".repeat(50)); console.log("b".repeat(50)); return 1'
+    done = project.run(program, "--log-bytes", "60")
+    assert done.stdout.endswith("1\n")
     assert "warning: tools.get_weather was never awaited (program.ts:1:" in done.stderr
-
-
-def test_what_was_cut_short_is_a_note(project: Project) -> None:
-    done = project.run('console.log("a".repeat(50)); console.log("b".repeat(50)); return 1', "--log-bytes", "60")
     assert "note: " in done.stderr
     assert "were dropped" in done.stderr
 
 
-def test_a_program_that_never_ends_times_out(project: Project) -> None:
-    done = project.run("while (true) {}", "--wall-seconds", "0.3")
-    assert done.returncode == 124
-    assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
-
-
-def test_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
+def test_what_does_not_end_times_out_and_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
     done = project.run("await tools.wait_in_a_thread({ seconds: 3600 })", "--wall-seconds", "0.3")
     assert done.returncode == 124
+    assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
 
 
 def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) -> None:
@@ -221,16 +175,11 @@ def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) 
 # --- programs that cannot be read
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_a_program_that_cannot_be_read_is_said_in_one_line(here: Here) -> None:
+    for content, said in (
         (None, "error: cannot read program.ts: No such file or directory\n"),
         (b"return '\xff'", "error: program.ts is not UTF-8: byte 9 is 0xff\n"),
-    ],
-    ids=["missing", "not text"],
-)
-def test_a_program_that_cannot_be_read_is_said_in_one_line(project: Project, content: bytes | None, said: str) -> None:
-    if content is not None:
-        project.write("program.ts", content)
-    done = project.corral("run", "program.ts")
-    assert (done.stdout, done.stderr, done.returncode) == ("", said, 2)
+    ):
+        if content is not None:
+            here.write("program.ts", content)
+        assert here.main("run", "program.ts") == (2, "", said)

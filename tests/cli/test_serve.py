@@ -21,9 +21,10 @@ from corral.bridges.grpc.messages import CallReply, CallRequest
 from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
 from tests.bridges.http.engines import NODE
-from tests.cli.terminal import Project
+from tests.cli.terminal import Here, Project, corral_after, without
 from tests.foreign import graphiql_packages
 from tests.forks import CORRAL, ForkedProcess
+from tests.until import LIMIT_SECONDS
 
 MORE = """
 import time
@@ -55,7 +56,6 @@ async def pay(euros: int) -> int:
 async def send() -> str:
     return "sent"
 """
-PATIENCE_SECONDS = 20
 
 
 class Serving:
@@ -65,7 +65,9 @@ class Serving:
         self.process = process
         self.first = [self._line(process.stdout), self._line(process.stdout)]
         self.url, self.token = (line.split("=", 1)[1] for line in self.first)
-        self.client = httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {self.token}"}, timeout=30)
+        self.client = httpx.Client(
+            base_url=self.url, headers={"authorization": f"Bearer {self.token}"}, timeout=LIMIT_SECONDS
+        )
 
     @staticmethod
     def _line(stream: IO[str] | None) -> str:
@@ -85,7 +87,7 @@ class Serving:
     def end(self, number: signal.Signals) -> tuple[int, str, str]:
         """The exit code, and the rest of standard output and error."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = self.process.communicate(timeout=LIMIT_SECONDS)
         return self.process.returncode, out, err
 
 
@@ -120,7 +122,7 @@ def test_it_says_where_it_is_serves_and_ends_quietly(serve: Any, number: signal.
         assert renewed != serving.token
         # The connection of these requests is still open.
         code, out, err = serving.end(number)
-    assert (code, out, err) == (0, "", f"12 tools at {serving.url}\n")
+    assert (code, out, err) == (0, "", f"13 tools at {serving.url}\n")
 
 
 def test_it_ends_soon_while_calls_run(serve: Any, project: Project) -> None:
@@ -140,7 +142,7 @@ def test_it_ends_soon_while_calls_run(serve: Any, project: Project) -> None:
 def test_a_second_signal_ends_it_while_a_tool_blocks_the_event_loop(serve: Any) -> None:
     with serve() as serving, serving.connect() as connection:
         connection.sendall(serving.request("/tools/block_the_loop_while_interrupted", '{"times": 2}'))
-        serving.process.communicate(timeout=PATIENCE_SECONDS)
+        serving.process.communicate(timeout=LIMIT_SECONDS)
         assert serving.process.returncode == 130
 
 
@@ -196,7 +198,7 @@ def test_several_protocols_are_served_beside_each_other(serve: Any, tmp_path: Pa
         _, _, err = serving.end(signal.SIGTERM)
     page, err = err.split("\n", 1)
     assert page == f"GraphiQL at {root}/graphql/graphiql"
-    assert re.fullmatch(r"12 tools at http://127\.0\.0\.1:\d+/http, over gRPC at 127\.0\.0\.1:\d+\n", err)
+    assert re.fullmatch(r"13 tools at http://127\.0\.0\.1:\d+/http, over gRPC at 127\.0\.0\.1:\d+\n", err)
 
 
 def test_grpc_is_served_alone(serve: Any) -> None:
@@ -206,7 +208,7 @@ def test_grpc_is_served_alone(serve: Any) -> None:
             reply = call(CallRequest(tool="who"), metadata=(("authorization", f"Bearer {serving.token}"),))
             assert json.loads(reply.value)[0] == "ada"
         code, out, err = serving.end(signal.SIGINT)
-    assert (code, out, err) == (0, "", f"12 tools at {serving.url}\n")
+    assert (code, out, err) == (0, "", f"13 tools at {serving.url}\n")
 
 
 def test_all_addresses_are_warned_of(serve: Any) -> None:
@@ -214,7 +216,7 @@ def test_all_addresses_are_warned_of(serve: Any) -> None:
         assert serving.url.startswith("http://127.0.0.1:")
         assert serving.call("who").status_code == 200
         _, _, err = serving.end(signal.SIGINT)
-    assert [line.split(":")[0] for line in err.splitlines()] == ["warning", "12 tools at http"]
+    assert [line.split(":")[0] for line in err.splitlines()] == ["warning", "13 tools at http"]
 
 
 def test_names_and_origins_are_taken_if_they_are_allowed(serve: Any) -> None:
@@ -233,7 +235,7 @@ def test_names_and_origins_are_taken_if_they_are_allowed(serve: Any) -> None:
     assert "warning" not in err
 
 
-def test_what_cannot_be_is_one_line(project: Project) -> None:
+def test_what_cannot_be_is_one_line(here: Here) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         wrong = {
@@ -264,15 +266,17 @@ def test_what_cannot_be_is_one_line(project: Project) -> None:
             ("--port", "0", "--scope", "a b"): "error: the scope 'a b' cannot be in a token",
         }
         for options, message in wrong.items():
-            done = project.corral("serve", "--tools", "app.tools", *options)
+            done = here.main("serve", "--tools", "app.tools", *options)
             assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
             assert done.stderr.startswith(message)
 
 
 @pytest.mark.parametrize("missing", ["uvicorn", "jwt"])
 def test_without_the_extra_it_is_named(project: Project, missing: str) -> None:
-    project.write("sitecustomize.py", f"import sys; sys.modules[{missing!r}] = None")
-    done = project.corral("serve", "--tools", "app.tools", "--port", "0", PYTHONPATH=str(project.directory))
+    command = corral_after(
+        without(missing, "corral.bridges.http", "corral.bridges.tokens"), "serve", "--tools", "app.tools", "--port", "0"
+    )
+    done = project.python(command, env=os.environ)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "pip install 'corral[http]'" in done.stderr
@@ -303,4 +307,4 @@ def test_a_file_has_the_address_and_a_token_and_is_nobody_elses(serve: Any, proj
         assert path.stat().st_mode & 0o777 == 0o600
         assert variables["CORRAL_URL"] == server.url
         headers = {"authorization": f"Bearer {variables['CORRAL_TOKEN']}"}
-        assert httpx.get(f"{server.url}/openapi.json", headers=headers, timeout=30).status_code == 200
+        assert httpx.get(f"{server.url}/openapi.json", headers=headers, timeout=LIMIT_SECONDS).status_code == 200

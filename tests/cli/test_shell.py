@@ -12,9 +12,10 @@ import pytest
 
 from corral.cli.dispatch import run
 from tests.cli.terminal import Project, Terminal
-from tests.forks import CORRAL
+from tests.forks import CORRAL, ForkedProcess
 from tests.shells.faults import served
 from tests.shells.stub_e2b import StubE2B
+from tests.until import LIMIT_SECONDS
 
 
 def shell(directory: Path, *arguments: str) -> Terminal:
@@ -79,8 +80,18 @@ def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) 
         assert terminal.ends() == 4
 
 
-@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("tier", "how", "code"),
+    [
+        ("namespaces", signal.SIGINT, 130),
+        ("namespaces", signal.SIGKILL, -signal.SIGKILL),
+        pytest.param(
+            *("landlock", signal.SIGINT, 130),
+            marks=pytest.mark.matrix("Ctrl-C is tried in namespaces, and without them an end that leaves no time"),
+        ),
+        ("landlock", signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
 def test_nothing_of_a_command_is_left_when_its_host_ends(project: Project, tier: str, how: int, code: int) -> None:
     folder = project.directory / "data"
     folder.mkdir()
@@ -88,7 +99,7 @@ def test_nothing_of_a_command_is_left_when_its_host_ends(project: Project, tier:
     (folder / "held").chmod(0o666)
     accepted = ["--tier", tier, "--accept-unenforced", "disk", "--accept-unenforced", "processes"]
     command = "exec 3>held; trap '' TERM INT HUP; (setsid sleep 1000 &); echo there >&3; sleep 1000"
-    host = subprocess.Popen(
+    host = ForkedProcess(
         [CORRAL, "shell", "--workspace", "data", *accepted, "-c", command],
         cwd=project.directory,
         stdout=subprocess.DEVNULL,
@@ -98,8 +109,8 @@ def test_nothing_of_a_command_is_left_when_its_host_ends(project: Project, tier:
         assert held.readline() == "there\n"
         host.send_signal(how)
         with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(held.read).result(timeout=30) == ""
-    assert host.wait(30) == code
+            assert pool.submit(held.read).result(timeout=LIMIT_SECONDS) == ""
+    assert host.wait(LIMIT_SECONDS) == code
 
 
 def test_programs_of_both_languages_run_in_the_workspace(project: Project) -> None:

@@ -12,6 +12,7 @@ import pytest
 from corral.shells.clouds.daytona import DaytonaShell
 from corral.testing import FilesSuite, ShellSuite
 from tests.shells.clouds import CLOUDS, CloudShell, opened_cloud, run_programs
+from tests.shells.shared import ENDS_AND_STREAMS, gate_has
 
 pytestmark = pytest.mark.anyio
 
@@ -27,14 +28,17 @@ async def opened(anyio_backend: object) -> AsyncGenerator[None]:
             yield
 
 
+@gate_has(*ENDS_AND_STREAMS, rest="the gate has the whole suite in E2B, and here what the services differ in")
 class TestCommands(_Daytona, ShellSuite):
     pass
 
 
+@gate_has("bytes_are_exact", rest="files of all services are commands: the gate has the whole suite in E2B")
 class TestFiles(_Daytona, FilesSuite):
     many_files = 1_000
 
 
+@pytest.mark.matrix("programs are run by commands, whose input and output the suite has: the gate has them in E2B")
 async def test_programs_run_there() -> None:
     await run_programs(_Daytona.opened)
 

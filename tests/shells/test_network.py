@@ -20,6 +20,8 @@ from corral.egress.authority import Authority
 from corral.sandboxes import DenoSandbox
 from corral.shells import JailedShell, Shell, ShellLimits
 from tests.egress.site import Site, site
+from tests.processes import descendants
+from tests.until import LIMIT_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
@@ -82,7 +84,7 @@ async def world(files: Path | None = None, **options: Any) -> AsyncGenerator[Wor
 
 async def said(shell: Shell, command: str) -> str:
     """Both outputs of a command."""
-    done = await shell.run(command, timeout_seconds=30)
+    done = await shell.run(command, timeout_seconds=LIMIT_SECONDS)
     return done.stdout + done.stderr
 
 
@@ -210,6 +212,7 @@ async def test_the_proxy_ends_with_the_shell() -> None:
         )
 
     async with sites() as (network, safe, _, _):
+        descendants()  # which waits for what sandboxes of earlier tests start
         before: list[str] = []
         for _ in range(2):
             before = before or descriptors()

@@ -12,9 +12,12 @@ from typing_extensions import override
 
 from corral.shells import Shell
 from corral.testing import FilesSuite, ShellSuite
-from tests.shells.shared import SharedShell
+from tests.shells.shared import SharedShell, gate_has
 
 pytestmark = pytest.mark.anyio
+
+
+REST = "the gate has the suites on our own shells; this one is an example, and no code of ours"
 
 
 class _Own(SharedShell):
@@ -32,9 +35,11 @@ async def opened(anyio_backend: object) -> AsyncGenerator[None]:
         yield
 
 
+@gate_has("output_and_errors_are_apart", "cancelling_ends_a_command", rest=REST)
 class TestCommands(_Own, ShellSuite):
     pass
 
 
+@gate_has("bytes_are_exact", rest=REST)
 class TestFiles(_Own, FilesSuite):
     many_files = 1_000

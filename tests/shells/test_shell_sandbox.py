@@ -18,6 +18,7 @@ from corral.shells import LocalShell, Process, Shell
 from corral.testing import SandboxSuite
 from corral.types import Isolation
 from tests.bridges.http.engines import NODE
+from tests.shells.shared import gate_has
 
 pytestmark = pytest.mark.anyio
 
@@ -34,21 +35,26 @@ def folder(request: pytest.FixtureRequest) -> Generator[None]:
         assert not list(Path(folder).iterdir())
 
 
-class TestPython(SandboxSuite):
-    language = "python"
+class TestTypeScript(SandboxSuite):
+    language = "typescript"
     folder: str
 
     def provider(self) -> SandboxProvider:
         return ShellSandbox(LocalShell(self.folder), engines=ENGINES)
 
 
-class TestTypeScript(TestPython):
-    language = "typescript"
+@gate_has(
+    "a_value_and_the_console_leave_the_program",
+    "calls_run_at_the_same_time_and_their_errors_can_be_caught",
+    "a_program_without_end_is_timed_out_and_the_next_one_runs",
+    rest="the gate has the suite in TypeScript, and here what depends on how the engine is started",
+)
+class TestPython(TestTypeScript):
+    language = "python"
 
 
-class TestTypeScriptInNode(TestPython):
-    language = "typescript"
-
+@gate_has(rest="the gate has the suite in Deno, and that programs do the same in Node")
+class TestTypeScriptInNode(TestTypeScript):
     def provider(self) -> SandboxProvider:
         return ShellSandbox(LocalShell(self.folder), engines={"typescript": NODE})
 
