@@ -114,6 +114,7 @@ ALLOWED: dict[str, set[str]] = {
         "isolation",
         "skills",
         "types",
+        "workers",
     },
     "checking": {
         "concurrency",
