@@ -254,6 +254,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
         "tools",
         "types",
+        "workers",
     },
     "chat": {
         "__init__",

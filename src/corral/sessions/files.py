@@ -86,7 +86,7 @@ class SessionFiles:
         data = await self.read_binary(path, max_bytes=max_bytes)
         if data is None:
             return None
-        return decode_text(path, data, encoding, lines)
+        return await decode_text(path, data, encoding, lines)
 
     @checked
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:

@@ -30,7 +30,7 @@ from corral.workers.worker import BOOT, READY
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
-__all__ = ["WorkerError", "Workers", "run_in_worker", "run_in_worker_blocking"]
+__all__ = ["WorkerError", "Workers", "run_bounded", "run_in_worker", "run_in_worker_blocking"]
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -41,6 +41,8 @@ _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""
 _KEPT_BYTES = 300 << 20
 """Memory of a worker after a job, above which it is not used again."""
+_HERE_BYTES = 32_000
+"""Input whose cost is a few milliseconds, if it grows with its size."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
@@ -280,6 +282,15 @@ async def run_in_worker(
     if not can_limit:
         return await run_in_own_thread(function, *args)
     return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
+
+
+async def run_bounded(
+    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, size: int, seconds: float, tenant: Hashable = None
+) -> T:
+    """Runs here what is done for an input of so many bytes at once, and anything larger as `run_in_worker`."""
+    if size <= _HERE_BYTES:
+        return function(*args)
+    return await run_in_worker(function, *args, seconds=seconds, tenant=tenant)
 
 
 def run_in_worker_blocking(
