@@ -159,6 +159,7 @@ ALLOWED: dict[str, set[str]] = {
         "results",
         "sandboxes",
         "sessions",
+        "texts",
         "tools",
         "skills",
         "types",

@@ -172,8 +172,8 @@ class SessionFiles:
         """Unpacks a tar archive, which is not compressed, into a folder. Returns the number of files.
 
         Raises:
-            FileError: it is not an archive, unpacks to more than `max_bytes`, or has an entry that is neither a file nor
-                a folder, or whose name is absolute or leads out of the folder. Nothing has been unpacked then.
+            FileError: it is not an archive, unpacks to more than `max_bytes`, or has an entry that is neither a file
+                nor a folder, or whose name is absolute or leads out of the folder. Nothing has been unpacked then.
         """
         tree, parts = self._find(path, writes=True)
         try:

@@ -38,7 +38,7 @@ def _decoded(data: bytes, encoding: str, lines: tuple[int, int | None] | None) -
     with io.TextIOWrapper(io.BytesIO(data), encoding, newline="") as file:
         if lines is None:
             while piece := file.read(_PIECE_CHARS):
-                kept.append(piece)  # noqa: PERF401 - a comprehension would hold the interpreter's lock to its end
+                kept.append(piece)
         else:
             first, last = lines
             for number, line in enumerate(file, 1):

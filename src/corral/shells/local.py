@@ -196,8 +196,7 @@ class _LocalFiles(Files):
         def write() -> None:
             target = self._home / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = self._opened(path, os.O_WRONLY | os.O_CREAT)
-            with os.fdopen(descriptor, "wb") as file:
+            with os.fdopen(self._open(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
                 file.truncate()
                 file.write(data)
 
@@ -248,14 +247,17 @@ class _LocalFiles(Files):
 
         return await self._run(path, delete)
 
-    def _opened(self, path: str, flags: int = os.O_RDONLY) -> int | None:
-        """Opens a regular file; None if there is none. A FIFO does not hold the thread until its other end is opened."""
+    def _opened(self, path: str) -> int | None:
+        """Opens a regular file to read; None if there is none."""
+        try:
+            return self._open(path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _open(self, path: str, flags: int) -> int:
+        """Opens a regular file. A FIFO does not hold the thread."""
         try:
             descriptor = os.open(self._home / path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-        except (FileNotFoundError, NotADirectoryError):
-            if flags != os.O_RDONLY:
-                raise
-            return None
         except OSError as error:
             if error.errno != errno.ENXIO:  # what open(2) says of a FIFO that nobody reads
                 raise

@@ -19,7 +19,7 @@ from corral.tools.tool_call import SHELL, ToolCall, expect_shell
 __all__ = ["CommandResult", "current_shell", "shell_tools", "use_shell"]
 
 _EDITED_BYTES = 10_000_000
-"""Of a file that `edit_file` changes, before and after: it is searched and copied between two turns of the event loop."""
+"""Of a file that `edit_file` changes, before and after: it is searched and copied on the event loop."""
 _MOST_LINES = 2_000
 _MOST_ENTRIES = 1_000
 _OUTPUT_BYTES = 64_000

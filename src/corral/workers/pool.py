@@ -61,9 +61,9 @@ class WorkerError(CorralError):
 class _Job:
     """Work that waits or is under way. `ended` is a descriptor that can be read from when it is over."""
 
-    def __init__(self, request: bytes, module: str, seconds: float, tenant: Hashable) -> None:
+    def __init__(self, request: bytes, function: Callable[..., object], seconds: float, tenant: Hashable) -> None:
         self.request = request
-        self.module = module
+        self.function = function
         self.seconds = seconds
         self.tenant = tenant
         self.ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -139,7 +139,8 @@ class Workers:
     ) -> T:
         """The result of a module's function in a worker. When this is cancelled, the work ends.
 
-        `seconds` are processor time. Arguments and result are pickled.
+        `seconds` are processor time. Arguments are pickled; the result comes as JSON, and is read as the type that the
+        function is annotated to return.
 
         Raises:
             WorkerError: it was given up, or raised an exception that is not corral's own.
@@ -173,7 +174,7 @@ class Workers:
         with self._changed:
             if self._waiting.count(tenant) >= _MOST_WAITING:
                 raise WorkerError(f"{_MOST_WAITING} pieces of work of the same user wait already; try again later")
-            job = _Job(request, module, seconds, tenant)
+            job = _Job(request, function, seconds, tenant)
             self._waiting.add(tenant, job)
             self._modules.add(module)
             self._closing = False
@@ -210,7 +211,7 @@ class Workers:
 
     def _do(self, job: _Job, worker: _Worker | None) -> _Worker | None:
         """Does it in this worker or in another one, and gives back the one that can be used further."""
-        if worker is not None and not worker.fits(job.module):
+        if worker is not None and not worker.fits(job.function.__module__):
             worker.close()
             worker = None
         try:
@@ -357,7 +358,7 @@ class _Worker:
             data = self._read(length, until, deadline)
             self._is_full = process.data_bytes() > _KEPT_BYTES
         try:
-            return read_reply(data)
+            return read_reply(data, job.function)
         except Exception as error:
             raise WorkerError(f"the answer cannot be read: {error}") from error
 

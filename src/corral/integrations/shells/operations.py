@@ -55,7 +55,9 @@ async def apply_operation(
             if (text := await files.read_text(path)) is None:
                 raise ToolError("there is no such file")
             try:
-                changed = await run_bounded(updated, text, diff or "", size=len(text), seconds=_PATCH_SECONDS, tenant=shell)
+                changed = await run_bounded(
+                    updated, text, diff or "", size=len(text), seconds=_PATCH_SECONDS, tenant=shell
+                )
             except WorkerError as error:
                 raise ToolError(f"the patch cannot be applied: {error}") from error
             await files.write_text(path, changed)
