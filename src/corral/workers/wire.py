@@ -75,14 +75,14 @@ def read_reply(data: bytes, function: Callable[..., object]) -> object:
     Raises:
         ValueError: it is not one.
     """
-    match json.loads(data, object_hook=_revived):
+    message = json.loads(data, object_hook=_revived)
+    match message:
         case {"answer": answer}:
             return _adapter(function).validate_python(answer)
-        case {"error": str() as code, "text": str() as text, "members": dict() as found}:
+        case {"error": str() as code, "text": str() as text}:
             kind = error_class(code)
             error = kind.__new__(kind, text)
-            members = cast("dict[str, object]", found)
-            vars(error).update((name, value) for name, value in members.items() if isinstance(value, _PLAIN))
+            vars(error).update(_MEMBERS.validate_python(message.get("members")))
             return Failed(error, text)
         case {"failed": str() as text}:
             return Failed(None, text)
@@ -91,6 +91,8 @@ def read_reply(data: bytes, function: Callable[..., object]) -> object:
 
 
 _PLAIN = (bool, int, float, str, type(None))
+_MEMBERS = TypeAdapter(dict[str, bool | int | float | str | None])
+"""Attributes of an error."""
 
 
 @cache
