@@ -74,8 +74,8 @@ def mcp_server(
     """A Corral as an MCP server, for the SDK's `run` and `streamable_http_app`. Its owner opens the Corral before that.
 
     `context` is the caller of all programs, or a function of the request; without it everybody is the same anonymous
-    user. The budget is for the declarations of tools in a description. More programs than `programs_at_once` are refused,
-    but for callers with less than a fair part of them. `env` is what programs find in `process.env`, in Python in
+    user. The budget is for the declarations of tools in a description. More programs than `programs_at_once` are
+    refused, but for callers with less than a fair part of them. `env` is what programs find in `process.env`, in Python in
     `os.environ`.
 
     Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
