@@ -595,7 +595,8 @@ def _expect_head(headers: int, size: int) -> None:
 def _parsed(raw: bytes) -> tuple[str, str, list[tuple[str, str]], bytes]:
     """Method, target, headers and body of a request as it would go over a connection."""
     end = _HEAD_END.search(raw, 0, _MOST_HEAD_BYTES + 1)
-    _expect_head(raw.count(b"\n", 0, end.start() if end else None) - 1, end.end() if end else len(raw))
+    size = len(raw) if end is None else end.start()
+    _expect_head(raw.count(b"\n", 0, size), size)
     connection = h11.Connection(h11.SERVER)
     body = bytearray()
     try:
