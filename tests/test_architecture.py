@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "corral"
 MODULES = sorted(SOURCE.rglob("*.py"))
 INDIRECT = re.compile(r"\s*(?:What|Whether|Which|Who|Whose|Where|When|Why|How|For how|For what|Those)\b")
 """Openings of a clause, where a docstring names its subject or says what the code does."""
-MOST_LINES = 600
+MOST_LINES = 900
 LARGER = {"guest/typescript/realm/platform.ts": 1745}
 """The platform of the realm, which is one table of classes."""
 MOST_FILES = 16
@@ -114,6 +114,7 @@ ALLOWED: dict[str, set[str]] = {
         "isolation",
         "skills",
         "types",
+        "workers",
     },
     "checking": {
         "concurrency",
@@ -158,6 +159,7 @@ ALLOWED: dict[str, set[str]] = {
         "results",
         "sandboxes",
         "sessions",
+        "texts",
         "tools",
         "skills",
         "types",
@@ -253,6 +255,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
         "tools",
         "types",
+        "workers",
     },
     "chat": {
         "__init__",

@@ -7,16 +7,35 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import NamedTuple, TypeAlias
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import NamedTuple, TypeAlias, cast
+
+from pydantic_core import from_json
 
 from corral.concurrency.cached_property import cached_property
 
-__all__ = ["LINE_END", "Edit", "Piece", "Position", "PositionMap", "TextIndex", "TypedText", "located"]
+__all__ = [
+    "LINE_END",
+    "Edit",
+    "Piece",
+    "Placing",
+    "Position",
+    "PositionMap",
+    "SourceMap",
+    "TextIndex",
+    "TypedText",
+    "located",
+    "read_source_map",
+]
 
 LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
 """Regular expression of the line ends of JavaScript."""
+_BASE64 = {letter: value for value, letter in enumerate(f"{ascii_uppercase}{ascii_lowercase}{digits}+/")}
+_MAX_MAPPINGS = 1_000_000
+_SEGMENT = 3
+_END = 1 << 31
 _WIDE = re.compile(rb"[\xc0-\xff][\x80-\xbf]*")
 
 
@@ -26,10 +45,6 @@ class Position:
 
     line: int
     column: int
-
-
-Placing: TypeAlias = Callable[[int, int], Position]
-"""Takes a line and a column of an edited text back to the text before."""
 
 
 class Edit(NamedTuple):
@@ -132,6 +147,73 @@ class PositionMap:
             into = self._output.units(offset) - self._output.units(piece.output_start)
             return min(self._source.offset_of(self._source.units(piece.source_start) + into), piece.source_end)
         return min(piece.source_end + offset - piece.output_end, len(self.source))
+
+
+@dataclass(frozen=True)
+class SourceMap:
+    """Takes a line and column of compiled code back to the source. Plain data, which can be pickled."""
+
+    lines: tuple[tuple[int, ...], ...]
+    """For each line of the code, its segments one after the other: column, line and column of the source, from 0."""
+    margin: int = 0
+    """Columns that the source was moved to the left before it was compiled."""
+
+    def __call__(self, line: int, column: int) -> Position:
+        """The place in the source of a place in the code; added code belongs to what stands before it."""
+        for number in range(min(line, len(self.lines)) - 1, -1, -1):
+            segments = self.lines[number]
+            before = column - 1 if number == line - 1 else _END
+            index = bisect_right(range(0, len(segments), _SEGMENT), before, key=lambda start: segments[start])
+            if index or (segments and number == line - 1):
+                _, source_line, source_column = segments[max(index - 1, 0) * _SEGMENT :][:_SEGMENT]
+                return Position(line=source_line + 1, column=source_column + 1 + self.margin)
+        return Position(line=1, column=1)
+
+
+def read_source_map(text: str, margin: int = 0) -> SourceMap:
+    """Reads a source map of one source.
+
+    Raises:
+        ValueError: it is not one, or too large.
+    """
+    found = from_json(text)
+    mappings = cast("dict[str, object]", found).get("mappings") if isinstance(found, dict) else None
+    if not isinstance(mappings, str):
+        raise ValueError("it has no mappings")
+    if len(mappings) > _MAX_MAPPINGS:
+        raise ValueError("the source map is too large")
+    lines: list[tuple[int, ...]] = []
+    source_line = source_column = 0
+    for line in mappings.split(";"):
+        segments: list[int] = []
+        column = 0
+        for encoded in filter(None, line.split(",")):
+            numbers = list(_numbers(encoded))
+            column += numbers[0]
+            if len(numbers) >= 4:
+                source_line += numbers[2]
+                source_column += numbers[3]
+                segments += (column, source_line, source_column)
+        lines.append(tuple(segments))
+    return SourceMap(tuple(lines), margin)
+
+
+def _numbers(encoded: str) -> Iterator[int]:
+    """Decodes the base64 VLQ of one segment."""
+    number = shift = 0
+    for letter in encoded:
+        digit = _BASE64.get(letter)
+        if digit is None or shift > 30:
+            raise ValueError("the source map has a wrong mapping")
+        number += (digit & 31) << shift
+        shift += 5
+        if not digit & 32:
+            yield -(number >> 1) if number & 1 else number >> 1
+            number = shift = 0
+
+
+Placing: TypeAlias = PositionMap | SourceMap
+"""Takes a line and a column of an edited text back to the text before."""
 
 
 def located(positions: Iterable[Placing], line: int, column: int) -> Position:

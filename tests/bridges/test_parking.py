@@ -314,7 +314,9 @@ async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
             if len(asked) == 2:
                 break
         refused = await corral.execute(CAUGHT)
-        assert refused.value[1].endswith("too many programs wait for a decision; try again later")
+        assert refused.value[1].endswith(
+            "too many of your programs wait for a decision; try again once some are decided"
+        )
         for sequence in asked:
             assert corral.decide(run.execution_id, sequence, Approved())
         assert (await run.result()).value == ["1 to Ann", "2 to Ann"]

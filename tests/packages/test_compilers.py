@@ -8,9 +8,10 @@ import pytest
 from typing_extensions import override
 
 from corral import ConfigError, Corral, ExecutionRequest, tool
-from corral.compilers import CompiledProgram, Compiler, PackageCompiler, SourceMap, coffeescript
+from corral.compilers import CompiledProgram, Compiler, PackageCompiler, coffeescript
 from corral.errors import ProgramRejected
 from corral.packages import Packages
+from corral.texts import read_source_map
 from tests.foreign import COFFEESCRIPT, PACKAGES
 
 pytestmark = pytest.mark.anyio
@@ -124,4 +125,4 @@ async def test_a_compiler_may_be_a_class_of_ones_own() -> None:
 )
 def test_a_source_map_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"mapping|JSON|EOF|expected"):
-        SourceMap.parse(text)
+        read_source_map(text)

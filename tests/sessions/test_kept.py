@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
 from corral.testing import FakeGuest, FakeSandbox
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +77,28 @@ async def test_of_too_many_the_one_that_is_idle_for_longest_goes(warm: Sandboxes
         assert len(kept(corral)) == 2
         assert await run(corral, "return open('a.txt').read()", caller("one")) == "xx"
         assert await run(corral, LIST, caller("two")) == []
+
+
+async def test_whoever_has_most_sessions_loses_the_first(warm: Sandboxes) -> None:
+    async with Corral(sessions=Sessions(most=3), sandbox=warm, check=False) as corral:
+        await run(corral, "open('a.txt', 'w').close()", caller("talk", "bob"))
+        for name in ("one", "two", "three", "four"):
+            await run(corral, "open('a.txt', 'w').close()", caller(name, "eve"))
+        assert await run(corral, LIST, caller("talk", "bob")) == ["a.txt"]
+        assert await run(corral, LIST, caller("four", "eve")) == ["a.txt"]
+        assert await run(corral, LIST, caller("one", "eve")) == []
+
+
+async def test_programs_of_one_user_leave_others_a_session(warm: Sandboxes) -> None:
+    endless = "import time\nopen('began', 'w').close()\nwhile True: time.sleep(1)"
+    async with Corral(sessions=Sessions(most=2), sandbox=warm, check=False) as corral, AsyncExitStack() as running:
+        for name in ("one", "two"):
+            program = corral.start(endless, language="python", context=caller(name, "eve"))
+            await running.enter_async_context(program)
+        await until(lambda: len(kept(corral)) == 2)
+        with pytest.raises(ConfigError, match="enough of them are this user's"):
+            await run(corral, LIST, caller("three", "eve"))
+        assert await run(corral, LIST, caller("talk", "bob")) == []
 
 
 async def test_no_session_that_has_a_program_is_closed(warm: Sandboxes) -> None:

@@ -389,13 +389,13 @@ ARCHIVES = {
     "absolute": (archive_of("/etc/x"), "leads out of its folder"),
     "above": (archive_of("../x"), "leads out of its folder"),
     "above, later": (archive_of("a/../../x"), "leads out of its folder"),
-    "a link": (archive_of("l", tarfile.SYMTYPE, "/etc/passwd"), "no regular file and no folder"),
-    "a hard link": (archive_of("l", tarfile.LNKTYPE, "before.txt"), "no regular file and no folder"),
-    "a device": (archive_of("d", tarfile.CHRTYPE), "no regular file and no folder"),
-    "a pipe": (archive_of("p", tarfile.FIFOTYPE), "no regular file and no folder"),
-    "compressed": (gzip.compress(archive_of("a")), "no tar archive without compression"),
-    "cut short": (archive_of("a")[:1025], "no tar archive without compression"),
-    "no archive": (b"x" * 2000, "no tar archive without compression"),
+    "a link": (archive_of("l", tarfile.SYMTYPE, "/etc/passwd"), "neither a regular file nor a folder"),
+    "a hard link": (archive_of("l", tarfile.LNKTYPE, "before.txt"), "neither a regular file nor a folder"),
+    "a device": (archive_of("d", tarfile.CHRTYPE), "neither a regular file nor a folder"),
+    "a pipe": (archive_of("p", tarfile.FIFOTYPE), "neither a regular file nor a folder"),
+    "compressed": (gzip.compress(archive_of("a")), "not a whole tar archive without compression"),
+    "cut short": (archive_of("a")[:1025], "not a whole tar archive without compression"),
+    "no archive": (b"x" * 2000, "not a whole tar archive without compression"),
 }
 
 

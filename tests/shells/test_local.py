@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import threading
@@ -15,6 +16,7 @@ import pytest
 from docs_src.reference.shells import CAPABILITIES
 
 from corral import ConfigError, Mount, Scratch
+from corral.errors import FileError
 from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
 from corral.testing import FilesSuite, ShellSuite
 from tests.shells.attempts import jailed
@@ -117,3 +119,18 @@ async def test_a_command_that_is_being_started_ends_with_the_shell(
         await shell.aclose()
         closed.set()
     assert made[0].returncode is not None
+
+
+async def test_no_fifo_holds_a_thread_of_the_host(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    async with LocalShell(tmp_path) as shell:
+        with pytest.raises(FileError, match="fifo: it is not a regular file"):
+            await shell.files.write_text("fifo", "x")
+        with pytest.raises(FileError, match="fifo: it is not a regular file"):
+            await shell.files.read_text("fifo")
+        reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            with pytest.raises(FileError, match="fifo: it is not a regular file"):
+                await shell.files.write_text("fifo", "x")
+        finally:
+            os.close(reader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -13,6 +13,7 @@ import pytest
 from corral.errors import ProgramRejected
 from corral.programs import prepare_python, prepare_typescript
 from corral.workers import WorkerError, Workers, pool, run_in_worker_blocking
+from corral.workers.wire import Failed, read_reply
 from tests.workers import tasks
 
 pytestmark = pytest.mark.anyio
@@ -92,12 +93,31 @@ async def test_a_worker_can_neither_read_nor_write_nor_connect_nor_fork(workers:
             await workers.run(task, seconds=5)
 
 
-@pytest.mark.parametrize(
-    ("task", "named"), [(tasks.strange, "tests.workers.tasks.Stranger"), (tasks.execute, "posix.getcwd")]
-)
-async def test_a_reply_makes_nothing_but_data(workers: Workers, task: Callable[[], object], named: str) -> None:
-    with pytest.raises(WorkerError, match=f"names {named}"):
-        await workers.run(task, seconds=5)
+async def test_a_reply_is_of_the_type_that_its_function_returns(workers: Workers) -> None:
+    with pytest.raises(WorkerError, match="cannot be read"):
+        await workers.run(tasks.strange, seconds=5)
+
+
+def test_what_a_worker_that_is_taken_over_sends_is_an_error_or_data() -> None:
+    failed = read_reply(b'{"error": "program_rejected", "text": "no", "members": {"line": 2}}', tasks.add)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, ProgramRejected)
+    assert vars(failed.error) == {"line": 2}
+    hostile = [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"answer": "x"}',
+        b'{"answer": {"$bytes": "x"}}',
+        b'{"error": 1, "text": "", "members": {}}',
+        b'{"error": "program_rejected", "text": "", "members": {"line": [1]}}',
+        b"[" * 100_000,
+        b"\x80\x04\x95\x06\x00\x00\x00\x00\x00\x00\x00\x8c\x02ab\x94.",
+        b'{"answer": ' + b"9" * 10_000 + b"}",
+    ]
+    for reply in hostile:
+        with pytest.raises((ValueError, RecursionError)):
+            read_reply(reply, tasks.add)
 
 
 async def test_large_values_go_both_ways(workers: Workers) -> None:

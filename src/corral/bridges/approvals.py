@@ -94,7 +94,7 @@ async def _decision(approve: Approve, waiting: WaitingCall, call: Call, parked: 
         if isinstance(answer, Later) and parked.take_over is None:
             if parked.park(waiting):
                 await anyio.sleep_forever()
-            answer = Denied("too many programs wait for a decision; try again later")
+            answer = Denied("too many of your programs wait for a decision; try again once some are decided")
     return waiting.decision or (None if isinstance(answer, Later) else answer)
 
 

@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 import anyio
 
 from corral.concurrency.event_loop import asyncio_loop
+from corral.concurrency.shares import Shares
 from corral.rendering.full_text import full_text
 from corral.types import Approved, Denied, ExecutionContext, Later
 
 __all__ = ["ApprovalRequest", "Approve", "Decision", "ParkedCalls", "TakeOver", "WaitingCall"]
 
 _MOST_PARKED = 32
-"""Executions that wait here for `Corral.decide` at the same time: each has a sandbox."""
+"""Executions that wait here for `Corral.decide` at the same time, by fair shares of users: each has a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,12 @@ class ParkedCalls:
 
     def park(self, waiting: WaitingCall) -> bool:
         """Lets a call wait for `decide` alone. False if calls of too many executions do already."""
-        own = waiting.request.execution_id
-        others = {each.request.execution_id for each in list(self._waiting.values()) if each.parked} - {own}
-        waiting.parked = len(others) < _MOST_PARKED
+        own = waiting.request
+        parked = {
+            each.request.execution_id: each.request.context.trust_domain
+            for each in list(self._waiting.values())
+            if each.parked
+        }
+        shares = Shares(_MOST_PARKED, parked.values())
+        waiting.parked = own.execution_id in parked or shares.has_room(own.context.trust_domain)
         return waiting.parked

@@ -7,6 +7,7 @@ gives the head of the response, and its body if that is short; `read` gives the 
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
@@ -41,6 +42,9 @@ _NEVER_SENT = frozenset({
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 _NEVER_RETURNED = frozenset({"connection", "content-length", "keep-alive", "trailer", "transfer-encoding", "upgrade"})
+_MOST_HEADERS = 100
+_MOST_HEAD_BYTES = 64_000
+_HEAD_END = re.compile(rb"\n\r?\n")
 _EXCHANGE = "corral.exchange"
 _REFUSED = frozenset({"CONNECT", "TRACE"})
 
@@ -570,17 +574,29 @@ def _data(value: object) -> bytes:
 def pairs(value: object) -> list[tuple[str, str]]:
     """Headers as a program gave them."""
     found: list[tuple[str, str]] = []
+    size = 0
     for pair in cast("list[object]", value) if isinstance(value, list) else [None]:
         match pair:
             case [str() as name, str() as text]:
                 found.append((name, text))
+                size += len(name) + len(text)
             case _:
                 raise InvalidArguments("headers are pairs of texts")
+        _expect_head(len(found), size)
     return found
+
+
+def _expect_head(headers: int, size: int) -> None:
+    """Refuses a head that is large: all of it is read, checked and encoded between two turns of the event loop."""
+    if headers > _MOST_HEADERS or size > _MOST_HEAD_BYTES:
+        raise InvalidArguments(f"a request has at most {_MOST_HEADERS} headers, of {_MOST_HEAD_BYTES:,} bytes in all")
 
 
 def _parsed(raw: bytes) -> tuple[str, str, list[tuple[str, str]], bytes]:
     """Method, target, headers and body of a request as it would go over a connection."""
+    end = _HEAD_END.search(raw, 0, _MOST_HEAD_BYTES + 1)
+    size = len(raw) if end is None else end.start()
+    _expect_head(raw.count(b"\n", 0, size), size)
     connection = h11.Connection(h11.SERVER)
     body = bytearray()
     try:

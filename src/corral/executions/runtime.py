@@ -21,10 +21,11 @@ from corral.isolation import Space
 from corral.languages import LANGUAGES
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
-from corral.programs.compiled import Compiler, SourceMap, compiled_code, with_source
+from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet
+from corral.texts import SourceMap, read_source_map
 from corral.tools import ToolRegistry
 from corral.types import (
     LIMITS_OF_SANDBOXES,
@@ -39,7 +40,7 @@ from corral.types import (
     Tier,
     TrustDomain,
 )
-from corral.workers import WorkerError, run_in_worker
+from corral.workers import WorkerError, run_bounded, run_in_worker
 
 __all__ = ["Runtime", "prepare"]
 
@@ -220,8 +221,10 @@ async def prepare_request(request: ExecutionRequest, compiler: Compiler | None, 
     way: SourceMap | None = None
     try:
         with anyio.fail_after(limits.wall_seconds):
-            code, way = await compiled_code(source, request.compiler or "", compiler)
-        program = await prepare(code, request.language, limits, request.context)
+            name = request.compiler or ""
+            compiled = await compiled_code(source, name, compiler)
+            way = await _source_map(compiled, name, request.context)
+        program = await prepare(compiled.code, request.language, limits, request.context)
     except TimeoutError:
         raise ProgramRejected("the program took longer to compile than it may run; write a smaller one") from None
     except ProgramRejected as error:
@@ -230,6 +233,19 @@ async def prepare_request(request: ExecutionRequest, compiler: Compiler | None, 
         place = way(error.line, error.column or 1)
         raise ProgramRejected(str(error), line=place.line, column=place.column) from error
     return with_source(program, source, way)
+
+
+async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) -> SourceMap | None:
+    """Reads the map that a compiler gave, which may be a hostile package."""
+    text = compiled.source_map
+    if text is None:
+        return None
+    try:
+        return await run_bounded(
+            read_source_map, text, compiled.margin, size=len(text), seconds=_READ_SECONDS, tenant=context.trust_domain
+        )
+    except (ValueError, WorkerError) as error:
+        raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
 
 
 def _expect_size(source: str, limits: Limits) -> None:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from string import ascii_lowercase, ascii_uppercase, digits
-from typing import NamedTuple, cast
-
-from pydantic_core import from_json
+from dataclasses import replace
+from typing import NamedTuple
 
 from corral.errors import ProgramRejected
 from corral.programs.recover import Dialect, recover
-from corral.texts import Position
+from corral.texts import SourceMap
 from corral.types import Diagnostic, Program, ToolReference
 
-__all__ = ["CompiledProgram", "Compiler", "SourceMap", "compiled_code", "with_source"]
-
-_BASE64 = {letter: value for value, letter in enumerate(f"{ascii_uppercase}{ascii_lowercase}{digits}+/")}
-_MAX_SEGMENTS = 500_000
-_END = 1 << 31
+__all__ = ["Compiled", "CompiledProgram", "Compiler", "compiled_code", "with_source"]
 
 
 class CompiledProgram(NamedTuple):
@@ -55,74 +46,6 @@ class Compiler(ABC):
         """Called by each of them when it closes."""
 
 
-class _Segment(NamedTuple):
-    column: int
-    source_line: int
-    source_column: int
-
-
-@dataclass(frozen=True)
-class SourceMap:
-    """Takes a line and column of compiled code back to the source. Plain data, which can be pickled."""
-
-    lines: tuple[tuple[_Segment, ...], ...]
-    margin: int = 0
-    """Columns that the source was moved to the left before it was compiled."""
-
-    @classmethod
-    def parse(cls, text: str, *, margin: int = 0) -> SourceMap:
-        """Reads a source map of one source.
-
-        Raises:
-            ValueError: it is none, or too large.
-        """
-        found = from_json(text)
-        mappings = cast("dict[str, object]", found).get("mappings") if isinstance(found, dict) else None
-        if not isinstance(mappings, str):
-            raise ValueError("it has no mappings")
-        if len(mappings) > 8 * _MAX_SEGMENTS:
-            raise ValueError("the source map is too large")
-        lines: list[tuple[_Segment, ...]] = []
-        source_line = source_column = 0
-        for line in mappings.split(";"):
-            segments: list[_Segment] = []
-            column = 0
-            for encoded in filter(None, line.split(",")):
-                numbers = list(_numbers(encoded))
-                column += numbers[0]
-                if len(numbers) >= 4:
-                    source_line += numbers[2]
-                    source_column += numbers[3]
-                    segments.append(_Segment(column, source_line, source_column))
-            lines.append(tuple(segments))
-        return cls(tuple(lines), margin)
-
-    def __call__(self, line: int, column: int) -> Position:
-        """The place in the source of a place in the code; added code belongs to what stands before it."""
-        for number in range(min(line, len(self.lines)) - 1, -1, -1):
-            segments = self.lines[number]
-            before = column - 1 if number == line - 1 else _END
-            index = bisect_right(segments, before, key=lambda each: each.column)
-            if index or (segments and number == line - 1):
-                found = segments[max(index - 1, 0)]
-                return Position(line=found.source_line + 1, column=found.source_column + 1 + self.margin)
-        return Position(line=1, column=1)
-
-
-def _numbers(encoded: str) -> Iterator[int]:
-    """Decodes the base64 VLQ of one segment."""
-    number = shift = 0
-    for letter in encoded:
-        digit = _BASE64.get(letter)
-        if digit is None or shift > 30:
-            raise ValueError("the source map has a wrong mapping")
-        number += (digit & 31) << shift
-        shift += 5
-        if not digit & 32:
-            yield -(number >> 1) if number & 1 else number >> 1
-            number = shift = 0
-
-
 class _Found(NamedTuple):
     text: str
     margin: int
@@ -136,8 +59,16 @@ def _found(source: str, dialect: Dialect) -> _Found:
     return _Found(dedented, len(text.split("\n")[first]) - len(dedented.split("\n")[first]))
 
 
-async def compiled_code(source: str, name: str, compiler: Compiler) -> tuple[str, SourceMap | None]:
-    """Compiles the program in a model's answer. Returns the code, and the way from it back to the answer.
+class Compiled(NamedTuple):
+    """Code, its source map as a compiler gave it, and the columns that the source was moved to the left before."""
+
+    code: str
+    source_map: str | None
+    margin: int
+
+
+async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
+    """Compiles the program in a model's answer.
 
     Raises:
         ProgramRejected: the answer has no program of the language.
@@ -151,12 +82,7 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> tuple[str
     except ProgramRejected as error:
         column = None if error.column is None else error.column + found.margin
         raise ProgramRejected(str(error), line=error.line, column=column) from error
-    if compiled.source_map is None:
-        return compiled.code, None
-    try:
-        return compiled.code, SourceMap.parse(compiled.source_map, margin=found.margin)
-    except ValueError as error:
-        raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
+    return Compiled(compiled.code, compiled.source_map, found.margin)
 
 
 def with_source(program: Program, source: str, way: SourceMap | None) -> Program:

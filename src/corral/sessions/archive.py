@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from corral.errors import FileError
 from corral.sessions.tree import Entry, FileTree
 
-__all__ = ["pack", "unpack"]
+__all__ = ["index", "pack", "unpack"]
 
 _PIECE_BYTES = 1 << 18
 
@@ -54,36 +55,63 @@ def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> It
     yield sink.taken()
 
 
-def unpack(archive: bytes, files: FileTree, folder: Sequence[str], *, max_bytes: int, max_files: int) -> int:
+class Packed(NamedTuple):
+    """An entry of an archive."""
+
+    parts: tuple[str, ...]
+    is_folder: bool
+    start: int
+    """Offset of its content in the archive."""
+    size: int
+
+
+def index(archive: bytes, max_bytes: int, max_entries: int) -> list[Packed]:
+    """Finds the files and folders in an archive. Its headers may take `tarfile` minutes, so it is for a worker.
+
+    Raises:
+        FileError: it is not an archive, has too much in it, or an entry that is not allowed.
+    """
+    found: list[Packed] = []
+    size = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            for info in opened:
+                name = info.name
+                parts = tuple(part for part in name.split("/") if part not in ("", "."))
+                if name.startswith("/") or ".." in parts or "\0" in name:
+                    raise FileError(f"{name!r} in the archive leads out of its folder")
+                if len(found) >= max_entries:
+                    raise FileError(f"the archive has more than {max_entries:,} entries")
+                if not info.isdir() and (not info.isreg() or info.issparse() or not parts):
+                    raise FileError(f"{name!r} in the archive is neither a regular file nor a folder")
+                size += 0 if info.isdir() else info.size
+                if size > max_bytes:
+                    raise FileError(f"the archive unpacks to more than {max_bytes:,} bytes")
+                if not info.isdir() and not 0 <= info.size <= len(archive) - info.offset_data:
+                    raise tarfile.ReadError("unexpected end of data")
+                found.append(Packed(parts, info.isdir(), info.offset_data, info.size))
+    except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
+        raise FileError(f"this is not a whole tar archive without compression: {error}") from error
+    return found
+
+
+def unpack(archive: bytes, entries: Iterable[Packed], files: FileTree, folder: Sequence[str]) -> int:
     """Writes the files of an archive, and returns how many.
 
     Raises:
-        FileError: it is none, has too much in it, or an entry that is not allowed.
         OSError: as `FileTree.write`.
     """
-    count = size = entries = 0
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r|") as opened:
-            for info in opened:
-                entries += 1
-                name = info.name
-                parts = [part for part in name.split("/") if part not in ("", ".")]
-                if name.startswith("/") or ".." in parts or "\0" in name:
-                    raise FileError(f"{name!r} in the archive leads out of its folder")
-                if entries > max_files:
-                    raise FileError(f"the archive has more than {max_files:,} entries")
-                if info.isdir():
-                    files.make_directory([*folder, *parts])
-                    continue
-                if not info.isreg() or not parts:
-                    raise FileError(f"{name!r} in the archive is no regular file and no folder")
-                size += info.size
-                if size > max_bytes:
-                    raise FileError(f"the archive unpacks to more than {max_bytes:,} bytes")
-                content = opened.extractfile(info)
-                assert content is not None
-                files.write([*folder, *parts], iter(lambda content=content: content.read(_PIECE_BYTES), b""))
-                count += 1
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise FileError(f"this is no tar archive without compression, or only a part of one: {error}") from error
+    count = 0
+    view = memoryview(archive)
+    for parts, is_folder, start, size in entries:
+        if is_folder:
+            files.make_directory([*folder, *parts])
+        else:
+            files.write([*folder, *parts], _pieces(view[start : start + size]))
+            count += 1
     return count
+
+
+def _pieces(data: memoryview) -> Iterator[bytes]:
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield bytes(data[start : start + _PIECE_BYTES])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
@@ -13,9 +13,10 @@ import anyio.to_thread
 from corral.arguments import checked
 from corral.errors import FileError
 from corral.results import FileChanges
-from corral.sessions.archive import pack, unpack
+from corral.sessions.archive import index, pack, unpack
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 from corral.sessions.tree import Entry, FileTree, Usage
+from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["MAX_ENTRIES", "SessionFiles", "Snapshot", "Tree", "as_text", "changes", "parts_of", "tree_of"]
 
@@ -25,6 +26,8 @@ _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
 MAX_ENTRIES = 100_000
 _MOST_LISTED = 1_000
+_INDEX_SECONDS = 10.0
+"""Of processor time, for finding the entries of an archive; 100,000 of them with PAX headers take three and a half."""
 Snapshot = Mapping[str, tuple[int, int, int]]
 """By path, each file's size, time of change and inode."""
 
@@ -48,8 +51,9 @@ class SessionFiles:
     followed. Errors are `FileError`, with the path.
     """
 
-    def __init__(self, trees: Sequence[Tree]) -> None:
+    def __init__(self, trees: Sequence[Tree], tenant: Hashable = None) -> None:
         self._trees = tuple(trees)
+        self._tenant = tenant
         self.host_has_written = any(not tree.own for tree in trees)
         """A file may be there that no program has made."""
 
@@ -82,7 +86,7 @@ class SessionFiles:
         data = await self.read_binary(path, max_bytes=max_bytes)
         if data is None:
             return None
-        return decode_text(path, data, encoding, lines)
+        return await decode_text(path, data, encoding, lines)
 
     @checked
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
@@ -168,13 +172,17 @@ class SessionFiles:
         """Unpacks a tar archive, which is not compressed, into a folder. Returns the number of files.
 
         Raises:
-            FileError: it is none, unpacks to more than `max_bytes`, or has an entry that is no file or folder, or whose
-                name is absolute or leads out of the folder. Entries before it have been unpacked.
+            FileError: it is not an archive, unpacks to more than `max_bytes`, or has an entry that is neither a file
+                nor a folder, or whose name is absolute or leads out of the folder. Nothing has been unpacked then.
         """
         tree, parts = self._find(path, writes=True)
-        return await self._run(
-            path, lambda: unpack(archive, tree.files, parts, max_bytes=max_bytes, max_files=MAX_ENTRIES)
-        )
+        try:
+            entries = await run_in_worker(
+                index, archive, max_bytes, MAX_ENTRIES, seconds=_INDEX_SECONDS, tenant=self._tenant
+            )
+        except WorkerError as error:
+            raise FileError(f"the archive cannot be read: {error}") from error
+        return await self._run(path, lambda: unpack(archive, entries, tree.files, parts))
 
     async def snapshot(self) -> Snapshot:
         """Sizes and times of all files that programs may change."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ import anyio
 
 from corral.arguments import checked
 from corral.concurrency.event_loop import asyncio_loop
+from corral.concurrency.shares import Shares
 from corral.errors import ConfigError
 from corral.sessions.mounts import Mount, check_mounts
 from corral.sessions.session import OpenSession
@@ -28,8 +29,9 @@ class Sessions:
     """Settings of sessions that a server keeps for its callers: `Corral(sessions=Sessions(...))`.
 
     An execution whose context was made with a `session_id` runs in the session of its organization, user and
-    `session_id`, which its first program opens. One that is idle for `idle_seconds` is closed, and so is the one that
-    is idle for longest when there would be more than `most`. With `Scratch(store=...)` its files come back.
+    `session_id`, which its first program opens. One that is idle for `idle_seconds` is closed. When there would be more
+    than `most`, whoever has most sessions loses the one that is idle for longest; while none is idle, users with less
+    than a fair part open theirs all the same. With `Scratch(store=...)` its files come back.
 
     Raises:
         ConfigError: the mounts do not fit together, or a number is not positive.
@@ -49,6 +51,10 @@ class _Key(NamedTuple):
     organization_id: str | None
     user_id: str
     session_id: str
+
+    @property
+    def tenant(self) -> tuple[str | None, str]:
+        return self.organization_id, self.user_id
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +105,7 @@ class KeptSessions:
         self._kept.move_to_end(key)
         kept.users += 1
         try:
-            await self._make_room()
+            await self._make_room(key)
             async with kept.opening:
                 if kept.session is None:
                     kept.session = await self._open(context)
@@ -134,15 +140,21 @@ class KeptSessions:
         for key, kept in [*self._kept.items()]:
             await self._close(key, kept)
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, key: _Key) -> None:
+        """Closes idle sessions of whoever has most, until there is a place for this one."""
         await self.close_idle()
         while len(self._kept) > self._settings.most:
-            idle = next(((key, kept) for key, kept in self._kept.items() if kept.users == 0), None)
-            if idle is None:
+            held = Counter(each.tenant for each in self._kept)
+            idle = [(each, kept) for each, kept in self._kept.items() if kept.users == 0]
+            if not idle:
+                others = (each.tenant for each in self._kept if each != key)
+                if Shares(self._settings.most, others).has_room(key.tenant):
+                    return
                 raise ConfigError(
-                    f"{self._settings.most} sessions have programs that run; Sessions(most=...) allows more at once"
+                    f"{self._settings.most} sessions have programs that run, and enough of them are this user's; "
+                    "Sessions(most=...) allows more at once"
                 )
-            await self._close(*idle)
+            await self._close(*max(idle, key=lambda item: held[item[0].tenant]))
 
     async def _close(self, key: _Key, kept: _Kept) -> None:
         async with kept.opening:  # who comes for it meanwhile opens it anew, once its files are stored

@@ -47,7 +47,7 @@ class OpenSession:
     ) -> None:
         self.context = context
         self.languages = frozenset(languages)
-        self.files = SessionFiles(trees)
+        self.files = SessionFiles(trees, context.trust_domain)
         self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
         """The same, and those that are not the session's to change, for programs whose engine asks the host."""
         self._space = space

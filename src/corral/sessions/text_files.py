@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+from corral.concurrency.threads import run_in_own_thread
 from corral.errors import FileError
 
 __all__ = ["MAX_READ_BYTES", "decode_text", "encode_text"]
@@ -10,20 +13,40 @@ MAX_READ_BYTES = 100_000_000
 """Maximum size of a file that is read whole, unless the caller says otherwise."""
 
 
-def decode_text(path: str, data: bytes, encoding: str, lines: tuple[int, int | None] | None) -> str:
+_DECODED_HERE_BYTES = 64_000
+_PIECE_CHARS = 1 << 20
+
+
+async def decode_text(path: str, data: bytes, encoding: str, lines: tuple[int, int | None] | None) -> str:
     """Decodes a file, or its lines from the first to the last of a range, counted from 1; None is the end.
+
+    A large file is decoded in a thread, piece by piece, so that the event loop goes on.
 
     Raises:
         FileError: it is not text in this encoding, or there is no such encoding.
     """
     try:
-        text = data.decode(encoding)
+        if len(data) <= _DECODED_HERE_BYTES:
+            return _decoded(data, encoding, lines)
+        return await run_in_own_thread(_decoded, data, encoding, lines, abandon_on_cancel=True)
     except (UnicodeDecodeError, LookupError) as error:
         raise FileError(f"{path}: {error}") from error
-    if lines is None:
-        return text
-    first, last = lines
-    return "".join(text.splitlines(keepends=True)[max(0, first - 1) : last])
+
+
+def _decoded(data: bytes, encoding: str, lines: tuple[int, int | None] | None) -> str:
+    kept: list[str] = []
+    with io.TextIOWrapper(io.BytesIO(data), encoding, newline="") as file:
+        if lines is None:
+            while piece := file.read(_PIECE_CHARS):
+                kept.append(piece)
+        else:
+            first, last = lines
+            for number, line in enumerate(file, 1):
+                if last is not None and number > last:
+                    break
+                if number >= first:
+                    kept.append(line)
+    return "".join(kept)
 
 
 def encode_text(path: str, text: str, encoding: str) -> bytes:

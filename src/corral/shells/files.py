@@ -91,7 +91,7 @@ class Files(ABC):
         data = await self.read_binary(path, max_bytes=max_bytes)
         if data is None:
             return None
-        return decode_text(path, data, encoding, lines)
+        return await decode_text(path, data, encoding, lines)
 
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
         """Writes a text as a file. Raises as `write_binary`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -195,7 +196,9 @@ class _LocalFiles(Files):
         def write() -> None:
             target = self._home / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            with os.fdopen(self._open(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+                file.truncate()
+                file.write(data)
 
         await self._run(path, write)
 
@@ -245,14 +248,23 @@ class _LocalFiles(Files):
         return await self._run(path, delete)
 
     def _opened(self, path: str) -> int | None:
-        """A descriptor of a regular file; None if there is none. A FIFO does not make it wait."""
+        """Opens a regular file to read; None if there is none."""
         try:
-            descriptor = os.open(self._home / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            return self._open(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def _open(self, path: str, flags: int) -> int:
+        """Opens a regular file. A FIFO does not hold the thread."""
+        try:
+            descriptor = os.open(self._home / path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # what open(2) says of a FIFO that nobody reads
+                raise
+            raise FileError(f"{path}: it is not a regular file") from error
         if not Path(f"/dev/fd/{descriptor}").is_file():
             os.close(descriptor)
-            raise FileError(f"{path}: it is no regular file")
+            raise FileError(f"{path}: it is not a regular file")
         return descriptor
 
     async def _run(self, path: str, work: Callable[[], T]) -> T:

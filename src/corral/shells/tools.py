@@ -18,6 +18,8 @@ from corral.tools.tool_call import SHELL, ToolCall, expect_shell
 
 __all__ = ["CommandResult", "current_shell", "shell_tools", "use_shell"]
 
+_EDITED_BYTES = 10_000_000
+"""Of a file that `edit_file` changes, before and after: it is searched and copied on the event loop."""
 _MOST_LINES = 2_000
 _MOST_ENTRIES = 1_000
 _OUTPUT_BYTES = 64_000
@@ -113,7 +115,7 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
         `old` must be there exactly once, unless `all` is true.
         """
         files = here().files
-        text = await files.read_text(path)
+        text = await files.read_text(path, max_bytes=_EDITED_BYTES)
         if text is None:
             raise ToolError(f"there is no file {path!r}")
         count = text.count(old)
@@ -121,6 +123,8 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
             raise ToolError(f"{path}: the text to replace is not there; read the file and copy it exactly")
         if count > 1 and not all:
             raise ToolError(f"{path}: the text to replace is there {count} times; add lines around it, or all=true")
+        if len(text) + count * (len(new) - len(old)) > _EDITED_BYTES:
+            raise ToolError(f"{path}: it would be larger than {_EDITED_BYTES:,} characters; change it by a command")
         await files.write_text(path, text.replace(old, new))
         return count
 

@@ -30,7 +30,7 @@ from corral.workers.worker import BOOT, READY
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
-__all__ = ["WorkerError", "Workers", "run_in_worker", "run_in_worker_blocking"]
+__all__ = ["WorkerError", "Workers", "run_bounded", "run_in_worker", "run_in_worker_blocking"]
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -41,6 +41,8 @@ _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""
 _KEPT_BYTES = 300 << 20
 """Memory of a worker after a job, above which it is not used again."""
+_HERE_BYTES = 32_000
+"""Input whose cost is a few milliseconds, if it grows with its size."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
@@ -59,9 +61,9 @@ class WorkerError(CorralError):
 class _Job:
     """Work that waits or is under way. `ended` is a descriptor that can be read from when it is over."""
 
-    def __init__(self, request: bytes, module: str, seconds: float, tenant: Hashable) -> None:
+    def __init__(self, request: bytes, function: Callable[..., object], seconds: float, tenant: Hashable) -> None:
         self.request = request
-        self.module = module
+        self.function = function
         self.seconds = seconds
         self.tenant = tenant
         self.ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -137,7 +139,8 @@ class Workers:
     ) -> T:
         """The result of a module's function in a worker. When this is cancelled, the work ends.
 
-        `seconds` are processor time. Arguments and result are pickled.
+        `seconds` are processor time. Arguments are pickled; the result comes as JSON, and is read as the type that the
+        function is annotated to return.
 
         Raises:
             WorkerError: it was given up, or raised an exception that is not corral's own.
@@ -171,7 +174,7 @@ class Workers:
         with self._changed:
             if self._waiting.count(tenant) >= _MOST_WAITING:
                 raise WorkerError(f"{_MOST_WAITING} pieces of work of the same user wait already; try again later")
-            job = _Job(request, module, seconds, tenant)
+            job = _Job(request, function, seconds, tenant)
             self._waiting.add(tenant, job)
             self._modules.add(module)
             self._closing = False
@@ -208,7 +211,7 @@ class Workers:
 
     def _do(self, job: _Job, worker: _Worker | None) -> _Worker | None:
         """Does it in this worker or in another one, and gives back the one that can be used further."""
-        if worker is not None and not worker.fits(job.module):
+        if worker is not None and not worker.fits(job.function.__module__):
             worker.close()
             worker = None
         try:
@@ -282,6 +285,15 @@ async def run_in_worker(
     return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
 
 
+async def run_bounded(
+    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, size: int, seconds: float, tenant: Hashable = None
+) -> T:
+    """Runs here what is done for an input of so many bytes at once, and anything larger as `run_in_worker`."""
+    if size <= _HERE_BYTES:
+        return function(*args)
+    return await run_in_worker(function, *args, seconds=seconds, tenant=tenant)
+
+
 def run_in_worker_blocking(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, tenant: Hashable = None
 ) -> T:
@@ -346,7 +358,7 @@ class _Worker:
             data = self._read(length, until, deadline)
             self._is_full = process.data_bytes() > _KEPT_BYTES
         try:
-            return read_reply(data)
+            return read_reply(data, job.function)
         except Exception as error:
             raise WorkerError(f"the answer cannot be read: {error}") from error
 

@@ -1,24 +1,28 @@
-"""Messages between the host and a worker: a length of eight bytes, then a pickle.
+"""Messages between the host and a worker: a length of eight bytes, then a pickle to the worker, and JSON back.
 
 The host's own pickles are trusted. A worker reads hostile texts with parsers written in C, so what it sends is not:
-`read_reply` makes objects of corral's own data classes and of plain types, and calls nothing else.
+a reply is read as the type that its function is annotated to return, or as one of corral's own errors.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import io
+import base64
+import json
 import pickle
 import struct
 from collections.abc import Callable
-from enum import Enum
-from typing import Any, NamedTuple, cast
+from functools import cache
+from typing import Any, NamedTuple, cast, get_type_hints
 
-__all__ = ["HEADER", "MAX_REPLY_BYTES", "Failed", "Request", "framed", "read_reply", "read_request"]
+from pydantic import TypeAdapter
+
+from corral.errors import CorralError, error_class
+
+__all__ = ["HEADER", "MAX_REPLY_BYTES", "Failed", "Request", "framed", "read_reply", "read_request", "reply_to"]
 
 HEADER = struct.Struct(">Q")
-MAX_REPLY_BYTES = 64 << 20
-_BUILTINS = frozenset({"bytearray", "complex", "frozenset", "set", "slice"})
+MAX_REPLY_BYTES = 16 << 20
+_BYTES = "$bytes"
 
 
 class Request(NamedTuple):
@@ -36,14 +40,13 @@ class Failed(NamedTuple):
     text: str
 
 
-def framed(message: object) -> bytes:
-    """A message as it is sent.
+def framed(request: Request) -> bytes:
+    """A request as it is sent.
 
     Raises:
         pickle.PicklingError, TypeError, AttributeError: part of it cannot be pickled.
     """
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return HEADER.pack(len(data)) + data
+    return _framed(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
 
 
 def read_request(data: bytes) -> Request:
@@ -53,26 +56,61 @@ def read_request(data: bytes) -> Request:
     return request
 
 
-def read_reply(data: bytes) -> Any:
-    """The message in a worker's pickle.
+def reply_to(function: Callable[..., object], answer: object) -> bytes:
+    """A function's answer, or the exception in a `Failed`, as it is sent."""
+    match answer:
+        case Failed(error=CorralError() as error, text=text):
+            members = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+            message: dict[str, object] = {"error": error.code, "text": text, "members": members}
+        case Failed(text=text):
+            message = {"failed": text}
+        case _:
+            message = {"answer": _adapter(function).dump_python(answer)}
+    return _framed(json.dumps(message, default=_plain, separators=(",", ":")).encode())
+
+
+def read_reply(data: bytes, function: Callable[..., object]) -> object:
+    """The answer of the function, or a `Failed`.
 
     Raises:
-        pickle.UnpicklingError, or what a broken pickle makes the reader raise.
+        ValueError: it is not one.
     """
-    return _Reader(io.BytesIO(data)).load()
+    message = json.loads(data, object_hook=_revived)
+    match message:
+        case {"answer": answer}:
+            return _adapter(function).validate_python(answer)
+        case {"error": str() as code, "text": str() as text}:
+            kind = error_class(code)
+            error = kind.__new__(kind, text)
+            vars(error).update(_MEMBERS.validate_python(message.get("members")))
+            return Failed(error, text)
+        case {"failed": str() as text}:
+            return Failed(None, text)
+        case _:
+            raise ValueError("it is not a reply")
 
 
-class _Reader(pickle.Unpickler):
-    def find_class(self, module_name: str, global_name: str) -> Callable[..., Any]:
-        if module_name == "builtins" and global_name in _BUILTINS:
-            return super().find_class(module_name, global_name)
-        if module_name.startswith("corral.") and "." not in global_name:
-            found = super().find_class(module_name, global_name)
-            if isinstance(found, type) and _is_plain(cast("type[object]", found)):
-                return cast("type[object]", found)
-        raise pickle.UnpicklingError(f"a worker's reply names {module_name}.{global_name}")
+_PLAIN = (bool, int, float, str, type(None))
+_MEMBERS = TypeAdapter(dict[str, bool | int | float | str | None])
+"""Attributes of an error."""
 
 
-def _is_plain(kind: type[object]) -> bool:
-    """True if making an instance has no effect."""
-    return dataclasses.is_dataclass(kind) or issubclass(kind, Exception | Enum) or hasattr(kind, "_fields")
+@cache
+def _adapter(function: Callable[..., object]) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(function)["return"])
+
+
+def _framed(data: bytes) -> bytes:
+    return HEADER.pack(len(data)) + data
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return {_BYTES: base64.b64encode(value).decode()}
+    if isinstance(value, frozenset):
+        return [*cast("frozenset[object]", value)]
+    raise TypeError(f"a worker's reply has a {type(value).__name__}")
+
+
+def _revived(found: dict[str, Any]) -> object:
+    return base64.b64decode(found[_BYTES], validate=True) if found.keys() == {_BYTES} else found

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from corral.errors import CorralError
 from corral.workers.lockdown import lock_down
-from corral.workers.wire import HEADER, Failed, framed, read_request
+from corral.workers.wire import HEADER, Failed, read_request, reply_to
 
 __all__ = ["BOOT", "READY", "serve"]
 
@@ -36,13 +36,14 @@ def serve() -> None:
     _send(replies, READY)
     while header := requests.read(HEADER.size):
         module, name, arguments = read_request(requests.read(HEADER.unpack(header)[0]))
+        function = getattr(sys.modules[module], name)
         try:
-            answer: object = getattr(sys.modules[module], name)(*arguments)
+            answer: object = function(*arguments)
         except CorralError as error:
             answer = Failed(error, str(error))
         except Exception as error:
             answer = Failed(None, f"{type(error).__name__}: {error}"[:1000])
-        _send(replies, framed(answer))
+        _send(replies, reply_to(function, answer))
         del arguments, answer
 
 

@@ -100,7 +100,7 @@ def _put(value: Any, path: list[str], subtree: Any, depth: int) -> Any:
         parent = _at(parent, step)
     read = _read(_at(parent, last), subtree, depth + 1)
     if isinstance(parent, list):
-        parent[int(last)] = read
+        parent[int(last)] = None if read is _UNDEFINED else read
     elif read is _UNDEFINED:
         del parent[last]
     else:
@@ -146,7 +146,9 @@ def _converted(value: Any, kind: Any) -> Any:
             case "map":
                 return {str(key): each for key, each in value}
             case ["typed-array", *_]:
-                return b64encode(bytes(value)).decode()
+                if not isinstance(value, list):  # bytes() of a number would allocate as many
+                    raise TypeError
+                return b64encode(bytes(cast("list[int]", value))).decode()
             case "Error":
                 return value["message"]
             case _:

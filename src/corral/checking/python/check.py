@@ -340,8 +340,9 @@ class PythonCheck(PythonOrigins):
             return hint
         if len(path) > 1 and word in sys.stdlib_module_names:
             return f"Write `import {word}` first."
-        return near(word, self._bound()) or NOTHING_SHARED
+        return near(word, self._bound) or NOTHING_SHARED
 
+    @cached_property
     def _bound(self) -> list[str]:
         """The names that the program binds."""
         words = dict.fromkeys(text_of(each) for each in _NAMES(self.root).get("name", ()))

@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool
 from corral.arguments import checked
+from corral.concurrency.shares import Shares
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
 from corral.integrations.kit import Context, context_for
@@ -73,8 +74,9 @@ def mcp_server(
     """A Corral as an MCP server, for the SDK's `run` and `streamable_http_app`. Its owner opens the Corral before that.
 
     `context` is the caller of all programs, or a function of the request; without it everybody is the same anonymous
-    user. The budget is for the declarations of tools in a description. Further programs than
-    `programs_at_once` are refused. `env` is what programs find in `process.env`, in Python in `os.environ`.
+    user. The budget is for the declarations of tools in a description. More programs than `programs_at_once` are
+    refused, but for callers with less than a fair part of them. `env` is what programs find in `process.env`, in Python in
+    `os.environ`.
 
     Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
     """
@@ -109,9 +111,8 @@ class _Served:
         self._language: Language = language
         self._context = context
         self._budget_tokens = budget_tokens
-        self._at_once = at_once
+        self._running = Shares(at_once)
         self._env = env
-        self._running = 0
         self._anonymous = ExecutionContext()
         self._made: OrderedDict[int, tuple[Mapping[ToolName, Tool], Sequence[ModelTool]]] = OrderedDict()
         """The latest descriptions, by the id of their tools."""
@@ -187,18 +188,17 @@ class _Served:
             program = programs.meet(params.request_state, context, arguments)
             if program is None:
                 return self._gone()
-        elif self._running >= self._at_once:
-            return failed(RateLimited(f"{self._at_once} programs run already; try again later"), self._language)
+        elif not self._running.take(context.trust_domain):
+            reason = f"{self._running.most} programs run already, and enough of them are yours; try again later"
+            return failed(RateLimited(reason), self._language)
         elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
             client = ClientInTouch(request.session, request.request_id) if _asks(request) else None
             notices = Notices()
-            self._running += 1
             async with notices.sent(request, level):
                 return await self._execute(tool, arguments, asked_by(context, client), notices)
         else:
             program = Program(programs, context, arguments)
             run = partial(self._execute, tool, arguments, asked_by(context, program), program.notices)
-            self._running += 1
             programs.start(program, run)
         async with program.notices.sent(request, level):
             return await program.attend(params.input_responses) or self._gone()
@@ -218,7 +218,7 @@ class _Served:
             logger.exception("a program could not be run")
             return failed(SandboxError("the program could not be run"), self._language)
         finally:
-            self._running -= 1
+            self._running.give_back(context.trust_domain)
 
     def _caller(self, request: McpRequest) -> ExecutionContext:
         if self._context is not None:

@@ -8,6 +8,7 @@ from typing import Literal
 from corral.errors import CorralError, ToolError
 from corral.integrations.shells.patches import created, updated
 from corral.shells import Completed, Shell
+from corral.workers import WorkerError, run_bounded
 
 __all__ = ["apply_operation", "run_commands"]
 
@@ -15,6 +16,8 @@ _MOST_COMMANDS = 100
 _MOST_SECONDS = 3_600.0
 _SECONDS = 120.0
 _OUTPUT_BYTES = 64_000
+_PATCH_SECONDS = 5.0
+"""Of processor time, for applying a patch."""
 
 
 async def run_commands(
@@ -51,7 +54,13 @@ async def apply_operation(
         elif kind == "update_file":
             if (text := await files.read_text(path)) is None:
                 raise ToolError("there is no such file")
-            await files.write_text(path, updated(text, diff or ""))
+            try:
+                changed = await run_bounded(
+                    updated, text, diff or "", size=len(text), seconds=_PATCH_SECONDS, tenant=shell
+                )
+            except WorkerError as error:
+                raise ToolError(f"the patch cannot be applied: {error}") from error
+            await files.write_text(path, changed)
         elif kind == "delete_file":
             found = await files.stat(path)
             if found is not None and found.kind == "directory":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import shlex
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from typing_extensions import override
 
-from corral.errors import FileError
+from corral.errors import FileError, ShellLost
 from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 
@@ -39,7 +41,10 @@ class CommandFiles(Files):
             'base64 -w0 < "$p"',
             output_bytes=max_bytes * 4 // 3 + 4,
         )
-        return None if done is None else base64.b64decode(done.stdout)
+        if done is None:
+            return None
+        with _answer(path):
+            return base64.b64decode(done.stdout.strip(), validate=True)
 
     @override
     async def write_binary(self, path: str, data: bytes) -> None:
@@ -56,7 +61,8 @@ class CommandFiles(Files):
         if done is None:
             return None
         size, _, kind = done.stdout.strip().partition(" ")
-        return FileInfo(path, _STAT_KINDS.get(kind, "other"), int(size))
+        with _answer(path):
+            return FileInfo(path, _STAT_KINDS.get(kind, "other"), _size(size))
 
     @override
     async def list(
@@ -73,8 +79,9 @@ class CommandFiles(Files):
             return None
         if done.truncated:
             raise FileError(f"{path}: the list is larger than {_LIST_BYTES} bytes")
-        lines = base64.b64decode(done.stdout).decode(errors="replace").split("\0")[:-1]
-        return sorted_entries(path, map(_entry, lines), max_entries)
+        with _answer(path):
+            lines = base64.b64decode(done.stdout.strip(), validate=True).decode(errors="replace").split("\0")[:-1]
+            return sorted_entries(path, map(_entry, lines), max_entries)
 
     @override
     async def make_directory(self, path: str) -> None:
@@ -103,9 +110,30 @@ class CommandFiles(Files):
         return done
 
 
+@contextmanager
+def _answer(path: str) -> Generator[None]:
+    """Reads an answer of the computer, which may be hostile.
+
+    Raises:
+        ShellLost: it is not an answer of the command.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ShellLost(f"{path or '.'}: the computer answered with something else than the file: {error}") from error
+
+
 def _entry(line: str) -> FileInfo:
     kind, size, name = line.split(" ", 2)
-    return FileInfo(name, _FIND_KINDS.get(kind, "other"), int(size))
+    if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError(f"{name[:100]!r} is not the name of a file in the folder")
+    return FileInfo(name, _FIND_KINDS.get(kind, "other"), _size(size))
+
+
+def _size(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ValueError(f"{text[:100]!r} is not a size")
+    return int(text)
 
 
 def _fail(path: str, done: Completed) -> NoReturn:
