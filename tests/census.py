@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-
 _MARK = "collected: "
 
 
