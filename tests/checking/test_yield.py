@@ -91,7 +91,7 @@ class Switch:
 
 async def yields(checker: Checker, language: Language, monkeypatch: pytest.MonkeyPatch) -> dict[str, Yield]:
     """The yield of each rule over all recorded mistakes, in each of which only the rules are turned off that reject it."""
-    monkeypatch.setattr(ToolSet, "remember", Mock())
+    monkeypatch.setattr(ToolSet, "known", Mock(return_value=None))  # no verdict that is remembered
     switch, tools = Switch(CHECKS[language], monkeypatch), ToolRegistry(*TOOLS)
     alone, worded = Counter[str](), Counter[str]()
 

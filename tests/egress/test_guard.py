@@ -42,7 +42,7 @@ NAMES = {
     "mapped.example": ["::ffff:127.0.0.1"],
     "mixed.example": ["93.184.216.34", "127.0.0.1"],
 }
-"""All targets of the area `ssrf` of `tests/cases/sandbox.json`, and more; those of `attacks.json` are in test_programs."""
+"""What the names among these targets resolve to. The targets of `attacks.json` are in test_programs."""
 
 
 async def is_blocked(client: SafeClient, url: str) -> bool:
