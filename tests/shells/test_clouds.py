@@ -17,8 +17,13 @@ from tests.shells.shared import ENDS_AND_STREAMS, gate_has
 
 pytestmark = pytest.mark.anyio
 
-WHOLE = "the gate has the whole suite in E2B, and here what the services differ in"
-SHORT = "short_and_marked_output_arrives_whole"
+COMMANDS = """
+    a_time_out_keeps_what_was_written a_folder_may_be_relative_or_absolute a_file_is_no_folder_to_run_in
+    a_process_without_input_refuses_it a_nul_in_a_command_is_refused a_name_of_a_variable_is_checked
+    short_and_marked_output_arrives_whole
+""".split()
+WHOLE = "the gate has the whole suite in a jail, programs in E2B, and here what depends on where commands run"
+FILES = gate_has("bytes_are_exact", rest="files of all services are commands: the gate has the whole suite in E2B")
 
 
 @pytest.fixture(scope="class", autouse=True)
@@ -45,6 +50,7 @@ class Files(CloudShell, FilesSuite):
     many_files = 1_000
 
 
+@gate_has(*ENDS_AND_STREAMS, *COMMANDS, "programs_run_there", rest=WHOLE)
 class TestE2BCommands(Commands):
     cloud = CLOUDS["e2b"]
 
@@ -53,22 +59,22 @@ class TestE2BFiles(Files):
     cloud = CLOUDS["e2b"]
 
 
-@gate_has(*ENDS_AND_STREAMS, SHORT, rest=WHOLE)
+@gate_has(*ENDS_AND_STREAMS, *COMMANDS, rest=WHOLE)
 class TestDaytonaCommands(Commands):
     cloud = CLOUDS["daytona"]
 
 
-@gate_has("bytes_are_exact", rest=WHOLE)
+@FILES
 class TestDaytonaFiles(Files):
     cloud = CLOUDS["daytona"]
 
 
-@gate_has(*ENDS_AND_STREAMS, rest=WHOLE)
+@gate_has(*ENDS_AND_STREAMS, *COMMANDS, rest=WHOLE)
 class TestVercelCommands(Commands):
     cloud = CLOUDS["vercel"]
 
 
-@gate_has("bytes_are_exact", rest=WHOLE)
+@FILES
 class TestVercelFiles(Files):
     cloud = CLOUDS["vercel"]
 
