@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.foreign import CHROMIUM
+from tests.until import LIMIT_SECONDS
 
 __all__ = ["chromium", "watched"]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=LIMIT_SECONDS * 1_000)
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from corral import Language
 from tests.cli.terminal import Here, Project
 
 TOOLS = '''
@@ -95,6 +96,17 @@ def here(project: Project, capfd: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.chdir(project.directory)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     before = set(sys.modules)
-    yield Here(project.directory, capfd, monkeypatch)
+    yield Here(project.directory, capfd)
     for name in set(sys.modules) - before:
         del sys.modules[name]
+
+
+@pytest.fixture
+def ready(here: Here, warm: Mapping[Language, object], monkeypatch: pytest.MonkeyPatch) -> Here:
+    """The same, with programs in engines that are warm: what is said of them is not about how they start."""
+
+    def sandbox(_arguments: object, language: Language, _pool_size: int | None) -> object:
+        return warm[language]
+
+    monkeypatch.setattr("corral.cli.run_options._sandbox", sandbox)
+    return here

@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from corral.cli import main
+from corral.cli import dispatch
 from tests.forks import CORRAL, ForkedProcess, run_forked
 from tests.until import LIMIT_SECONDS
 
@@ -123,16 +123,18 @@ class Ended(NamedTuple):
 class Here(Project):
     """A directory with files that is the current one, for commands of which no promise is about their process."""
 
-    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
         super().__init__(directory)
         self._capture = capture
-        self._monkeypatch = monkeypatch
+
+    def execute(self, program: str, *arguments: str) -> Ended:
+        """`run` in this process."""
+        return self.main(*self._run(program), *arguments)
 
     def main(self, *arguments: str) -> Ended:
         """Runs `corral` in this process."""
-        self._monkeypatch.setattr(sys, "argv", ["corral", *arguments])
         try:
-            code = main()
+            code = dispatch.run(arguments)
         except SystemExit as ended:  # argparse's way
             code = int(ended.code or 0)
         captured = self._capture.readouterr()

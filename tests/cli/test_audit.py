@@ -46,7 +46,7 @@ def project(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
         sink.write(EVENTS)
         sink.aclose()
     monkeypatch.chdir(tmp_path)
-    return Logs(tmp_path, capfd, monkeypatch)
+    return Logs(tmp_path, capfd)
 
 
 def test_the_table_has_a_row_for_each_event(project: Logs) -> None:

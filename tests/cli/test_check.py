@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
-from tests.cli.terminal import Here, Project
+from tests.cli.terminal import Ended, Here, Project
 
 FITS = '(await tools.get_weather(city="Oslo"))["city"]'
 WRONG = 'const city = "Oslo";\nreturn await tools.get_weather({ town: city });\n'
 WARNED = 'count: int = "3"\n'
 
 
-def check(
-    project: Project, program: str, *arguments: str, file: str = "program.ts"
-) -> subprocess.CompletedProcess[str]:
-    return project.corral("check", project.write(file, program), "--tools", "app.tools", *arguments)
+def check(here: Here, program: str, *arguments: str, file: str = "program.ts") -> Ended:
+    return here.main("check", here.write(file, program), "--tools", "app.tools", *arguments)
 
 
-def run(project: Project, program: str, *arguments: str, file: str = "program.ts") -> subprocess.CompletedProcess[str]:
-    return project.corral("run", project.write(file, program), "--tools", "app.tools", *arguments)
+def run(here: Here, program: str, *arguments: str, file: str = "program.ts") -> Ended:
+    return here.main("run", here.write(file, program), "--tools", "app.tools", *arguments)
 
 
 # --- corral check
 
 
 def test_a_mistake_is_shown_with_its_place_and_the_declaration(project: Project) -> None:
-    done = check(project, WRONG)
+    done = project.corral("check", project.write("program.ts", WRONG), "--tools", "app.tools")
     assert (done.stdout, done.returncode) == ("program.ts would not run: 1 error\n", 1)
     message, *place, declared = done.stderr.splitlines()
     assert message.startswith("error[input]: 'city' is missing")
@@ -41,20 +38,20 @@ def test_a_mistake_is_shown_with_its_place_and_the_declaration(project: Project)
     assert declared.startswith("declared: tools.get_weather(input: { city: string")
 
 
-def test_warnings_come_after_errors_and_do_not_count(project: Project) -> None:
-    done = check(project, f'{WARNED}await tools.get_wether(city="Oslo")\n', file="program.py")
+def test_warnings_come_after_errors_and_do_not_count(ready: Here) -> None:
+    done = check(ready, f'{WARNED}await tools.get_wether(city="Oslo")\n', file="program.py")
     assert (done.stdout, done.returncode) == ("program.py would not run: 1 error\n", 1)
     error, warning = (line for line in done.stderr.splitlines() if "[ty:" in line)
     assert error.startswith("error[ty:")
     assert "get_wether" in error
     assert warning.startswith("warning[ty:")
-    done = check(project, f"{WARNED}count\n", file="program.py")
+    done = check(ready, f"{WARNED}count\n", file="program.py")
     assert done.stderr.startswith("warning[ty:")
     assert (done.stdout, done.returncode) == ("program.py fits the declarations\n", 0)
 
 
-def test_what_cannot_be_a_program_is_shown_where(project: Project) -> None:
-    done = check(project, "const a = 1;\nconst b = [2;\n")
+def test_what_cannot_be_a_program_is_shown_where(ready: Here) -> None:
+    done = check(ready, "const a = 1;\nconst b = [2;\n")
     assert (done.stdout, done.returncode) == ("program.ts would not run: 1 error\n", 1)
     assert done.stderr.startswith("error[program_rejected]: ")
     assert "2 | const b = [2;" in done.stderr
@@ -66,15 +63,15 @@ def test_a_models_answer_comes_from_standard_input(project: Project) -> None:
     assert (done.stdout, done.returncode) == ("<stdin> fits the declarations\n", 0)
 
 
-def test_an_environment_is_there_if_one_would_be_passed(project: Project) -> None:
+def test_an_environment_is_there_if_one_would_be_passed(ready: Here) -> None:
     program = "return process.env.A"
-    assert "process" in check(project, program).stderr
-    done = check(project, program, "--env", "A=1")
+    assert "process" in check(ready, program).stderr
+    done = check(ready, program, "--env", "A=1")
     assert (done.stdout, done.stderr, done.returncode) == ("program.ts fits the declarations\n", "", 0)
 
 
-def test_json_has_all_that_was_found(project: Project) -> None:
-    done = check(project, WRONG, "--json")
+def test_json_has_all_that_was_found(ready: Here) -> None:
+    done = check(ready, WRONG, "--json")
     found = json.loads(done.stdout)
     [diagnostic] = found.pop("diagnostics")
     assert found == {"passed": False, "checked": True, "language": "typescript"}
@@ -100,8 +97,8 @@ def test_wrong_use_is_no_verdict(here: Here) -> None:
 # --- corral run
 
 
-def test_a_program_that_does_not_fit_is_not_run(project: Project) -> None:
-    done = run(project, f'await tools.get_weather({{ city: "Rome" }});\n{WRONG}')
+def test_a_program_that_does_not_fit_is_not_run(ready: Here) -> None:
+    done = run(ready, f'await tools.get_weather({{ city: "Rome" }});\n{WRONG}')
     assert (done.stdout, done.returncode) == ("", 1)
     lines = done.stderr.splitlines()
     assert lines[0].startswith("error[program_rejected]: ")
@@ -112,14 +109,14 @@ def test_a_program_that_does_not_fit_is_not_run(project: Project) -> None:
     assert done.stderr.count("'town'") == 1
 
 
-def test_the_result_says_that_the_program_was_checked(project: Project) -> None:
-    result = json.loads(run(project, FITS, "--json", file="program.py").stdout)
+def test_the_result_says_that_the_program_was_checked(ready: Here) -> None:
+    result = json.loads(run(ready, FITS, "--json", file="program.py").stdout)
     assert (result["value"], result["checked"], result["diagnostics"]) == ("Oslo", True, [])
     assert (result["language"], result["status"]) == ("python", "succeeded")
 
 
-def test_unchecked_it_fails_where_it_is_wrong(project: Project) -> None:
-    done = run(project, WRONG, "--no-check", "--json")
+def test_unchecked_it_fails_where_it_is_wrong(ready: Here) -> None:
+    done = run(ready, WRONG, "--no-check", "--json")
     result = json.loads(done.stdout)
     assert (result["error"]["code"], result["checked"]) == ("invalid_arguments", False)
     assert (done.stderr, done.returncode) == ("", 1)
@@ -132,9 +129,9 @@ def test_without_a_language_server_a_program_runs_unchecked(project: Project) ->
     assert (result["value"], result["checked"], done.stderr) == ("Oslo", False, "")
 
 
-def test_warnings_are_told_only_of_a_program_that_failed(project: Project) -> None:
-    assert run(project, f"{WARNED}count", file="program.py").stderr == ""
-    done = run(project, f"{WARNED}raise ValueError(count)", file="program.py")
+def test_warnings_are_told_only_of_a_program_that_failed(ready: Here) -> None:
+    assert run(ready, f"{WARNED}count", file="program.py").stderr == ""
+    done = run(ready, f"{WARNED}raise ValueError(count)", file="program.py")
     warning, error, *_ = done.stderr.splitlines()
     assert warning.startswith("warning: ")
     assert warning.endswith(" (program.py:1:14)")

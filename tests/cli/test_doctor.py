@@ -67,7 +67,9 @@ NO_NAMESPACES = [(CLONE, NEW_USER, EPERM), (UNSHARE, NEW_USER, EPERM), (CLONE3, 
 NO_LANDLOCK = [(LANDLOCK_CREATE_RULESET, 0, ENOSYS)]
 
 
-REPORTED = pytest.mark.matrix("that there is a report is said without /proc and without room, and what it says here")
+REPORTED = pytest.mark.matrix(
+    "the gate has reports without /proc and without room for files; here something else is scarce"
+)
 
 
 def doctor(preparation: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -142,7 +144,7 @@ def test_under_a_filter_that_forbids_namespaces_landlock_holds_which_may_not_be_
     assert {server["tier"] for server in found["language_servers"]} == {"landlock"}
 
 
-@pytest.mark.matrix("that Landlock is missed is said where namespaces are missing too, and what holds without it here")
+@pytest.mark.matrix("the gate hides Landlock together with namespaces; here namespaces are left")
 def test_where_landlock_is_hidden_namespaces_hold() -> None:
     done = filtered(NO_LANDLOCK, "--json")
     found = json.loads(done.stdout)
@@ -162,7 +164,7 @@ def test_with_neither_no_program_is_contained() -> None:
     assert "in tier none" in done.stdout
 
 
-@pytest.mark.matrix("namespaces that a filter refuses are said in the gate; here a setting refuses them")
+@pytest.mark.matrix("in the gate a filter refuses namespaces; here a setting does")
 def test_where_no_user_namespaces_may_be_made_the_setting_is_named() -> None:
     done = doctor(FORBIDDEN, "--json")
     found = json.loads(done.stdout)

@@ -140,7 +140,9 @@ async def test_one_token_lets_clients_in_and_nobody_else(project: Project) -> No
             assert "bearer" in response.headers["www-authenticate"].lower()
 
 
-async def test_tokens_of_an_issuer_name_the_user_and_their_scopes(project: Project, issuer: Issuer) -> None:
+async def test_tokens_of_an_issuer_name_the_user_whose_session_it_is_and_their_scopes(
+    project: Project, issuer: Issuer
+) -> None:
     arguments = ("--oauth-issuer", issuer.url, "--oauth-resource", RESOURCE, "--oauth-scope", "mcp")
     with serving(project, *arguments) as url:
         answer = await program(url, issuer.token(), "return await tools.who()")
@@ -155,11 +157,7 @@ async def test_tokens_of_an_issuer_name_the_user_and_their_scopes(project: Proje
             told = (await http.get(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))).json()
         assert (told["resource"], told["authorization_servers"]) == (RESOURCE, [issuer.url])
         assert (await hello(url, issuer.token(scope="other"))).status_code == 403
-
-
-async def test_a_session_belongs_to_the_user_who_opened_it(project: Project, issuer: Issuer) -> None:
-    arguments = ("--oauth-issuer", issuer.url, "--oauth-resource", RESOURCE)
-    with serving(project, *arguments) as url:
+        # A session belongs to the user who opened it.
         opened = await hello(url, issuer.token())
         assert opened.status_code == 200
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}

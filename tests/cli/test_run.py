@@ -6,7 +6,7 @@ import json
 import subprocess
 
 from tests.cli.terminal import Here, Project
-from tests.forks import CORRAL
+from tests.forks import CORRAL, ForkedProcess
 from tests.until import LIMIT_SECONDS
 
 WEATHER = 'return await tools.get_weather({ city: "Oslo" })'
@@ -20,14 +20,14 @@ def test_the_result_is_json_on_standard_output(project: Project) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ('{\n  "city": "Oslo",\n  "sky": "clear"\n}\n', "", 0)
 
 
-def test_a_text_is_printed_as_it_is_and_a_byte_order_mark_is_no_part_of_the_program(project: Project) -> None:
-    assert project.run('\ufeffreturn "# Report\\n\\nAll is \\u001b[1mwell\\u001b[0m."').stdout == (
+def test_a_text_is_printed_as_it_is_and_a_byte_order_mark_is_no_part_of_the_program(ready: Here) -> None:
+    assert ready.execute('\ufeffreturn "# Report\\n\\nAll is \\u001b[1mwell\\u001b[0m."').stdout == (
         "# Report\n\nAll is \x1b[1mwell\x1b[0m.\n"
     )
 
 
-def test_a_program_without_a_result_prints_none(project: Project) -> None:
-    assert project.run('console.log("done")').stdout == "done\n"
+def test_a_program_without_a_result_prints_none(ready: Here) -> None:
+    assert ready.execute('console.log("done")').stdout == "done\n"
 
 
 def test_the_console_and_what_tools_print_are_apart_from_the_result(project: Project) -> None:
@@ -37,13 +37,13 @@ def test_the_console_and_what_tools_print_are_apart_from_the_result(project: Pro
     assert sorted(done.stderr.splitlines()) == ["chatter of a process", "chatter of a tool", "error", "warn"]
 
 
-def test_quiet_leaves_only_the_result(project: Project) -> None:
-    done = project.run('console.log("log"); console.warn("warn"); tools.who(); return [1]', "--quiet")
+def test_quiet_leaves_only_the_result(ready: Here) -> None:
+    done = ready.execute('console.log("log"); console.warn("warn"); tools.who(); return [1]', "--quiet")
     assert (done.stdout, done.stderr) == ("[\n  1\n]\n", "")
 
 
-def test_json_is_all_there_is_on_standard_output(project: Project) -> None:
-    done = project.run('console.log("log"); await tools.chatter(); await tools.start_chatter(); return 1', "--json")
+def test_json_is_all_there_is_on_standard_output(ready: Here) -> None:
+    done = ready.execute('console.log("log"); await tools.chatter(); await tools.start_chatter(); return 1', "--json")
     result = json.loads(done.stdout)
     assert (result["value"], result["output"], result["status"]) == (1, "log\n", "succeeded")
     assert done.stderr == "chatter of a tool\nchatter of a process\n"
@@ -56,20 +56,23 @@ def test_a_program_comes_from_standard_input_as_a_model_answers(project: Project
 
 def test_a_pipe_that_is_closed_early_ends_the_run_in_silence(project: Project) -> None:
     project.write("program.ts", 'while (true) { console.log("line"); await tools.wait({ seconds: 0 }) }')
-    line = f"'{CORRAL}' run program.ts --tools app.tools | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, cwd=project.directory, timeout=LIMIT_SECONDS, check=False
-    )
-    assert (done.stdout, done.stderr) == ("line\n141\n", "")
+    pipe = subprocess.PIPE
+    command = [CORRAL, "run", "program.ts", "--tools", "app.tools", "--no-check"]
+    with ForkedProcess(command, stdout=pipe, stderr=pipe, cwd=project.directory) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "line\n"
+        process.stdout.close()
+        assert (process.wait(LIMIT_SECONDS), process.stderr.read()) == (141, "")
 
 
 # --- on whose behalf, with what
 
 
-def test_the_context_and_the_variables_are_what_the_options_say(project: Project) -> None:
+def test_the_context_and_the_variables_are_what_the_options_say(ready: Here) -> None:
     options = ("--user", "u1", "--organization", "o1", "--session", "s1", "--scope", "a:read", "--scope", "b:read")
     program = "return [...await tools.who(), process.env.A, process.env.B].join()"
-    done = project.run(program, *options, "--env", "A=1", "--env=B=--x=y")
+    done = ready.execute(program, *options, "--env", "A=1", "--env=B=--x=y")
     assert done.stdout == "u1,o1,s1,a:read,b:read,1,--x=y\n"
 
 
@@ -86,24 +89,24 @@ def test_options_that_make_no_sense_are_wrong_usage(here: Here) -> None:
         assert here.main("run", "program.ts", option, value) == (2, "", expected), (option, value)
 
 
-def test_a_program_whose_tools_were_forgotten_is_told_so(project: Project) -> None:
-    file = project.write("program.ts", "await tools.get_weather()")
+def test_a_program_whose_tools_were_forgotten_is_told_so(ready: Here) -> None:
+    file = ready.write("program.ts", "await tools.get_weather()")
     for command in (("run",), ("run", "--no-check"), ("check",)):
-        done = project.corral(*command, file)
+        done = ready.main(*command, file)
         assert done.returncode == 1
         assert "help: no tools were given: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
 
 
-def test_a_script_that_uses_corral_is_no_program(project: Project) -> None:
-    done = project.corral("run", "app/tools.py", "--no-check")
+def test_a_script_that_uses_corral_is_no_program(ready: Here) -> None:
+    done = ready.main("run", "app/tools.py", "--no-check")
     assert "help: what imports corral is for Python itself: python app/tools.py" in done.stderr
 
 
 # --- how it ends
 
 
-def test_an_error_shows_the_place_in_the_source(project: Project) -> None:
-    done = project.run('const city = "Oslo";\nawait tools.get_weather({ town: city });\nreturn 1;\n')
+def test_an_error_shows_the_place_in_the_source(ready: Here) -> None:
+    done = ready.execute('const city = "Oslo";\nawait tools.get_weather({ town: city });\nreturn 1;\n')
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.splitlines()[1:6] == [
@@ -117,9 +120,9 @@ def test_an_error_shows_the_place_in_the_source(project: Project) -> None:
     assert "no tools were given" not in done.stderr
 
 
-def test_an_error_shows_stack_and_cause_under_the_name_of_the_file(project: Project) -> None:
-    project.write("job.ts", 'function f() { throw new Error("outer", { cause: new Error("inner") }) }\n\nf();\n')
-    lines = project.corral("run", "job.ts", "--no-check").stderr.splitlines()
+def test_an_error_shows_stack_and_cause_under_the_name_of_the_file(ready: Here) -> None:
+    ready.write("job.ts", 'function f() { throw new Error("outer", { cause: new Error("inner") }) }\n\nf();\n')
+    lines = ready.main("run", "job.ts", "--no-check").stderr.splitlines()
     assert lines[0] == "error[program_failed]: Error: outer"
     assert any(line.startswith("    at f (job.ts:1:") for line in lines)
     assert "    at job.ts:3:1" in lines
@@ -132,15 +135,15 @@ def test_what_a_tool_raised_is_logged_where_the_program_sees_only_that_it_failed
     assert "error[tool_failed]: tools.break_down failed (correlation id" in done.stderr
 
 
-def test_a_program_that_does_not_parse_is_shown_where(project: Project) -> None:
-    done = project.run("const a = 1;\nconst b = = 2;\n")
+def test_a_program_that_does_not_parse_is_shown_where(ready: Here) -> None:
+    done = ready.execute("const a = 1;\nconst b = = 2;\n")
     assert done.returncode == 1
     assert "2 | const b = = 2;" in done.stderr
 
 
-def test_limits_are_options_and_calls_that_were_made_are_listed_when_it_fails(project: Project) -> None:
+def test_limits_are_options_and_calls_that_were_made_are_listed_when_it_fails(ready: Here) -> None:
     caught = 'await tools.get_weather({ city: "Atlantis" }).catch(() => 0)'
-    done = project.run(f'await tools.get_weather({{ city: "Oslo" }}); {caught}; await tools.who()', "--calls", "2")
+    done = ready.execute(f'await tools.get_weather({{ city: "Oslo" }}); {caught}; await tools.who()', "--calls", "2")
     assert "error[call_budget_exceeded]: the budget of 2 tool calls is used up" in done.stderr
     assert "help: --calls sets how many tool calls a run may make" in done.stderr
     listed = done.stderr.splitlines()[-3:]
@@ -149,9 +152,9 @@ def test_limits_are_options_and_calls_that_were_made_are_listed_when_it_fails(pr
     assert listed[2] == '  ✗ tools.get_weather({"city":"Atlantis"}) ToolError: it is under water'
 
 
-def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_note(project: Project) -> None:
+def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_note(ready: Here) -> None:
     program = 'tools.get_weather({ city: "Oslo" });\nconsole.log("a".repeat(50)); console.log("b".repeat(50)); return 1'
-    done = project.run(program, "--log-bytes", "60")
+    done = ready.execute(program, "--log-bytes", "60")
     assert done.stdout.endswith("1\n")
     assert "warning: tools.get_weather was never awaited (program.ts:1:" in done.stderr
     assert "note: " in done.stderr
@@ -164,8 +167,8 @@ def test_what_does_not_end_times_out_and_a_tool_that_still_runs_does_not_hold_up
     assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
 
 
-def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) -> None:
-    done = project.run('await tools.get_weather({ city: "Atlantis" })', "--progress")
+def test_progress_without_a_terminal_is_a_plain_line_per_call(ready: Here) -> None:
+    done = ready.execute('await tools.get_weather({ city: "Atlantis" })', "--progress")
     call, *error = done.stderr.splitlines()
     assert call == '✗ tools.get_weather({"city":"Atlantis"}) ToolError: it is under water'
     assert error[0] == "error[tool_error]: it is under water"

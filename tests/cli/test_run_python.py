@@ -24,8 +24,8 @@ def test_a_file_of_python_runs_in_every_engine(project: Project) -> None:
     assert (done.stdout, done.stderr, done.returncode) == (printed, "", 0)
 
 
-def test_an_error_is_shown_in_the_models_own_source(project: Project) -> None:
-    done = run(project, "x = 1\nx / 0")
+def test_an_error_is_shown_in_the_models_own_source(ready: Here) -> None:
+    done = ready.main("run", ready.write("program.py", "x = 1\nx / 0"), "--no-check")
     assert (done.stdout, done.returncode) == ("", 1)
     assert "error[program_failed]: ZeroDivisionError: division by zero" in done.stderr
     assert "--> program.py:2:1" in done.stderr

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.dispatch import run
-from tests.cli.terminal import Project, Terminal
+from tests.cli.terminal import Here, Project, Terminal
 from tests.forks import CORRAL, ForkedProcess
 from tests.shells.faults import served
 from tests.shells.stub_e2b import StubE2B
@@ -22,44 +21,35 @@ def shell(directory: Path, *arguments: str) -> Terminal:
     return Terminal([CORRAL, "shell", *arguments], directory, columns=100, rows=30, env={})
 
 
-def test_a_command_has_its_output_and_its_exit_code(project: Project) -> None:
-    done = project.corral("shell", "-c", "echo seen; echo said >&2; exit 7")
-    assert (done.returncode, done.stdout, done.stderr) == (7, "seen\n", "said\n")
-
-
 def test_a_script_comes_from_standard_input(project: Project) -> None:
     done = project.corral("shell", input="cd /tmp\nfor i in 1 2; do\n  echo $i in $PWD\ndone\n")
     assert (done.returncode, done.stdout) == (0, "1 in /tmp\n2 in /tmp\n")
 
 
-def test_the_workspace_is_a_folder_of_the_caller(project: Project) -> None:
+def test_a_command_has_its_output_and_its_exit_code_and_a_folder_of_the_caller(project: Project) -> None:
     project.write("data/names.txt", "b\na\n")
-    done = project.corral("shell", "--workspace", "data", "-c", "sort names.txt > sorted.txt; cat /etc/shadow")
-    assert done.returncode == 1
-    assert "No such file" in done.stderr
+    command = "sort names.txt > sorted.txt; echo seen; cat /etc/shadow; echo said >&2; exit 7"
+    done = project.corral("shell", "--workspace", "data", "-c", command)
+    assert (done.returncode, done.stdout) == (7, "seen\n")
+    refused, said = done.stderr.splitlines()
+    assert "No such file" in refused
+    assert said == "said"
     assert (project.directory / "data/sorted.txt").read_text() == "a\nb\n"
 
 
-def test_a_prompt_stays_in_its_folder_until_its_end(project: Project) -> None:
+def test_a_prompt_stays_in_its_folder_and_ctrl_c_ends_what_runs_and_not_the_prompt(project: Project) -> None:
     with shell(project.directory) as terminal:
         terminal.until(r"sandbox:/workspace\$ ")
         terminal.press("mkdir deep; cd deep\n")
         terminal.until(r"sandbox:/workspace/deep\$ ")
-        terminal.press("exit 5\n")
-        assert terminal.ends() == 5
-    assert "job control" not in terminal.output
-
-
-def test_ctrl_c_ends_what_runs_and_not_the_prompt(project: Project) -> None:
-    with shell(project.directory) as terminal:
-        terminal.until(r"\$ ")
-        terminal.press("echo kept > file; echo beg''un; sleep 600\n")
+        terminal.press("cd ..; echo kept > file; echo beg''un; sleep 600\n")
         terminal.until("begun")
         terminal.interrupt()
         terminal.until("interrupted: this is a new bash")
-        terminal.press("cat file; exit\n")
+        terminal.press("cat file; exit 5\n")
         terminal.until("kept")
-        assert terminal.ends() == 0
+        assert terminal.ends() == 5
+    assert "job control" not in terminal.output
 
 
 def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) -> None:
@@ -113,45 +103,39 @@ def test_nothing_of_a_command_is_left_when_its_host_ends(project: Project, tier:
     assert host.wait(LIMIT_SECONDS) == code
 
 
-def test_programs_of_both_languages_run_in_the_workspace(project: Project) -> None:
-    folder = project.directory / "data"
-    folder.mkdir()
-    project.write("write.py", "open('made.txt', 'w').write('by python')")
-    project.write("read.ts", "import { readFileSync } from 'fs'; return readFileSync('made.txt', 'utf8')")
-    written = project.corral("run", "write.py", "--workspace", "data", "--no-check")
-    read = project.corral("run", "read.ts", "--workspace", "data", "--no-check")
-    assert (written.returncode, read.returncode, read.stdout) == (0, 0, "by python\n"), written.stderr + read.stderr
-    assert (folder / "made.txt").read_text() == "by python"
+def test_programs_run_in_the_workspace(ready: Here) -> None:
+    ready.write("data/made.txt", "by hand")
+    ready.write("program.ts", "import fs from 'fs'; fs.renameSync('made.txt', 'moved.txt'); return fs.readdirSync('.')")
+    done = ready.main("run", "program.ts", "--workspace", "data", "--no-check")
+    assert (done.returncode, done.stdout) == (0, '[\n  "moved.txt"\n]\n'), done.stderr
+    assert (ready.directory / "data/moved.txt").read_text() == "by hand"
 
 
-def test_a_workspace_that_is_not_there_is_named(project: Project) -> None:
-    done = project.corral("shell", "--workspace", "nowhere", "-c", "true")
+def test_a_workspace_that_is_not_there_is_named(here: Here) -> None:
+    done = here.main("shell", "--workspace", "nowhere", "-c", "true")
     assert (done.returncode, "there is no folder nowhere" in done.stderr) == (2, True)
 
 
-def test_a_program_runs_in_a_cloud_by_its_name(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_runs_in_a_cloud_by_its_name(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     stub = StubE2B()
-    program = project.directory / project.write("program.py", "import os\nreturn sum(range(10))")
+    here.write("program.py", "import os\nreturn sum(range(10))")
     with served(stub.app()) as url:
         monkeypatch.setenv("E2B_API_KEY", "e2b_" + "0" * 40)
         monkeypatch.setenv("E2B_HTTP_VERSION", "1.1")
         monkeypatch.setenv("E2B_API_URL", url)
         monkeypatch.setenv("E2B_SANDBOX_URL", url)
         monkeypatch.setenv("CORRAL_SANDBOX", "e2b")
-        refused = run(["run", str(program), "--no-check"])
+        refused = here.main("run", "program.py", "--no-check")
         accepted = ("--accept-unenforced", "cpu_seconds", "--accept-unenforced", "memory_mb")
-        done = run(["run", str(program), "--no-check", *accepted])
-    output = capfd.readouterr()
-    assert (refused, done, output.out) == (2, 0, "45\n"), output.err
-    assert "does not enforce cpu_seconds, memory_mb" in output.err
+        done = here.main("run", "program.py", "--no-check", *accepted)
+    assert (refused.returncode, done.returncode, done.stdout) == (2, 0, "45\n"), done.stderr
+    assert "does not enforce cpu_seconds, memory_mb" in refused.stderr
     assert not stub.left
 
 
-def test_a_sandbox_by_name_has_no_engine_beside_it(project: Project) -> None:
-    project.write("program.py", "return 1")
-    done = project.corral("run", "program.py", "--sandbox", "e2b", "--engine", "monty")
+def test_a_sandbox_by_name_has_no_engine_beside_it(here: Here) -> None:
+    here.write("program.py", "return 1")
+    done = here.main("run", "program.py", "--sandbox", "e2b", "--engine", "monty")
     assert (done.returncode, "do not go with --sandbox e2b" in done.stderr) == (2, True)
-    unknown = project.corral("run", "program.py", "--sandbox", "e3b")
+    unknown = here.main("run", "program.py", "--sandbox", "e3b")
     assert (unknown.returncode, "did you mean 'e2b'" in unknown.stderr) == (2, True), unknown.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from tests.cli.terminal import Here
+from tests.cli.terminal import Here, Project
 
 
 def test_declarations_are_printed_as_a_model_is_shown_them(here: Here) -> None:
@@ -37,9 +37,9 @@ def test_declarations_need_tools(here: Here) -> None:
     assert done.returncode == 2
 
 
-def test_what_a_module_prints_is_no_declaration(here: Here) -> None:
-    here.write("loud.py", 'print("loading")\nfrom app.tools import get_weather\n')
-    done = here.main("types", "--tools", "loud")
+def test_what_a_module_prints_is_no_declaration(project: Project) -> None:
+    project.write("loud.py", 'print("loading")\nfrom app.tools import get_weather\n')
+    done = project.corral("types", "--tools", "loud")
     assert "loading" not in done.stdout
     assert done.stderr == "loading\n"
 
