@@ -101,7 +101,13 @@ def typed(number: int) -> Tool:
 TYPED = ToolRegistry(*map(typed, range(24)))
 
 
-@pytest.mark.parametrize("language", ["typescript", "python"])
+@pytest.mark.parametrize(
+    "language",
+    [
+        "typescript",
+        pytest.param("python", marks=pytest.mark.matrix("in TypeScript in the gate; what misses by little is in both")),
+    ],
+)
 def test_the_budget_is_used_whatever_it_is(language: Language) -> None:
     whole = estimated_tokens(Catalog(TYPED, language, budget_tokens=100_000).text)
     shown: list[int] = []

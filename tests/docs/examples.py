@@ -9,7 +9,7 @@ import asyncio
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ __all__ = ["run_as_main", "shared_engines"]
 
 
 @contextmanager
-def shared_engines(sandboxes: dict[str, SandboxProvider]) -> Iterator[None]:
+def shared_engines(sandboxes: dict[str, SandboxProvider]) -> Generator[None]:
     """Has Corrals that name one of these sandboxes, or none, take it; and all have the same language servers."""
     load_by_name = selection.load_by_name
     servers: dict[str, LanguageServer] = {}

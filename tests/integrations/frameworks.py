@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from agents import Agent, Model, OpenAIResponsesModel, Runner, function_tool
 from agents.tool_context import ToolContext as AgentsToolContext
@@ -74,7 +74,7 @@ class Said:
 @dataclass(frozen=True)
 class Framework:
     name: str
-    run: Callable[..., Awaitable[Said]]
+    run: Callable[..., Coroutine[Any, Any, Said]]
     """Takes a script, a Corral or several, `instructions` and `tools` of the agent's own, `context` and `on_event`."""
     mine: Any
     """A tool of the framework's own of that name."""
@@ -101,7 +101,8 @@ def runs(code: str, tool: str = "execute_code") -> Call:
 
 def scripted(given: Sequence[Any]) -> Script:
     """The script that is given, or one of the turns that are."""
-    return given[0] if isinstance(given[0], Generator) else turns(*given)
+    script: Any = given[0]
+    return cast("Script", script) if isinstance(script, Generator) else turns(*given)
 
 
 # --- Anthropic's SDK
@@ -160,7 +161,7 @@ async def _openai(script: Script, corrals: Any, **options: Any) -> Said:
             response = await client.responses.create(
                 model="scripted", instructions=kit.instructions, tools=kit.tools, input=items
             )
-            answers: dict[str, Any] = {str(each["call_id"]): each for each in await kit.outputs(response)}
+            answers: dict[str, Any] = {str(each.get("call_id")): each for each in await kit.outputs(response)}
             calls = [item for item in response.output if item.type == "function_call"]
             own = {"type": "function_call_output", "output": "mine 3"}
             items += [
@@ -222,8 +223,9 @@ async def _openai_agents(script: Script, corrals: Any, **options: Any) -> Said:
     async with openai_model(script) as (model, requested):
         agent = Agent[None](name="agent", model=model, **openai_agents.code_mode(corrals, **options))
         result = await Runner.run(agent, QUESTION)
-    first, output = requested.requests[0], requested.requests[-1]["input"][-1]["output"]
-    if isinstance(output, list):
+    first = requested.requests[0]
+    output: Any = requested.requests[-1]["input"][-1]["output"]
+    if not isinstance(output, str):
         output = [{key: each[key] for key in ("type", "text", "image_url") if key in each} for each in output]
     return Said(
         answer=result.final_output,

@@ -14,6 +14,7 @@ import anyio
 
 from corral import Corral, ExecutionContext, tool
 from corral.sandboxes import DenoSandbox
+from tests.until import LIMIT_SECONDS
 
 __all__ = [
     "ANSWER",
@@ -89,7 +90,7 @@ class Scenario:
         self._waiting += 1
         if self._waiting == 3:
             self._all_there.set()
-        with anyio.fail_after(20):
+        with anyio.fail_after(LIMIT_SECONDS):
             await self._all_there.wait()
 
     @asynccontextmanager

@@ -45,6 +45,7 @@ from corral.tools import ToolSource
 from tests.integrations.frameworks import PydanticModel, runs
 from tests.integrations.scenario import PNG, add, caller
 from tests.integrations.stubs import Call
+from tests.until import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -241,7 +242,7 @@ async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended(
 
     corral = Corral([wait], sandbox=warm_deno, check=False)
     model = PydanticModel(runs("return await tools.wait()"), "done")
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_SECONDS):
         async with anyio.create_task_group() as tasks:
             async with Agent(PydanticModel("done"), capabilities=[CodeMode(corral)]):
                 tasks.start_soon(Agent(model, capabilities=[CodeMode(corral)]).run, "?")

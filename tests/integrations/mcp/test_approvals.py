@@ -17,6 +17,7 @@ from corral.integrations.mcp import ask_client, mcp_server
 from corral.integrations.mcp import waiting_programs as programs
 from corral.sandboxes import DenoSandbox
 from tests.integrations.mcp.serving import MODES, Elicitation, Held, listening, make_corral, run
+from tests.until import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -223,7 +224,7 @@ async def test_a_program_whose_client_does_not_return_is_cancelled(monkeypatch: 
         Client(mcp_server(corral), elicitation_callback=Elicitation(lambda _: YES)) as client,
     ):
         asked = await ask(client, "await Promise.all([tools.hold(), tools.pay({ euros: 1 })])")
-        with anyio.fail_after(30):
+        with anyio.fail_after(LIMIT_SECONDS):
             await held.cancelled.wait()
         assert (await ask(client, **answers(asked))).is_error
 
@@ -258,5 +259,5 @@ async def test_a_client_that_comes_back_too_late_hears_so(corral: Corral) -> Non
         program.leave(lambda: None)
         program._scope.cancel()  # pyright: ignore[reportPrivateUsage]
         program.come_back()
-        with anyio.fail_after(30):
+        with anyio.fail_after(LIMIT_SECONDS):
             assert await program.attend() is None

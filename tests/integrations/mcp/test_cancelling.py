@@ -13,6 +13,7 @@ from mcp import Client
 from corral.integrations.mcp import mcp_server
 from tests.integrations.mcp.serving import Elicitation, Held, listening, make_corral, run
 from tests.integrations.mcp.test_approvals import YES
+from tests.until import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ async def test_a_cancelled_request_cancels_the_call_in_flight(mode: str, over: s
         if over == "http":
             server = await stack.enter_async_context(listening(server))
         client = await stack.enter_async_context(Client(server, mode=mode, **options))
-        with anyio.fail_after(20):
+        with anyio.fail_after(LIMIT_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run, client, "await tools.hold()")
                 await held.begun.wait()
@@ -64,7 +65,7 @@ async def test_a_connection_that_breaks_cancels_the_call_in_flight() -> None:
                 body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
                 await client.post(url, json=body, headers=headers, timeout=30)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(LIMIT_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(post)
                 await held.begun.wait()

@@ -50,6 +50,7 @@ async def do_the_task(client: Client, folder: Path) -> None:
     assert any((message or "").startswith("files.write_file {") for message in heard)
 
 
+@pytest.mark.matrix("cli/test_mcp runs the command before servers of ours; here before those of others, with 200 tools")
 async def test_one_call_does_a_task_of_many_steps(tmp_path: Path) -> None:
     config = prepared(tmp_path)
     before = set(descendants())

@@ -75,6 +75,7 @@ async def test_an_agent_mends_a_repository(tmp_path: Path) -> None:
     assert read[4].splitlines() == [" M sums.py", "?? NOTES"]
 
 
+@pytest.mark.matrix("on this machine in the gate, and in a session by the agents of test_toolsets; here by this one")
 async def test_an_agent_mends_a_repository_in_a_session() -> None:
     files = [Mount("/workspace", Scratch())]
     async with Corral(check=False) as corral, corral.session(files=files, shell=ShellLimits()) as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
@@ -79,7 +80,7 @@ async def test_of_a_huge_output_both_ends_are_kept(tmp_path: Path) -> None:
 async def timed_out(bash: LastingBash, command: str, output: str, patch: pytest.MonkeyPatch) -> Completed:
     """Runs a command whose time is over once bash has written this."""
     deadline = anyio.CancelScope()
-    patched = {**vars(anyio), "move_on_after": lambda _: deadline}  # pyright: ignore[reportUnknownLambdaType]
+    patched: dict[str, Any] = {**vars(anyio), "move_on_after": lambda _: deadline}  # pyright: ignore[reportUnknownLambdaType]
     with patch.context() as patching:
         patching.setattr(lasting_bash, "anyio", SimpleNamespace(**patched))
         done: list[Completed] = []

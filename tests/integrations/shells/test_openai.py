@@ -142,6 +142,7 @@ async def test_an_agent_of_openai_agents_mends_a_repository(tmp_path: Path) -> N
     assert "?? NOTES" in read[4]
 
 
+@pytest.mark.matrix("on this machine in the gate, and in a session by the agents of test_toolsets; here by this one")
 async def test_an_agent_of_openai_agents_mends_a_repository_in_a_session() -> None:
     files = [Mount("/workspace", Scratch())]
     async with Corral(check=False) as corral, corral.session(files=files, shell=ShellLimits()) as session:
