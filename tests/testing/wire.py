@@ -16,8 +16,6 @@ import pytest
 from corral.bridges import BridgeHost, Grant
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite
 
-__all__ = ["SERVED", "WIRE", "Both", "cases_of", "counted_renewals", "rest_in_matrix", "wire_only"]
-
 
 class Both(BridgeStreamSuite, BridgeMessageSuite):
     """All cases."""
