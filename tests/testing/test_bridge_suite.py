@@ -60,7 +60,7 @@ from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, C
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
 from tests.bridges.http.serving import NO_TLS
 from tests.testing.slow_senders import call_slowly, post_slowly
-from tests.testing.wire import SERVED, WIRE, Both, cases_of, counted_renewals, rest_in_matrix
+from tests.testing.wire import SERVED, WIRE, Both, cases_of, renewals, rest_in_matrix
 from tests.until import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.anyio
@@ -253,9 +253,9 @@ class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
 
     async def test_a_guest_renews_its_token_as_long_as_it_is_connected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("corral.guest.python.client._MAX_RENEWAL_SECONDS", 0.02)
-        with counted_renewals() as renewed:
+        with renewals() as used:
             async with self._world() as world, self._guest(world) as call:
-                await until(lambda: len(renewed) >= 2)
+                await until(lambda: used)
                 assert (await call("double", {"number": 1})).value == 2
 
     @asynccontextmanager

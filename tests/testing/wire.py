@@ -22,18 +22,25 @@ class Both(BridgeStreamSuite, BridgeMessageSuite):
 
 
 @contextmanager
-def counted_renewals() -> Generator[list[Grant]]:
-    """The grants whose tokens are renewed within the block, once for each time."""
-    renewed: list[Grant] = []
-    renew = BridgeHost.renew
+def renewals() -> Generator[list[str]]:
+    """The tokens that came with requests within the block, and that were got by a renewal."""
+    fresh: set[str] = set()
+    used: list[str] = []
+    renew, find = BridgeHost.renew, BridgeHost.find
 
-    def counted(self: BridgeHost, grant: Grant) -> tuple[str, float]:
-        renewed.append(grant)
-        return renew(self, grant)
+    def noted_renew(self: BridgeHost, grant: Grant) -> tuple[str, float]:
+        token, expires = renew(self, grant)
+        fresh.add(token)
+        return token, expires
+
+    def noted_find(self: BridgeHost, token: str | None) -> Grant:
+        used.extend({token or ""} & fresh)
+        return find(self, token)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BridgeHost, "renew", counted)
-        yield renewed
+        patch.setattr(BridgeHost, "renew", noted_renew)
+        patch.setattr(BridgeHost, "find", noted_find)
+        yield used
 
 
 S = TypeVar("S", bound=BridgeSuite)
