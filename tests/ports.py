@@ -6,8 +6,6 @@ import socket
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
-__all__ = ["held_port"]
-
 
 @contextmanager
 def held_port(*hosts: str, port: int = 0) -> Generator[int]:

@@ -8,8 +8,6 @@ import anyio
 from corral.bridges import Grant
 from corral.bridges.grants import current_grant
 
-__all__ = ["grant_here", "seconds_left", "use_up"]
-
 
 def grant_here() -> Grant:
     """The grant of the call that is being made."""

@@ -89,7 +89,7 @@ async def host(server: Server) -> AsyncIterator[Connect]:
     """Makes the rates of one host after another."""
     made: list[RedisRates] = []
 
-    def connect(redis: Any = server.url, *, timeout_seconds: float = 5, **options: Any) -> RedisRates:
+    def connect(redis: Any = server.url, *, timeout_seconds: float = 60, **options: Any) -> RedisRates:
         made.append(RedisRates(redis, timeout_seconds=timeout_seconds, **options))
         return made[-1]
 

@@ -60,7 +60,7 @@ from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, C
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
 from tests.bridges.http.serving import NO_TLS
 from tests.testing.slow_senders import call_slowly, post_slowly
-from tests.testing.wire import SERVED, WIRE, Both, cases_of, rest_in_matrix
+from tests.testing.wire import SERVED, WIRE, Both, cases_of, renewals, rest_in_matrix
 from tests.until import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.anyio
@@ -250,6 +250,13 @@ class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
             aclosing(replies(read)) as found,
         ):
             yield found
+
+    async def test_a_guest_renews_its_token_as_long_as_it_is_connected(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("corral.guest.python.client._MAX_RENEWAL_SECONDS", 0.02)
+        with renewals() as used:
+            async with self._world() as world, self._guest(world) as call:
+                await until(lambda: used)
+                assert (await call("double", {"number": 1})).value == 2
 
     @asynccontextmanager
     async def raw(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[SendMessage]:

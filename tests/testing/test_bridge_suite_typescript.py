@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import subprocess
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -29,12 +30,14 @@ from corral.testing import BridgeStreamSuite, CallTool
 from corral.types import CallError, EncodedValue, Endpoint, HttpEndpoint, Reply
 from tests.bridges.http.engines import ENGINES
 from tests.testing.test_bridge_suite import OneLoop, encoded, served
-from tests.testing.wire import wire_only
+from tests.testing.wire import renewals, wire_only
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
 DRIVER = """
-import { connect } from "./runtime.mjs";
+import { connect as usual } from "./runtime.mjs";
+import { connect as hasty } from "./hasty.mjs";
 import { decodeValue, encodeValue } from "./values.mjs";
 
 const connections = new Map();
@@ -42,8 +45,8 @@ const streams = new Map();
 const answer = (id, rest) => console.log(JSON.stringify({ id, ...rest }));
 const value = (found) => found === undefined ? { text: "null", tagged: false } : encodeValue(found, "value", Infinity);
 
-async function act({ id, act, connection, url, token, tool, text, tagged, stream }) {
-  if (act === "connect") return void connections.set(connection, connect({ url, token }));
+async function act({ id, act, connection, url, token, renewing, tool, text, tagged, stream }) {
+  if (act === "connect") return void connections.set(connection, (renewing ? hasty : usual)({ url, token }));
   if (act === "close") return connections.get(connection).close();
   if (act === "leave") return streams.get(stream).return().catch(() => {}); // fails where the call had failed
   try {
@@ -72,8 +75,10 @@ class Driver:
     """A process with a program that calls what it is told to. Replies find their callers by number."""
 
     def __init__(self, protocol: WebProtocol, folder: Path) -> None:
+        runtime = bridge_runtime(protocol, "typescript")
         sources = {
-            "runtime.mjs": bridge_runtime(protocol, "typescript"),
+            "runtime.mjs": runtime,
+            "hasty.mjs": re.sub(r"MAX_RENEWAL_SECONDS = [\d_]+", "MAX_RENEWAL_SECONDS = 0.02", runtime),
             "values.mjs": strip_types((files("corral.guest") / "typescript" / "values.ts").read_text("utf-8")),
             "driver.mjs": DRIVER,
         }
@@ -137,6 +142,8 @@ class TypeScriptSuite(BridgeStreamSuite):
     name: WebProtocol
     path: str = ""
     driver: ClassVar[Driver]
+    renewing: bool = False
+    """Guests renew their tokens again and again."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -148,6 +155,14 @@ class TypeScriptSuite(BridgeStreamSuite):
     def protocol(self) -> BridgeProtocol:
         made: Any = self.bridge
         return made("http://127.0.0.1")
+
+    async def test_a_guest_renews_its_token_as_long_as_it_is_connected(self) -> None:
+        self.renewing = True
+        with renewals() as used:
+            async with self._world() as world, self._guest(world) as call:
+                assert (await call("double", {"number": 1})).value == 2
+                await until(lambda: used)
+                assert (await call("double", {"number": 2})).value == 4
 
     @asynccontextmanager
     async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
@@ -207,7 +222,7 @@ class TypeScriptSuite(BridgeStreamSuite):
 
     def _connected(self, url: str, token: str) -> int:
         connection = next(self.driver.numbers)
-        self.driver.tell("connect", connection=connection, url=url, token=token)
+        self.driver.tell("connect", connection=connection, url=url, token=token, renewing=self.renewing)
         return connection
 
 

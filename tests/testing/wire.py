@@ -7,18 +7,40 @@ before it, are the same code over each of the others.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Generator, Set
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
 
+from corral.bridges import BridgeHost, Grant
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite
-
-__all__ = ["SERVED", "WIRE", "Both", "cases_of", "rest_in_matrix", "wire_only"]
 
 
 class Both(BridgeStreamSuite, BridgeMessageSuite):
     """All cases."""
+
+
+@contextmanager
+def renewals() -> Generator[list[str]]:
+    """The tokens that came with requests within the block, and that were got by a renewal."""
+    fresh: set[str] = set()
+    used: list[str] = []
+    renew, find = BridgeHost.renew, BridgeHost.find
+
+    def noted_renew(self: BridgeHost, grant: Grant) -> tuple[str, float]:
+        token, expires = renew(self, grant)
+        fresh.add(token)
+        return token, expires
+
+    def noted_find(self: BridgeHost, token: str | None) -> Grant:
+        used.extend({token or ""} & fresh)
+        return find(self, token)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BridgeHost, "renew", noted_renew)
+        patch.setattr(BridgeHost, "find", noted_find)
+        yield used
 
 
 S = TypeVar("S", bound=BridgeSuite)
@@ -82,14 +104,14 @@ def cases_of(suite: type[BridgeSuite]) -> set[str]:
 
 def wire_only(suite: type[S]) -> type[S]:
     """Leaves a class the cases that a transport decides."""
-    for name in cases_of(suite) - WIRE:
+    for name in cases_of(suite) & cases_of(Both) - WIRE:
         setattr(suite, name, None)
     return suite
 
 
 def rest_in_matrix(suite: type[S], *, gate: Set[str] = WIRE | SERVED) -> type[S]:
     """Marks the cases that neither a transport nor a server decides as of the matrix."""
-    for name in cases_of(suite) - gate:
+    for name in cases_of(suite) & cases_of(Both) - gate:
         setattr(suite, name, pytest.mark.matrix(REASON)(_own(getattr(suite, name))))
     return suite
 

@@ -175,6 +175,7 @@ async def test_what_a_server_says_is_wrong_reaches_the_program(servers: Servers)
     assert sum == 'tool "remote.get_sum": a: expected number, got string "one"'
 
 
+@pytest.mark.matrix("in the gate a small server goes and comes back, in test_http.py; this one is of another maker")
 async def test_a_server_over_http_may_end_and_come_back(
     servers: Servers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
