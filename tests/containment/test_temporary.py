@@ -78,7 +78,13 @@ def test_a_folder_is_made_anew_where_somebody_has_removed_all(place: Path) -> No
     assert [*place.iterdir()] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.matrix("nothing handles it, so it ends as by SIGKILL")),
+    ],
+)
 def test_what_a_process_left_that_was_killed_goes_when_the_next_one_makes_its_first(
     place: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -81,7 +81,10 @@ module.exports = 1;
 """
 
 
-@pytest.mark.parametrize("isolation", ["fork", "process"])
+@pytest.mark.parametrize(
+    "isolation",
+    ["fork", pytest.param("process", marks=pytest.mark.matrix("`fork` has more in common with the next execution"))],
+)
 async def test_a_package_that_redefines_globals_cannot_break_the_next_execution(tmp_path: Path, isolation: Any) -> None:
     packages = packages_of(tmp_path, vandal=VANDAL)
     sandbox = DenoSandbox(isolation=isolation)

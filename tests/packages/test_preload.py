@@ -273,6 +273,7 @@ async def test_a_server_whose_answer_a_package_has_changed_is_not_used(in_sessio
     assert packages.not_preloaded == {"sly": said}
 
 
+@pytest.mark.matrix("small packages of our own are preloaded in the gate; twelve real ones")
 async def test_programs_find_preloaded_packages_as_they_are(corral: Corral) -> None:
     packages = Packages(PACKAGES, preload=[*Packages(PACKAGES).allowed, "lodash/chunk"])
     async with corral.session(modules=packages, languages=["typescript"]) as session:

@@ -12,6 +12,7 @@ from corral.sandboxes import CPythonSandbox, DenoSandbox
 from tests.foreign import PACKAGES
 
 pytestmark = pytest.mark.anyio
+other_jail = pytest.mark.matrix("each tier and `fork` are in the gate; another pair, or a process of its own")
 
 PROGRAMS: dict[str, tuple[str, Any]] = {
     "jszip as a namespace": (
@@ -138,7 +139,30 @@ return first === second && require("lodash") === first;
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+FIRST = (
+    "jszip as a namespace",
+    "lodash by names",
+    "a module of lodash",
+    "a default that a package does not have",
+    "cheerio",
+    "modules of node",
+    "a tool beside",
+    "two in turn",
+)
+"""Of the gate: each form of an import, a package made for browsers, and what is no package."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FIRST,
+        *(
+            pytest.param(name, marks=pytest.mark.matrix("other packages, in forms of imports that tests/programs has"))
+            for name in PROGRAMS
+            if name not in FIRST
+        ),
+    ],
+)
 async def test_a_program_imports_a_package(corral: Corral, name: str) -> None:
     program, expected = PROGRAMS[name]
     result = await corral.execute(program)
@@ -199,7 +223,12 @@ async def test_forked_processes_draw_different_random_numbers_from_modules(corra
 
 
 @pytest.mark.parametrize(
-    ("tier", "isolation"), [("namespaces", "process"), ("landlock", "fork"), ("landlock", "process")]
+    ("tier", "isolation"),
+    [
+        ("landlock", "fork"),
+        pytest.param("namespaces", "process", marks=other_jail),
+        pytest.param("landlock", "process", marks=other_jail),
+    ],
 )
 async def test_packages_are_loaded_in_other_jails_too(tier: Any, isolation: Any) -> None:
     sandbox = DenoSandbox(tier=tier, isolation=isolation, pool_size=0)

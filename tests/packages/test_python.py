@@ -65,7 +65,10 @@ def folder(registry: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield made
 
 
-@pytest.fixture(scope="module", params=["namespaces", "landlock"])
+@pytest.fixture(
+    scope="module",
+    params=["namespaces", pytest.param("landlock", marks=pytest.mark.matrix("the same in the other jail"))],
+)
 async def corral(request: pytest.FixtureRequest) -> AsyncIterator[Corral]:
     tier: Tier = request.param
     async with Corral(sandbox={"python": CPythonSandbox(tier=tier)}, check=False) as corral:

@@ -109,7 +109,9 @@ async def run(corral: Corral, user: str | None, program: str = VISIT, limits: Li
     return await corral.execute(program, language="python", context=context, limits=limits)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize(
+    "anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.matrix("the same on the other loop"))]
+)
 async def test_a_user_keeps_a_box_and_nobody_else_sees_it(anyio_backend: str) -> None:
     provider = Folders()
     async with open_corral(provider) as corral:

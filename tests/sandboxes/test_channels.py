@@ -30,6 +30,9 @@ READY = b"\x00\x00\x00\x15\x10\x00" + bytes(16) + b"[1]"
 
 pytestmark = [pytest.mark.anyio]
 both_loops = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+other_loop_too = pytest.mark.parametrize(
+    "anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.matrix("real guests on the other loop"))]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +61,7 @@ def open_corral(installed: None) -> Callable[..., Corral]:
     return partial(Corral, TOOLS, sandbox="plain", required_tier="none", accept_unenforced=UNENFORCED, check=False)
 
 
-@both_loops
+@other_loop_too
 @pytest.mark.parametrize(
     ("language", "program"),
     [
@@ -108,7 +111,7 @@ async def test_many_calls_at_once_and_large_values_come_through(open_corral: Cal
 
 
 async def test_the_hosts_limits_hold_without_the_provider(open_corral: Callable[..., Corral]) -> None:
-    short = Limits(wall_seconds=1)
+    short = Limits(wall_seconds=0.3)
     async with open_corral(limits=Limits(wall_seconds=20, calls=1, log_bytes=10, value_bytes=100)) as corral:
         codes = [
             (result.error and result.error.code, bool(result.truncated))
@@ -129,7 +132,7 @@ async def test_the_hosts_limits_hold_without_the_provider(open_corral: Callable[
     ]
 
 
-@both_loops
+@other_loop_too
 async def test_a_guest_that_is_killed_is_lost_and_leaves_nothing(open_corral: Callable[..., Corral]) -> None:
     program = "import os, signal\nawait tools.nothing()\nos.kill(os.getpid(), signal.SIGKILL)"
     async with open_corral() as corral:
@@ -147,7 +150,7 @@ async def test_a_guest_that_runs_out_of_memory_says_so(open_corral: Callable[...
     assert result.error.code == "memory_exceeded"
 
 
-@both_loops
+@other_loop_too
 async def test_a_cancelled_execution_ends_its_process(open_corral: Callable[..., Corral], folder: Path) -> None:
     called = anyio.Event()
 

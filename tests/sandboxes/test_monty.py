@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from corral.errors import ConfigError, StartFailed
@@ -32,6 +31,7 @@ from corral.types import (
     ToolName,
     TrustDomain,
 )
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -262,13 +262,21 @@ async def test_a_hundred_calls_are_under_way_at_once(bench: Bench) -> None:
 
 
 async def test_tasks_go_on_while_others_wait(bench: Bench) -> None:
+    order = ["c", "d", "a", "b"]
+
+    async def answer(call: CallRequest) -> Reply:
+        """Answers when the program has said that it has the answers before."""
+        name = cast("dict[str, str]", call.input)["name"]
+        await until(lambda: [text for _, text in bench.logs] == order[: order.index(name)])
+        return Reply()
+
     code = (
-        "import asyncio\nasync def two(first, second):\n    await tools.wait(seconds=first)\n    print(first)\n"
-        "    await tools.wait(seconds=second)\n    print(second)\n"
-        "await asyncio.gather(two(0.2, 0.4), two(0.01, 0.02), asyncio.sleep(0.1))"
+        "import asyncio\nasync def two(first, second):\n    await tools.meet(name=first)\n    print(first)\n"
+        "    await tools.meet(name=second)\n    print(second)\n"
+        "await asyncio.gather(two('a', 'b'), two('c', 'd'), asyncio.sleep(0.1))"
     )
-    await bench.value(code)
-    assert bench.logs == [("log", "0.01"), ("log", "0.02"), ("log", "0.2"), ("log", "0.4")]
+    await bench.value(code, handler=answer)
+    assert bench.logs == [("log", name) for name in order]
 
 
 async def test_calls_awaited_at_once_and_later_give_their_values(bench: Bench) -> None:
@@ -320,6 +328,7 @@ async def test_only_so_many_calls_run_at_the_same_time(bench: Bench) -> None:
         nonlocal most
         running.append(1)
         most = max(most, len(running))
+        await until(lambda: most >= 3)
         await anyio.sleep(0.01)
         running.pop()
         return Reply()
@@ -347,9 +356,7 @@ async def test_the_outcome_is_told_before_the_last_calls_have_ended(bench: Bench
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: bench.run("tools.echo()\n_corral_result = 5", handler=handler))
-        with anyio.fail_after(30):
-            while not bench.held:
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: bench.held)
         assert bench.held[0].value == 5
         release.set()
 
@@ -634,7 +641,7 @@ async def test_no_attack_leaves_the_interpreter(bench: Bench, tmp_path: Path) ->
         exit = None
         with anyio.move_on_after(1):
             exit = await bench.run(
-                f"result = None\n{code}\n_corral_result = result", memory_mb=16, cpu_seconds=0.2, domain=None
+                f"result = None\n{code}\n_corral_result = result", memory_mb=16, cpu_seconds=0.1, domain=None
             )
         outcomes[attack["id"]] = "timeout" if exit is None or exit.status == "timed_out" else exit.status
         shown = f"{exit!r}{bench.logs}"

@@ -32,15 +32,21 @@ print(json.dumps(asyncio.run(main(sys.argv[1]))))
 IN_A_SESSION = """
 import asyncio, json
 from corral import ConfigError, Corral
+from corral.errors import CorralError
 async def main():
     async with Corral(check=False) as corral, corral.session() as session:
+        value = (await corral.execute("1 + 1", language="python")).value
+        try:
+            await corral.execute("1")
+        except CorralError as error:
+            said = str(error)
         await session.files.write_text("a", "one")
         source = "open('b', 'w').write(open('a').read() + ' two')"
         result = await session.execute(source, language="python")
         try:
             await session.execute("1")
         except ConfigError as error:
-            return [result.isolation, result.files.created, await session.files.read_text("b"), str(error)]
+            return [value, said, result.isolation, result.files.created, await session.files.read_text("b"), str(error)]
 print(json.dumps(asyncio.run(main())))
 """
 
@@ -67,15 +73,11 @@ def test_where_deno_does_not_start_a_corral_opens_and_runs_python() -> None:
     assert "pip install 'corral[monty]'" in text
 
 
-def test_without_proc_python_runs_in_monty() -> None:
-    found = outcomes("no /proc", "auto")
-    assert found["python"] == [2, "interpreter"]
-    assert "mount -t proc proc /proc" in str(found["typescript"])
-
-
-def test_without_proc_sessions_have_files_for_python() -> None:
+def test_without_proc_python_runs_in_monty_and_sessions_have_files_for_it() -> None:
     done = run_in("no /proc", [sys.executable, "-c", IN_A_SESSION])
     assert done.returncode == 0, done.stderr
-    *found, refused = json.loads(done.stdout)
+    value, typescript, *found, refused = json.loads(done.stdout)
+    assert value == 2
+    assert "mount -t proc proc /proc" in typescript
     assert found == ["interpreter", ["/workspace/b"], "one two"]
     assert refused.startswith("this session is for programs in python")

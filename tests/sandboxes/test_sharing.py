@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -14,6 +15,10 @@ from tests.forks import run_forked
 from tests.processes import assert_ending, guests
 
 pytestmark = pytest.mark.anyio
+both_isolations = pytest.mark.parametrize(
+    "isolation",
+    ["fork", pytest.param("process", marks=pytest.mark.matrix("`fork` shares all that `process` shares, and servers"))],
+)
 
 
 @tool
@@ -26,20 +31,20 @@ async def wait(seconds: float) -> None:
     await anyio.sleep(seconds)
 
 
-async def test_two_corrals_open_and_close_on_one_provider() -> None:
-    for isolation in ("process", "fork"):
-        provider = DenoSandbox(isolation=isolation)
-        values: list[object] = []
+@both_isolations
+async def test_two_corrals_open_and_close_on_one_provider(isolation: Literal["fork", "process"]) -> None:
+    provider = DenoSandbox(isolation=isolation)
+    values: list[object] = []
 
-        async def churn(provider: DenoSandbox, values: list[object]) -> None:
-            for _ in range(2):
-                async with Corral([echo], sandbox=provider, check=False) as corral:
-                    values.append((await corral.execute("return await tools.echo({ text: 'a' })")).value)
+    async def churn() -> None:
+        for _ in range(2):
+            async with Corral([echo], sandbox=provider, check=False) as corral:
+                values.append((await corral.execute("return await tools.echo({ text: 'a' })")).value)
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(2):
-                tasks.start_soon(churn, provider, values)
-        assert values == ["a"] * 4
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(churn)
+    assert values == ["a"] * 4
 
 
 async def test_what_an_entered_provider_keeps_ready_serves_one_corral_after_the_other() -> None:
@@ -61,25 +66,25 @@ async def test_what_an_entered_provider_keeps_ready_serves_one_corral_after_the_
     assert_ending(await served(unentered))
 
 
-def test_a_fork_leaves_its_parents_sandboxes_alone(tmp_path: Path) -> None:
+@both_isolations
+def test_a_fork_leaves_its_parents_sandboxes_alone(isolation: str, tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(
         "import atexit, os\n"
         "from corral import Corral, ExecutionContext\n"
         "from corral.sandboxes import DenoSandbox\n"
-        "for isolation in ('process', 'fork'):\n"
-        "    corral = Corral(sandbox=DenoSandbox(isolation=isolation)).__enter__()\n"
-        "    mine = ExecutionContext(user_id='u')\n"
-        "    assert corral.execute_sync('return 1', context=mine).value == 1\n"
-        "    child = os.fork()\n"
-        "    if child == 0:\n"
-        "        atexit._run_exitfuncs()\n"
-        "        os._exit(0)\n"
-        "    os.waitpid(child, 0)\n"
-        "    for _ in range(4):\n"
-        "        result = corral.execute_sync('return 2', context=mine)\n"
-        "        assert result.value == 2, result.error\n"
-        "    corral.__exit__(None, None, None)\n"
+        f"corral = Corral(sandbox=DenoSandbox(isolation={isolation!r})).__enter__()\n"
+        "mine = ExecutionContext(user_id='u')\n"
+        "assert corral.execute_sync('return 1', context=mine).value == 1\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    atexit._run_exitfuncs()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "for _ in range(4):\n"
+        "    result = corral.execute_sync('return 2', context=mine)\n"
+        "    assert result.value == 2, result.error\n"
+        "corral.__exit__(None, None, None)\n"
         "print('done')\n"
     )
     done = run_forked([sys.executable, str(script)])

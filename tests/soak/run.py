@@ -27,11 +27,11 @@ from tests.soak.mix import LIMITS, TOOLS, USERS, Planned, plan
 __all__ = ["Report", "soak"]
 
 _WARM_UP_ROUNDS = 2
-_SETTLE_SECONDS = 20.0
+_SETTLE_SECONDS = 60.0
 """For processes that were killed to be reaped, by another process, before the host is measured."""
 _OF_PROCESS = {"sandbox_lost", "memory_exceeded"}
 """How an execution ends when its process does; whose memory it was, the engine's last words do not say."""
-_LATE_SECONDS = 0.5
+_LATE_SECONDS = 2.0
 """For how long after a kill a guest in waiting may be handed out that does not know yet that it is dead."""
 
 

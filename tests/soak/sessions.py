@@ -28,7 +28,7 @@ _TYPESCRIPT = """
 import fs from "fs";
 for (let number = 0; number < 20; number++) fs.writeFileSync(`${Math.random()}`, "x".repeat(1000));
 """
-_SETTLE_SECONDS = 20.0
+_SETTLE_SECONDS = 60.0
 _FILES = [Mount("/workspace", Scratch(bytes=1_000_000, files=100))]
 
 
@@ -46,7 +46,6 @@ async def soak_sessions(*, sessions: int, seed: int, concurrency: int, temporary
     """Opens so many sessions, some at a time, and kills guests, servers and launchers at random meanwhile."""
     report = SessionReport()
     random_ = random.Random(seed)  # noqa: S311
-    mounts = len(Path("/proc/self/mountinfo").read_text().splitlines())
     async with Corral(check=False) as corral:
         await _one(corral, random.Random(0), report, kills=False)  # noqa: S311
         report.measured.append(await _settled(temporary, 0, None))
@@ -67,8 +66,8 @@ async def soak_sessions(*, sessions: int, seed: int, concurrency: int, temporary
     report.wrong += [f"{count} zombies besides launchers" for count in [len(zombies())] if count]
     if left := _within_sessions():
         report.wrong.append(f"processes {sorted(left)} see a session's directory")
-    if (now := len(Path("/proc/self/mountinfo").read_text().splitlines())) > mounts:
-        report.wrong.append(f"{now - mounts} mounts are left")
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {temporary}/" in line]
+    report.wrong += [f"a mount is left: {line}" for line in mounts]
     return report
 
 

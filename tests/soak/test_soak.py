@@ -1,4 +1,4 @@
-"""Hundreds of executions of every kind leave the host as it was. `scripts/soak` runs ten thousand."""
+"""Executions of every kind leave the host as it was. `scripts/soak` runs ten thousand."""
 
 from __future__ import annotations
 
@@ -11,18 +11,29 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("isolation", ["process", "fork"])
-def test_the_host_is_flat_and_every_execution_ends_as_it_may(isolation: str) -> None:
-    _soak("--executions", "100", "--round", "20", "--seed", "7", "--concurrency", "4", "--isolation", isolation)
+long = pytest.mark.matrix("a shorter one is in the gate; endurance")
 
 
-def test_nothing_is_left_of_sessions_whose_guests_are_killed() -> None:
-    _soak("--sessions", "20", "--seed", "7", "--concurrency", "3")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param("--executions 30 --round 15 --isolation fork", id="fork"),
+        pytest.param("--executions 100 --round 20 --isolation fork", id="fork, long", marks=long),
+        pytest.param("--executions 100 --round 20 --isolation process", id="process, long", marks=long),
+    ],
+)
+def test_the_host_is_flat_and_every_execution_ends_as_it_may(options: str) -> None:
+    _soak(*options.split(), "--concurrency", "4")
+
+
+@pytest.mark.parametrize("sessions", [10, pytest.param(20, marks=long)])
+def test_nothing_is_left_of_sessions_whose_guests_are_killed(sessions: int) -> None:
+    _soak("--sessions", str(sessions), "--concurrency", "3")
 
 
 def _soak(*options: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", *options],
+        [sys.executable, "-m", "tests.soak", "--seed", "7", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

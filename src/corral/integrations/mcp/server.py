@@ -75,8 +75,8 @@ def mcp_server(
 
     `context` is the caller of all programs, or a function of the request; without it everybody is the same anonymous
     user. The budget is for the declarations of tools in a description. More programs than `programs_at_once` are
-    refused, but for callers with less than a fair part of them. `env` is what programs find in `process.env`, in Python in
-    `os.environ`.
+    refused, but for callers with less than a fair part of them. `env` is what programs find in `process.env`, in
+    Python in `os.environ`.
 
     Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
     """
