@@ -33,6 +33,7 @@ from corral.guest.python.calls import CallLimits
 from corral.guest.python.transports import http
 from corral.guest.runtime import http_runtime
 from tests.guest.serving import FROM_GUEST, FROM_HOST, TAGGED, Bridge, Server, token
+from tests.until import LIMIT_SECONDS
 
 PRELUDE = """
 import asyncio, json, math, sys, time, urllib.request
@@ -96,7 +97,7 @@ class Python:
             capture_output=True,
             encoding="utf-8",
             check=False,
-            timeout=20,
+            timeout=LIMIT_SECONDS,
         )
 
 
