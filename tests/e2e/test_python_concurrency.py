@@ -9,8 +9,9 @@ import anyio.lowlevel
 import pytest
 
 from corral import Limits, tool
-from tests.e2e.clocks import UNLIMITED, WallClock, at_once
+from tests.e2e.clocks import UNLIMITED, at_once
 from tests.e2e.python_engines import Python, code_of
+from tests.until import LIMIT_SECONDS
 from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
@@ -413,8 +414,7 @@ async def test_an_execution_may_be_awaited_by_many_at_once(python: Python) -> No
 
 
 async def test_a_sync_tool_that_blocks_does_not_block_the_event_loop(python: Python) -> None:
-
-    meeting = threading.Barrier(3, timeout=30)
+    meeting = threading.Barrier(3, timeout=LIMIT_SECONDS)
 
     @tool
     def block() -> int:
@@ -422,20 +422,3 @@ async def test_a_sync_tool_that_blocks_does_not_block_the_event_loop(python: Pyt
 
     program = "import asyncio\nsorted(await asyncio.gather(*[tools.block() for _ in range(3)]))"
     assert await python.value(program, tools=[block]) == [0, 1, 2]
-
-
-async def test_a_tool_is_cancelled_with_its_execution(cpython: Python, wall_clock: WallClock) -> None:
-    cancelled = anyio.Event()
-
-    @tool
-    async def hang() -> None:
-        wall_clock.run_out()
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            cancelled.set()
-            raise
-
-    result = await cpython.run("await tools.hang()", tools=[hang], limits=UNLIMITED)
-    assert result.status == "timed_out"
-    assert cancelled.is_set()

@@ -39,30 +39,18 @@ async def test_all_ways_of_writing_come_in_order(cpython: Python) -> None:
     wrong = Wrong()
     for program, expected in [
         (
-            "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out again')",
-            [("log", "out"), ("error", "err"), ("log", "out again")],
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out again')",
+        [("log", "out"), ("error", "err"), ("log", "out again")],
         ),
-        (
-            "import sys\nsys.stdout.write('x\\ny')\nsys.stderr.write('e\\n')\nprint('z')",
-            [("log", "x"), ("error", "e"), ("log", "yz")],
-        ),
+        ("import sys\nsys.stdout.write('x\\ny')\nsys.stderr.write('e\\n')\nprint('z')", [("log", "x"), ("error", "e"), ("log", "yz")]),
         ("import sys\nsys.stdout.write('x' * 9000)\nsys.stdout.write('\\ny\\n')", [("log", "x" * 9000), ("log", "y")]),
         ("import logging\nlogging.warning('w %d', 3)\nlogging.info('i')", [("error", "WARNING:root:w 3")]),
-        (
-            "import logging\nlogging.basicConfig(level=logging.INFO)\nlogging.getLogger('x').info('i')",
-            [("error", "INFO:x:i")],
-        ),
-        (
-            "```python\n\nimport warnings\nwarnings.warn('careful')\n```",
-            [("error", 'File "program.py", line 4: UserWarning: careful')],
-        ),
-        (
-            "import threading\nthread = threading.Thread(target=print, args=['in a thread'])\nthread.start()\nthread.join()",
-            [("log", "in a thread")],
-        ),
+        ("import logging\nlogging.basicConfig(level=logging.INFO)\nlogging.getLogger('x').info('i')", [("error", "INFO:x:i")]),
+        ("```python\n\nimport warnings\nwarnings.warn('careful')\n```", [("error", 'File "program.py", line 4: UserWarning: careful')]),
+        ("import threading\nthread = threading.Thread(target=print, args=['in a thread'])\nthread.start()\nthread.join()", [("log", "in a thread")]),
         ("import pprint\npprint.pprint({'a': 1})", [("log", "{'a': 1}")]),
         ("print('a\\ud800')", [("log", "a\ufffd")]),
-    ]:
+    ]:  # fmt: skip
         with wrong.case(program):
             assert (
                 await entries(cpython, f"{program}\nresult = 1\nresult" if "```" not in program else program)

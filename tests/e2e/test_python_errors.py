@@ -157,10 +157,7 @@ async def test_a_hundred_thousand_brackets_are_refused(python: Python) -> None:
 async def test_an_error_says_what_to_write(cpython: Python) -> None:
     wrong = Wrong()
     for program, message in [
-        (
-            "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.add_note('in step 2')\n    raise",
-            "division by zero\nin step 2",
-        ),
+        ("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.add_note('in step 2')\n    raise", "division by zero\nin step 2"),
         ("next(n for n in [1] if await tools.echo(n))", "make a list, `[... for ...]`"),
         ("page = {'items': [1]}\nfor each in page.items:\n    print(each)", 'write `page["items"]`'),
         ("page = {'items': [1]}\nlen(page.items)", 'write `page["items"]`'),
@@ -170,7 +167,7 @@ async def test_an_error_says_what_to_write(cpython: Python) -> None:
         ("f\"{'2':,.2f}\"", "a text becomes a number by `float(...)`"),
         ("def f():\n    return await tools.echo(1)\nf()", "write `async def`"),
         ("f = lambda n: await tools.echo(n)\nf(1)", "a `lambda` cannot await"),
-    ]:
+    ]:  # fmt: skip
         with wrong.case(program):
             error = (await cpython.run(program)).error
             assert error is not None

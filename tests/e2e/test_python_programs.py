@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from typing_extensions import TypedDict
 
@@ -47,16 +48,13 @@ async def test_the_value_is_what_the_model_meant(python: Python) -> None:
         ("return [1, 2]", [1, 2]),
         ("def main():\n    return 3", 3),
         ("async def main():\n    return await tools.echo(4)\nmain()", 4),
-        (
-            "async def main():\n    return await tools.echo(4)\nif __name__ == '__main__':\n    import asyncio\n    asyncio.run(main())",
-            4,
-        ),
+        ("async def main():\n    return await tools.echo(4)\nif __name__ == '__main__':\n    import asyncio\n    asyncio.run(main())", 4),
         ("for n in range(3):\n    result = n", 2),
         ("lambda: 1", 1),
         ("Here:\n\n```python\nn = await tools.echo(5)\nn\n```\nThat is all.", 5),
         ("import tools\nawait tools.echo(6)", 6),
         ("from tools import echo\nawait echo(7)", 7),
-    ]:
+    ]:  # fmt: skip
         with wrong.case(program):
             assert await python.value(program) == value
     assert wrong == []
@@ -175,14 +173,11 @@ async def test_declared_types_are_there_where_a_program_uses_them_as_values(cpyt
         ("from typing import get_args\nlist(get_args(Severity))", ["severe", "in-review"]),
         ("class More(Alarm):\n    note: str\n\nMore(number=3, severity='severe', causes=[], note='a')['note']", "a"),
         ("from typing import get_type_hints\nlist(get_type_hints(Alarm))", ["number", "severity", "causes"]),
-        (
-            "from typing import Generic, TypeVar\nT = TypeVar('T', bound=Alarm)\nclass Box(Generic[T]):\n    pass\n\nclass Alarms(Box[Alarm]):\n    pass\n\n4",
-            4,
-        ),
+        ("from typing import Generic, TypeVar\nT = TypeVar('T', bound=Alarm)\nclass Box(Generic[T]):\n    pass\n\nclass Alarms(Box[Alarm]):\n    pass\n\n4", 4),
         ("from collections import defaultdict\nd = defaultdict[str, list[Alarm]](list)\nlen(d['a'])", 0),
         (f"from tools import Alarm, raise_alarm\n{TYPED}(await raise_alarm(alarm=a, others=[]))['number']", 1),
         ("class Alarm:\n    number = 5\n\nAlarm.number", 5),
-    ]:
+    ]:  # fmt: skip
         with wrong.case(program):
             assert await cpython.value(program, tools=ToolRegistry(raise_alarm), check=check) == value
     assert wrong == []
@@ -308,10 +303,7 @@ async def test_time_zones_and_the_standard_library_are_there_in_every_tier(tiers
     )
     result = await tiers[tier].execute(program, language="python")
     assert result.error is None
-    there = (
-        any((path / "Europe").is_dir() for path in map(anyio.Path, ["/usr/share/zoneinfo"]) if False) or _has_zones()
-    )
-    assert result.value == [2, "e3b0", "2026-07-01T00:00:00+02:00" if there else None]
+    assert result.value == [2, "e3b0", "2026-07-01T00:00:00+02:00" if _has_zones() else None]
 
 
 def _has_zones() -> bool:
@@ -426,6 +418,8 @@ async def test_a_run_can_be_followed_and_cancelled(python: Python) -> None:
     async with python.corral.start("print('x')\nwhile True: pass", language="python") as run:
         async for event in run:
             if event.type == "console":
+                for _ in range(1_000):  # the host's event loop turns while the program does not end
+                    await anyio.lowlevel.checkpoint()
                 run.cancel()
     result = await run.result()
     assert (result.status, code_of(result), result.output) == ("cancelled", "cancelled", "x\n")
