@@ -47,7 +47,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module")
 async def shared() -> AsyncIterator[Corral]:
     """Starts no engine in the background, since tests count those that are left."""
-    limits = Limits(wall_seconds=20, cpu_seconds=10)
+    limits = Limits(wall_seconds=60, cpu_seconds=10)
     async with Corral(TOOLS, sandbox=DenoSandbox(pool_size=0), limits=limits, check=False) as corral:
         yield corral
 

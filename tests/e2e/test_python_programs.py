@@ -485,10 +485,22 @@ import anyio
 from corral import Corral, Limits, tool
 from corral.sandboxes.monty import MontySandbox
 
+arrived = 0
+
 @tool
-async def wait(seconds: float) -> float:
-    await anyio.sleep(seconds)
-    return seconds
+async def meet(name: str) -> str:
+    global arrived, met
+    arrived += 1
+    if arrived % 2:
+        met = anyio.Event()
+        await met.wait()
+    else:
+        met.set()
+    return name
+
+@tool
+async def hang() -> None:
+    await anyio.sleep_forever()
 
 @tool
 def double(n: int) -> int:
@@ -497,13 +509,13 @@ def double(n: int) -> int:
 PROGRAM = '''
 import asyncio
 print("hello")
-waited = await asyncio.gather(*[tools.wait(seconds=each) for each in (0.02, 0.01)])
-[waited, await tools.double(n=21)]
+met = await asyncio.gather(tools.meet(name="a"), tools.meet(name="b"))
+[met, await tools.double(n=21)]
 '''
 
 async def main():
     for sandbox in ("cpython", MontySandbox(pool_size=1)):
-        async with Corral([wait, double], sandbox=sandbox) as corral:
+        async with Corral([meet, hang, double], sandbox=sandbox) as corral:
             async with corral.start(PROGRAM, language="python") as run:
                 print([event.type async for event in run])
             print((await run.result()).value)
@@ -513,11 +525,11 @@ async def main():
                         run.cancel()
             print((await run.result()).status)
             limits = Limits(wall_seconds=0.1)
-            print((await corral.execute("await tools.wait(seconds=60)", language="python", limits=limits)).status)
+            print((await corral.execute("await tools.hang()", language="python", limits=limits)).status)
 """
 EXPECTED = """\
 ['started', 'checked', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
-[[0.02, 0.01], 42]
+[['a', 'b'], 42]
 cancelled
 timed_out
 """
