@@ -126,7 +126,7 @@ async def test_what_a_program_called_is_in_its_capabilities(corral: Corral, lang
 
 async def test_ordinary_programs_call_only_what_they_name(corral: Corral) -> None:
     wrong = Wrong()
-    for language, program in [
+    programs: list[tuple[Language, str]] = [
         ("typescript", "const has = Object.prototype.hasOwnProperty.call({ a: 1 }, 'a');\nreturn has"),
         ("typescript", "return Object.keys({ a: 1 }).concat(Object.entries({}).map(([key]) => key))"),
         ("typescript", "class A { constructor(readonly x: number) {} }\nreturn new A(1).constructor.name"),
@@ -134,7 +134,8 @@ async def test_ordinary_programs_call_only_what_they_name(corral: Corral) -> Non
         ("typescript", "const main = async () => await tools.add({ a: 1 });\nexport default main"),
         ("python", "record = {'a': 1}\nfound = getattr(record, 'items', None)\nawait tools.add(a=1)"),
         ("python", "async def main():\n    return await tools.add(a=1)\nawait main()"),
-    ]:
+    ]
+    for language, program in programs:
         with wrong.case(program):
             result = await corral.execute(program, language=language)
             assert result.status == "succeeded", result.error

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.anyio
     [
         "while True: pass",
         "try:\n    while True: pass\nexcept BaseException:\n    pass\nfinally:\n    while True: pass",
-        "import asyncio\nwhile True: await asyncio.sleep(0)",
+        pytest.param(
+            "import asyncio\nwhile True: await asyncio.sleep(0)",
+            marks=pytest.mark.matrix("as other loops, written another way"),
+        ),
         "sum(range(10 ** 12))",
     ],
 )

@@ -97,17 +97,15 @@ async def test_a_code_that_no_call_failed_with_is_only_a_failure(opened: Corral,
     assert wrong == []
 
 
-async def test_a_code_that_a_call_failed_with_is_that_of_its_program(opened: Corral) -> None:
-    wrong = Wrong()
-    for language, program in [
-        ("typescript", "await tools.approved({})"),
-        ("python", "await tools.approved()"),
-    ]:
-        with wrong.case(language):
-            result = await opened.execute(program, language=language)
-            assert result.error is not None
-            assert (result.status, result.error.code) == ("failed", "approval_denied")
-    assert wrong == []
+@pytest.mark.parametrize(
+    ("language", "program"), [("typescript", "await tools.approved({})"), ("python", "await tools.approved()")]
+)
+async def test_a_code_that_a_call_failed_with_is_that_of_its_program(
+    opened: Corral, language: Language, program: str
+) -> None:
+    result = await opened.execute(program, language=language)
+    assert result.error is not None
+    assert (result.status, result.error.code) == ("failed", "approval_denied")
 
 
 async def test_a_program_that_ran_cannot_say_that_it_did_not(opened: Corral) -> None:

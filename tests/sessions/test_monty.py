@@ -13,7 +13,19 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ConsoleOutput, Corral, Directory, ExecutionContext, Language, Limits, Mount, Scratch, Session, tool
+from corral import (
+    ConsoleOutput,
+    Corral,
+    Directory,
+    Event,
+    ExecutionContext,
+    Language,
+    Limits,
+    Mount,
+    Scratch,
+    Session,
+    tool,
+)
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
 from corral.sessions import Sessions
@@ -451,12 +463,13 @@ async def test_a_program_that_uses_files_all_the_time_ends_with_its_session(alon
     ended: list[str] = []
     began = anyio.Event()
 
+    def observe(event: Event) -> None:
+        if isinstance(event, ConsoleOutput):
+            began.set()
+
     async def run(session: Session) -> None:
         source = "while True:\n    open('a', 'w').write('x')\n    print('began')"
-        result = await session.execute(
-            source, language="python", on_event=lambda event: began.set() if isinstance(event, ConsoleOutput) else None
-        )
-        ended.append(result.status)
+        ended.append((await session.execute(source, language="python", on_event=observe)).status)
 
     async with anyio.create_task_group() as tasks:
         async with alone.session(context=ANN) as session:

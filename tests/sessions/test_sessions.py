@@ -17,6 +17,7 @@ from corral import (
     ConsoleOutput,
     Corral,
     Directory,
+    Event,
     ExecutionContext,
     Language,
     Limits,
@@ -432,12 +433,13 @@ async def test_programs_end_with_their_session(corral: Corral) -> None:
     ended: list[str] = []
     began = anyio.Event()
 
+    def observe(event: Event) -> None:
+        if isinstance(event, ConsoleOutput):
+            began.set()
+
     async def run(session: Session) -> None:
         source = "print('began')\nimport time\nwhile True: time.sleep(3600)"
-        result = await session.execute(
-            source, language="python", on_event=lambda event: began.set() if isinstance(event, ConsoleOutput) else None
-        )
-        ended.append(result.status)
+        ended.append((await session.execute(source, language="python", on_event=observe)).status)
 
     async with anyio.create_task_group() as tasks:
         async with corral.session(context=ANN) as session:
