@@ -241,6 +241,7 @@ def test_a_refused_request_fails_all_its_calls_with_its_error(engine: Engine, br
     ]
 
 
+@in_deno_in_the_gate
 def test_a_reply_that_ends_early_fails_only_the_calls_without_an_answer(engine: Engine, bridge: Bridge) -> None:
     program = """
     print((await Promise.all([tools.echo(1), tools.raw({ text: "" }), tools.echo(2)].map(caught))));
@@ -283,6 +284,7 @@ def test_garbage_in_a_reply_is_an_error_of_the_bridge(engine: Engine, bridge: Br
             assert expected in found[3]
 
 
+@in_deno_in_the_gate
 def test_a_bridge_that_is_not_there_or_elsewhere_is_said(engine: Engine, bridge: Bridge, server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]

@@ -368,7 +368,9 @@ def test_a_program_that_only_computes_keeps_its_token(python: Python, bridge: Br
     assert bridge.renewed == 2
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize(
+    "status", [401, *(pytest.param(each, marks=pytest.mark.matrix("as for 401")) for each in (403, 404))]
+)
 def test_a_renewal_that_is_refused_is_not_asked_for_again(python: Python, bridge: Bridge, status: int) -> None:
     bridge.token = token(0.3)
     bridge.renewals = [JSONResponse({}, status)]
