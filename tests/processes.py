@@ -15,7 +15,7 @@ from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.pool import Pool
 from tests.until import LIMIT_SECONDS
 
-__all__ = ["assert_ending", "descendants", "guests"]
+__all__ = ["assert_ending", "descendants", "descriptors", "guests"]
 
 
 def descendants(ancestor: int | None = None) -> dict[int, str]:
@@ -46,6 +46,12 @@ def descendants(ancestor: int | None = None) -> dict[int, str]:
 def guests(ancestor: int | None = None) -> set[int]:
     """Those of them that are a guest's engine."""
     return {pid for pid, name in descendants(ancestor).items() if name == "deno"}
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    _await_rest()
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _await_rest() -> None:

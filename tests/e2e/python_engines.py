@@ -58,7 +58,7 @@ async def _open(engine: str, sandbox: SandboxProvider) -> AsyncIterator[Python]:
 
     waiting, met = 0, anyio.Event()
     tools = [*TOOLS, define_tool(name="accept", execute=accept), define_tool(name="meet", execute=meet)]
-    async with Corral(tools, sandbox=sandbox, limits=Limits(wall_seconds=20), check=False) as corral:
+    async with Corral(tools, sandbox=sandbox, limits=Limits(wall_seconds=60), check=False) as corral:
         yield Python(engine, corral, received)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from corral import Corral, tool
 from corral.types import Language
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +93,7 @@ PYTHON = {
     "all names": "from tools import *\nawait secret()",
     "an argument by name": "async def use(**given):\n    return await given['t'].secret()\nawait use(t=tools)",
 }
+PROGRAMS: dict[Language, dict[str, str]] = {"typescript": TYPESCRIPT, "python": PYTHON}
 
 
 @tool
@@ -110,23 +112,21 @@ async def corral() -> AsyncIterator[Corral]:
         yield corral
 
 
-@pytest.mark.parametrize(
-    ("language", "program"),
-    [
-        *(pytest.param("typescript", each, id=f"typescript: {name}") for name, each in TYPESCRIPT.items()),
-        *(pytest.param("python", each, id=f"python: {name}") for name, each in PYTHON.items()),
-    ],
-)
-async def test_what_a_program_called_is_in_its_capabilities(corral: Corral, language: Language, program: str) -> None:
-    result = await corral.execute(program, language=language)
-    assert result.capabilities is not None
-    assert [each.name for each in result.tool_calls] == ["secret"], (result.error, result.value)
-    assert result.capabilities.any_tool or "secret" in result.capabilities.tools
+@pytest.mark.parametrize("language", PROGRAMS)
+async def test_what_a_program_called_is_in_its_capabilities(corral: Corral, language: Language) -> None:
+    wrong = Wrong()
+    for name, program in PROGRAMS[language].items():
+        with wrong.case(name):
+            result = await corral.execute(program, language=language)
+            assert result.capabilities is not None
+            assert [each.name for each in result.tool_calls] == ["secret"], (result.error, result.value)
+            assert result.capabilities.any_tool or "secret" in result.capabilities.tools
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("language", "program"),
-    [
+async def test_ordinary_programs_call_only_what_they_name(corral: Corral) -> None:
+    wrong = Wrong()
+    programs: list[tuple[Language, str]] = [
         ("typescript", "const has = Object.prototype.hasOwnProperty.call({ a: 1 }, 'a');\nreturn has"),
         ("typescript", "return Object.keys({ a: 1 }).concat(Object.entries({}).map(([key]) => key))"),
         ("typescript", "class A { constructor(readonly x: number) {} }\nreturn new A(1).constructor.name"),
@@ -134,11 +134,12 @@ async def test_what_a_program_called_is_in_its_capabilities(corral: Corral, lang
         ("typescript", "const main = async () => await tools.add({ a: 1 });\nexport default main"),
         ("python", "record = {'a': 1}\nfound = getattr(record, 'items', None)\nawait tools.add(a=1)"),
         ("python", "async def main():\n    return await tools.add(a=1)\nawait main()"),
-    ],
-)
-async def test_ordinary_programs_call_only_what_they_name(corral: Corral, language: Language, program: str) -> None:
-    result = await corral.execute(program, language=language)
-    assert result.status == "succeeded", result.error
-    assert result.capabilities is not None
-    assert not result.capabilities.any_tool
-    assert "secret" not in result.capabilities.tools
+    ]
+    for language, program in programs:
+        with wrong.case(program):
+            result = await corral.execute(program, language=language)
+            assert result.status == "succeeded", result.error
+            assert result.capabilities is not None
+            assert not result.capabilities.any_tool
+            assert "secret" not in result.capabilities.tools
+    assert wrong == []

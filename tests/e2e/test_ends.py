@@ -10,7 +10,7 @@ import pytest
 
 from corral import Corral, ExecutionResult
 from tests.conftest import TOOLS
-from tests.processes import guests
+from tests.processes import descriptors, guests
 
 pytestmark = pytest.mark.anyio
 
@@ -40,14 +40,14 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
 async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     others = guests()
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    opened = descriptors()
     async with Corral(TOOLS, check=False) as corral:
         for program in ["return 1", "throw 1", "await tools.fail()", "let x = ;"]:
             await corral.execute(program)
         assert list(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == []
     assert guests() <= others
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    assert descriptors() <= opened
 
 
 async def test_native_cancellation_during_a_start_leaves_no_guest() -> None:

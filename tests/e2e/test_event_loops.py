@@ -26,9 +26,8 @@ async def meet(name: str) -> str:
     return name
 
 @tool
-async def wait(seconds: float) -> float:
-    await anyio.sleep(seconds)
-    return seconds
+async def hang() -> None:
+    await anyio.sleep_forever()
 
 @tool
 def double(n: int) -> int:
@@ -41,7 +40,7 @@ return [met, await tools.double({n: 21})];
 '''
 
 async def main():
-    async with Corral([meet, wait, double]) as corral:
+    async with Corral([meet, hang, double]) as corral:
         async with corral.start(PROGRAM) as run:
             print([event.type async for event in run])
         print((await run.result()).value)
@@ -50,7 +49,7 @@ async def main():
                 if event.type == "console":
                     run.cancel()
         print((await run.result()).status)
-        print((await corral.execute("return await tools.wait({seconds: 60})", limits=limits)).status)
+        print((await corral.execute("await tools.hang()", limits=limits)).status)
 
 from corral import Limits
 limits = Limits(wall_seconds=0.1)

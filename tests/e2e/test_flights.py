@@ -308,6 +308,9 @@ def test_the_readme_shows_one_program_whole(language: Language) -> None:
     assert source(language, "when_to_leave")[1] in readme
 
 
+@pytest.mark.matrix(
+    "an argument of the example's script, in a process that imports corral; the gate runs scripts in forks"
+)
 def test_the_script_names_its_programs_when_asked_for_another() -> None:
     done = script("other")
     assert done.returncode == 2

@@ -31,11 +31,9 @@ LIMITS = Limits(wall_seconds=300, cpu_seconds=100)
 """So that it is memory that ends a program on a busy machine too."""
 
 
-ALIKE = pytest.mark.matrix("as where programs are forked, with the bounds of an engine that is started")
+OTHERS = pytest.mark.matrix("the gate fills memory with objects and with a buffer; this is memory of another kind")
 KINDS_AND_ISOLATION = [
-    pytest.param(
-        isolation, kind, marks=[ALIKE] if isolation == "process" and kind not in ("objects", "one buffer") else []
-    )
+    pytest.param(isolation, kind, marks=[] if kind in ("objects", "one buffer") else OTHERS)
     for isolation in ("process", "fork")
     for kind in KINDS
 ]

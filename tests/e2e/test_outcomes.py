@@ -19,6 +19,7 @@ from corral.sandboxes import DenoSandbox
 from corral.sandboxes.selection import Sandboxes
 from corral.sources.mcp import McpServer
 from corral.types import Language
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -155,9 +156,9 @@ async def test_nobody_looks_at_a_result_if_that_is_off_and_a_text_may_say_what_i
     assert codes(result) == []
 
 
-@pytest.mark.parametrize(
-    ("program", "code", "told"),
-    [
+async def test_a_failure_says_what_has_run(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, code, told in [
         ("await tools.large({ to: 'ann' })", "message_too_large", "were withheld; do not repeat them: large {"),
         ("await tools.odd()", "invalid_tool_output", "were withheld; do not repeat them: odd {"),
         ("await tools.slow({ to: 'ann' })", "tool_failed", "may have run: they were cut short, maybe after they took"),
@@ -166,14 +167,14 @@ async def test_nobody_looks_at_a_result_if_that_is_off_and_a_text_may_say_what_i
         ("await tools.fail({ too: 'ann' })", "invalid_arguments", 'Calls that did not run: fail {"too":"ann"}'),
         ("await tools.send({ to: 'ann' }); null.x", "program_failed", 'effects stand; do not repeat them: send {"to":'),
         ("await tools.log_in({ user: 'u', pin: '1234' }); null.x", "program_failed", '"pin":"[redacted]"'),
-    ],
-)
-async def test_a_failure_says_what_has_run(corral: Corral, program: str, code: str, told: str) -> None:
-    result = await corral.execute(program)
-    assert result.error is not None
-    assert result.error.code == code
-    assert told in result.model_text()
-    assert "1234" not in result.model_text()
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            assert result.error is not None
+            assert result.error.code == code
+            assert told in result.model_text()
+            assert "1234" not in result.model_text()
+    assert wrong == []
 
 
 async def test_a_call_that_the_end_cut_short_may_have_run(corral: Corral) -> None:

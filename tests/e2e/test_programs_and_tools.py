@@ -32,6 +32,7 @@ from corral.guest.python.failures import failure_class
 from corral.sandboxes import DenoSandbox
 from tests.conftest import TOOLS, open_corral
 from tests.e2e.clocks import UNLIMITED, WallClock, at_once
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -149,9 +150,9 @@ async def test_a_tools_error_is_an_error_in_the_program(corral: Corral) -> None:
     assert result.value == {"isError": True, "message": "no luck", "name": "ToolError", "code": "tool_error"}
 
 
-@pytest.mark.parametrize(
-    ("call", "classes"),
-    [
+async def test_errors_of_calls_are_caught_by_their_classes(corral: Corral) -> None:
+    wrong = Wrong()
+    for call, classes in [
         ("tools.fail()", "ToolError CorralError Error"),
         ("tools.break_down()", "ToolFailed ToolError CorralError Error"),
         ("tools.add({ a: 'x', b: 1 })", "InvalidArguments ToolError CorralError Error"),
@@ -159,25 +160,26 @@ async def test_a_tools_error_is_an_error_in_the_program(corral: Corral) -> None:
         ("tools.refuse()", "TooBusy ToolError CorralError Error"),
         ("Promise.reject(new Error('own'))", "Error"),
         ("Promise.reject(new ToolError('own'))", "ToolError CorralError Error"),
-    ],
-)
-async def test_errors_of_calls_are_caught_by_their_classes(corral: Corral, call: str, classes: str) -> None:
-    class TooBusy(ToolError):
-        """An error of the host's own."""
+    ]:
+        with wrong.case(call):
 
-    @tool
-    def refuse() -> None:
-        raise TooBusy("later")
+            class TooBusy(ToolError):
+                """An error of the host's own."""
 
-    program = f"""try {{ await {call} }} catch (error) {{
-      const found = [];
-      for (let each = error; each !== Object.prototype; each = Object.getPrototypeOf(each)) found.push(each.name);
-      const known = [ToolError, CorralError, Error].filter((each) => error instanceof each).map((each) => each.name);
-      return [found.slice(1).join(" "), known.join(" ")]
-    }}"""
-    result = await corral.execute(program, tools=[*TOOLS, refuse])
-    known = " ".join(each for each in classes.split() if each in ("ToolError", "CorralError", "Error"))
-    assert result.value == [classes, known]
+            @tool
+            def refuse() -> None:
+                raise TooBusy("later")
+
+            program = f"""try {{ await {call} }} catch (error) {{
+              const found = [];
+              for (let each = error; each !== Object.prototype; each = Object.getPrototypeOf(each)) found.push(each.name);
+              const known = [ToolError, CorralError, Error].filter((each) => error instanceof each).map((each) => each.name);
+              return [found.slice(1).join(" "), known.join(" ")]
+            }}"""
+            result = await corral.execute(program, tools=[*TOOLS, refuse])
+            known = " ".join(each for each in classes.split() if each in ("ToolError", "CorralError", "Error"))
+            assert result.value == [classes, known]
+    assert wrong == []
 
 
 async def test_programs_find_the_errors_of_calls_in_their_order(corral: Corral) -> None:
@@ -202,25 +204,23 @@ async def test_an_unexpected_exception_shows_only_a_correlation_id(
     assert "hunter2" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("program", "near"),
-    [
+async def test_an_unknown_tool_is_answered_with_near_names(warm_deno: DenoSandbox) -> None:
+    wrong = Wrong()
+    for program, near in [
         ("return await tools.ad({a: 1, b: 2})", "add"),
         ("return await tools.github.list_isues({})", "github.list_issues"),
         ("return await tools.github.list_issue({})", "github.list_issues"),
         ("return await codemode.ecko({})", "echo"),
-    ],
-)
-async def test_an_unknown_tool_is_answered_with_near_names(
-    warm_deno: DenoSandbox, program: str, near: str
-) -> None:  # ex-unknown-tool
-    issues, _ = receiver("list_issues")
-    registry = ToolRegistry(*TOOLS)
-    registry.register(issues, namespace="github")
-    result = await Corral(registry, sandbox=warm_deno, check=False).execute(program)
-    assert result.error is not None
-    assert result.error.code == "tool_not_found"
-    assert near in result.error.message
+    ]:
+        with wrong.case(program):
+            issues, _ = receiver("list_issues")
+            registry = ToolRegistry(*TOOLS)
+            registry.register(issues, namespace="github")
+            result = await Corral(registry, sandbox=warm_deno, check=False).execute(program)
+            assert result.error is not None
+            assert result.error.code == "tool_not_found"
+            assert near in result.error.message
+    assert wrong == []
 
 
 async def test_an_unknown_namespace_is_answered_too(corral: Corral) -> None:
@@ -355,9 +355,9 @@ async def test_a_timer_may_win_over_a_tool(corral: Corral) -> None:
     assert result.value == "timer"
 
 
-@pytest.mark.parametrize(
-    ("program", "value"),
-    [
+async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, value in [
         (
             """const late = new Promise((_, no) => setTimeout(() => no(new Error('late')), 20));
             return await Promise.race([tools.wait({seconds: 3600}), late]).catch(error => error.message)""",
@@ -368,19 +368,17 @@ async def test_a_timer_may_win_over_a_tool(corral: Corral) -> None:
         ("try { await Promise.all([tools.fail({message: 'x'}), tools.wait({seconds: 3600})]) } catch { return 1 }", 1),
         ("tools.wait({seconds: 3600}).then(() => console.log('never')); return 1", 1),
         ("[3600, 3600].forEach(async (seconds) => { await tools.wait({seconds}); console.log('never') }); return 1", 1),
-    ],
-)
-async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(
-    corral: Corral, program: str, value: object
-) -> None:
-    result = await at_once(corral.execute(program, limits=UNLIMITED))
-    assert result.value == value
-    assert "never" not in result.output
-    cut = [call for call in result.tool_calls if call.error is not None and call.error.code == "cancelled"]
-    assert {call.name for call in cut} == {"wait"}
-    [remark] = [each.message for each in result.diagnostics if each.code == "cancelled"]
-    assert "tools.wait" in remark
-    assert "maybe after they took effect" in remark
+    ]:
+        with wrong.case(program):
+            result = await at_once(corral.execute(program, limits=UNLIMITED))
+            assert result.value == value
+            assert "never" not in result.output
+            cut = [call for call in result.tool_calls if call.error is not None and call.error.code == "cancelled"]
+            assert {call.name for call in cut} == {"wait"}
+            [remark] = [each.message for each in result.diagnostics if each.code == "cancelled"]
+            assert "tools.wait" in remark
+            assert "maybe after they took effect" in remark
+    assert wrong == []
 
 
 async def test_an_error_of_the_program_does_not_wait_for_its_other_calls(corral: Corral) -> None:
@@ -449,9 +447,9 @@ async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock(
         assert "cut short" in late.model_text()
 
 
-@pytest.mark.parametrize(
-    ("program", "shown"),
-    [
+async def test_an_error_names_the_expression_that_is_undefined(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, shown in [
         ("const o = {}; o.items.total", "o.items"),
         ("const o = {}; o.items[3].total", "o.items"),
         ("const o = {items: []}; o.items[3].total", "o.items[3]"),
@@ -466,13 +464,13 @@ async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock(
         ("const {a: {b}} = {}; ", None),
         ("throw new TypeError(\"Cannot read properties of undefined (reading 'x')\")", None),
         (f"const o = {{}}; o['{'x' * 100}'].a", None),
-    ],
-)
-async def test_an_error_names_the_expression_that_is_undefined(corral: Corral, program: str, shown: str | None) -> None:
-    error = (await corral.execute(program, check=False)).error
-    assert error is not None
-    assert error.name == "TypeError"
-    assert error.message.partition(": ")[2] == ("" if shown is None else f"`{shown}` is undefined")
+    ]:
+        with wrong.case(program):
+            error = (await corral.execute(program, check=False)).error
+            assert error is not None
+            assert error.name == "TypeError"
+            assert error.message.partition(": ")[2] == ("" if shown is None else f"`{shown}` is undefined")
+    assert wrong == []
 
 
 async def test_an_iterator_without_an_end_is_too_large(corral: Corral) -> None:
@@ -730,9 +728,9 @@ async def test_what_cannot_be_read_does_not_keep_the_rest_from_being_printed(cor
     )
 
 
-@pytest.mark.parametrize(
-    ("handler", "expected"),
-    [
+async def test_what_a_handler_printed_is_the_error_and_not_that_there_is_no_process(corral: Corral) -> None:
+    wrong = Wrong()
+    for handler, expected in [
         ("console.error(error); process.exit(1)", ("tool_error", "ToolError", "lost", 2)),
         ("console.error('It failed:', error); process.exit(1)", ("tool_error", "ToolError", "lost", 2)),
         (
@@ -740,18 +738,16 @@ async def test_what_cannot_be_read_does_not_keep_the_rest_from_being_printed(cor
             ("program_failed", "Error", "failed: lost", 4),
         ),
         ("process.exit(1)", ("program_failed", "ReferenceError", "process is not defined", 4)),
-    ],
-)
-async def test_what_a_handler_printed_is_the_error_and_not_that_there_is_no_process(
-    corral: Corral, handler: str, expected: tuple[str, str, str, int]
-) -> None:
-    result = await corral.execute(
-        f"async function main() {{\n  await tools.fail({{message: 'lost'}});\n}}\nmain().catch((error) => {{ {handler} }});",
-        check=False,
-    )
-    error = result.error
-    assert error is not None
-    assert (error.code, error.name, error.message, error.line) == expected
+    ]:
+        with wrong.case(handler):
+            result = await corral.execute(
+                f"async function main() {{\n  await tools.fail({{message: 'lost'}});\n}}\nmain().catch((error) => {{ {handler} }});",
+                check=False,
+            )
+            error = result.error
+            assert error is not None
+            assert (error.code, error.name, error.message, error.line) == expected
+    assert wrong == []
 
 
 async def test_levels_and_order_of_the_console_are_kept(corral: Corral) -> None:
@@ -785,9 +781,9 @@ async def test_a_logged_error_names_the_models_own_line(corral: Corral) -> None:
 # --- where an error is
 
 
-@pytest.mark.parametrize(
-    ("program", "line", "column"),
-    [
+async def test_an_error_is_placed_in_what_the_model_wrote(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, line, column in [
         ("const a=1;\nconst b=2;\nnull.x", 3, 6),  # ex-error-line
         ("Here you are:\n\n```ts\nconst a: number = 1;\nthrow new Error('x')\n```\n", 5, 7),
         ("interface A { b: string }\ntype C = A | null;\nthrow new Error('after types')", 3, 7),
@@ -797,26 +793,31 @@ async def test_a_logged_error_names_the_models_own_line(corral: Corral) -> None:
         ("export default async (tools) => {\n  const x = 1;\n  return x.y.z;\n}", 3, 14),
         ("/* ü */ const s = '😀'; null.x", 1, 30),
         ("const f = (n: number): number => { throw new RangeError('deep') };\n[1].map(f)", 1, 42),
-    ],
-)
-async def test_an_error_is_placed_in_what_the_model_wrote(corral: Corral, program: str, line: int, column: int) -> None:
-    result = await corral.execute(program)
-    assert result.error is not None
-    assert (result.error.line, result.error.column) == (line, column), result.error
-    assert f"program.ts:{line}:{column}" in (result.error.stack or "")
-    assert "main.js" not in (result.error.stack or "")
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            assert result.error is not None
+            assert (result.error.line, result.error.column) == (line, column), result.error
+            assert f"program.ts:{line}:{column}" in (result.error.stack or "")
+            assert "main.js" not in (result.error.stack or "")
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "line"),
-    [("const a = 1;\nconst b = ;", 2), ("let x = 1;\nlet x = 2;", 2), ("function f() {\n  await 1\n}", 2), ("a b", 1)],
-)
-async def test_a_syntax_error_is_rejected_with_its_line(corral: Corral, program: str, line: int) -> None:
-    result = await corral.execute(program)
-    assert result.status == "rejected"
-    assert result.error is not None
-    assert (result.error.code, result.error.line) == ("program_rejected", line), result.error
-    assert result.tool_calls == ()
+async def test_a_syntax_error_is_rejected_with_its_line(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, line in [
+        ("const a = 1;\nconst b = ;", 2),
+        ("let x = 1;\nlet x = 2;", 2),
+        ("function f() {\n  await 1\n}", 2),
+        ("a b", 1),
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            assert result.status == "rejected"
+            assert result.error is not None
+            assert (result.error.code, result.error.line) == ("program_rejected", line), result.error
+            assert result.tool_calls == ()
+    assert wrong == []
 
 
 async def test_an_uncaught_tool_error_keeps_its_kind_and_its_place(corral: Corral) -> None:
@@ -831,9 +832,9 @@ async def test_the_cause_of_an_error_is_kept(corral: Corral) -> None:
     assert result.error.cause == "TypeError: inner"
 
 
-@pytest.mark.parametrize(
-    ("program", "message", "line"),
-    [
+async def test_errors_within_an_uncaught_error_are_told(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, message, line in [
         (
             "await Promise.any([\n tools.fail({ message: 'no' }), tools.fail({ message: 'none' })])",
             "All promises were rejected: ToolError: no; ToolError: none",
@@ -847,21 +848,24 @@ async def test_the_cause_of_an_error_is_kept(corral: Corral) -> None:
         ("throw new AggregateError(['x', { a: 1 }, null])", ": x; { a: 1 }; null", 1),
         ("throw new AggregateError([], 'none')", "none", 1),
         ("throw Object.assign(new AggregateError([], 'odd'), { errors: 5 })", "odd", 1),
-    ],
-)
-async def test_errors_within_an_uncaught_error_are_told(corral: Corral, program: str, message: str, line: int) -> None:
-    error = (await corral.execute(program)).error
-    assert error is not None
-    assert (error.name, error.message, error.line) == ("AggregateError", message, line)
+    ]:
+        with wrong.case(program):
+            error = (await corral.execute(program)).error
+            assert error is not None
+            assert (error.name, error.message, error.line) == ("AggregateError", message, line)
+    assert wrong == []
 
 
-@pytest.mark.parametrize("thrown", ["'plain'", "42", "{a: 1}", "null", "undefined", "Symbol('s')"])
-async def test_whatever_is_thrown_is_an_error_result(corral: Corral, thrown: str) -> None:
-    result = await corral.execute(f"throw {thrown}")
-    assert result.status == "failed"
-    assert result.error is not None
-    assert result.error.name == "Uncaught"
-    assert result.error.message
+async def test_whatever_is_thrown_is_an_error_result(corral: Corral) -> None:
+    wrong = Wrong()
+    for thrown in ["'plain'", "42", "{a: 1}", "null", "undefined", "Symbol('s')"]:
+        with wrong.case(thrown):
+            result = await corral.execute(f"throw {thrown}")
+            assert result.status == "failed"
+            assert result.error is not None
+            assert result.error.name == "Uncaught"
+            assert result.error.message
+    assert wrong == []
 
 
 # --- what a program finds
@@ -1084,15 +1088,18 @@ async def test_an_aborted_wait_is_no_deadlock(corral: Corral) -> None:
     assert result.value == "TimeoutError"
 
 
-@pytest.mark.parametrize("touch", ["globalThis.Deno = {}", "Object.defineProperty(globalThis, 'Deno', {value: {}})"])
-async def test_there_is_no_deno_and_none_can_be_made(corral: Corral, touch: str) -> None:
-    result = await corral.execute(f"try {{ {touch} }} catch {{}} return typeof Deno")
-    assert result.value == "undefined"
+async def test_there_is_no_deno_and_none_can_be_made(corral: Corral) -> None:
+    wrong = Wrong()
+    for touch in ["globalThis.Deno = {}", "Object.defineProperty(globalThis, 'Deno', {value: {}})"]:
+        with wrong.case(touch):
+            result = await corral.execute(f"try {{ {touch} }} catch {{}} return typeof Deno")
+            assert result.value == "undefined"
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "value"),
-    [
+async def test_each_part_of_the_platform_works_when_it_is_the_first_that_is_touched(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, value in [
         ("return Buffer.from('aGk=', 'base64').toString()", "hi"),
         ("return await new Promise(resolve => setImmediate(resolve, 'turned'))", "turned"),
         ("return await new Promise(resolve => setTimeout(() => resolve(typeof Atomics), 1))", "undefined"),
@@ -1102,22 +1109,30 @@ async def test_there_is_no_deno_and_none_can_be_made(corral: Corral, touch: str)
             return await new Promise(resolve => { port2.onmessage = event => resolve(event.data); port1.postMessage(1) })""",
             1,
         ),
-    ],
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            assert result.error is None
+            assert result.value == value
+    assert wrong == []
+
+
+STARTED = pytest.mark.matrix(
+    "the gate runs these programs forked, and others of the event loop in an engine of their own"
 )
-async def test_each_part_of_the_platform_works_when_it_is_the_first_that_is_touched(
-    corral: Corral, program: str, value: object
-) -> None:
-    result = await corral.execute(program)
-    assert result.error is None
-    assert result.value == value
 
 
-@pytest.mark.parametrize("isolation", ["process", "fork"])
-@pytest.mark.parametrize("delay", ["NaN", "Infinity", "'soon'", "undefined", "-5", "{}"])
-async def test_a_timer_takes_any_delay(isolation: Literal["process", "fork"], delay: str) -> None:
-    async with Corral(sandbox=DenoSandbox(isolation=isolation, pool_size=1), check=False) as corral:
-        result = await corral.execute(f"return await new Promise((resolve) => setTimeout(resolve, {delay}, 'rang'))")
-    assert (result.error, result.value) == (None, "rang")
+@pytest.mark.parametrize("isolation", ["fork", pytest.param("process", marks=STARTED)])
+async def test_a_timer_takes_any_delay(warm_deno: DenoSandbox, isolation: Literal["process", "fork"]) -> None:
+    sandbox = warm_deno if isolation == "fork" else DenoSandbox(isolation="process", pool_size=0)
+    delays = ["NaN", "Infinity", "'soon'", "undefined", "-5", "{}"]
+    program = f"""const rang = [];
+        for (const delay of [{", ".join(delays)}]) {{
+          await new Promise((resolve) => setTimeout(resolve, delay)); rang.push(String(delay)); console.log(String(delay)) }}
+        return rang.length"""
+    async with Corral(sandbox=sandbox, check=False) as corral:
+        result = await corral.execute(program)
+    assert (result.error, result.value) == (None, len(delays)), result.output
 
 
 @pytest.mark.parametrize("isolation", ["process", "fork"])
@@ -1142,7 +1157,7 @@ async def test_a_program_that_waits_for_nothing_once_its_timers_have_run_is_told
     } == {}
 
 
-@pytest.mark.parametrize("isolation", ["process", "fork"])
+@pytest.mark.parametrize("isolation", ["fork", pytest.param("process", marks=STARTED)])
 @pytest.mark.parametrize(
     ("program", "value"),
     [
@@ -1191,9 +1206,9 @@ async def test_timers_run_between_calls(
 # --- what is thrown outside of the program's course
 
 
-@pytest.mark.parametrize(
-    ("program", "name", "message"),
-    [
+async def test_an_error_that_nothing_can_catch_is_the_programs(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, name, message in [
         ("setTimeout(() => { throw new RangeError('late') }, 1); await new Promise(() => {})", "RangeError", "late"),
         ("queueMicrotask(() => { throw new RangeError('soon') }); await tools.echo({})", "RangeError", "soon"),
         ("setTimeout(() => { throw 'text' }, 1); await new Promise(() => {})", "Uncaught", "text"),
@@ -1203,14 +1218,12 @@ async def test_timers_run_between_calls(
             "RangeError",
             "heard",
         ),
-    ],
-)
-async def test_an_error_that_nothing_can_catch_is_the_programs(
-    corral: Corral, program: str, name: str, message: str
-) -> None:
-    result = await corral.execute(program)
-    assert result.error is not None
-    assert (result.error.code, result.error.name, result.error.message) == ("program_failed", name, message)
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            assert result.error is not None
+            assert (result.error.code, result.error.name, result.error.message) == ("program_failed", name, message)
+    assert wrong == []
 
 
 async def test_an_error_after_the_value_is_only_remarked(corral: Corral, lasting_grace: None) -> None:
@@ -1251,9 +1264,9 @@ async def test_errors_of_calls_arrive_without_array_iteration(corral: Corral, fi
 
 
 @pytest.mark.parametrize("first", ["", "crypto;"], ids=["synchronous", "asynchronous"])
-@pytest.mark.parametrize(
-    ("program", "value"),
-    [
+async def test_promises_in_the_value_are_awaited(corral: Corral, first: str) -> None:
+    wrong = Wrong()
+    for program, value in [
         ("return [1, 2].map(async (n) => (await tools.echo({n})).n)", [1, 2]),
         (
             "return {a: tools.echo({n: 1}), b: [Promise.resolve([tools.echo({n: 2})])]}",
@@ -1262,17 +1275,17 @@ async def test_errors_of_calls_arrive_without_array_iteration(corral: Corral, fi
         ("const p = tools.echo({n: 1}); return [p, p]", [{"n": 1}, {"n": 1}]),
         ("Promise.all = Promise.prototype.then = undefined; return [tools.echo({n: 1})]", [{"n": 1}]),
         ("const fresh = {get now() { return Promise.resolve(1) }}; return {...fresh}", {"now": 1}),
-    ],
-)
-async def test_promises_in_the_value_are_awaited(corral: Corral, first: str, program: str, value: object) -> None:
-    result = await corral.execute(first + program)
-    assert result.raise_for_error().value == value
-    assert (result.unawaited, result.diagnostics) == ((), ())
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(first + program)
+            assert result.raise_for_error().value == value
+            assert (result.unawaited, result.diagnostics) == ((), ())
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
+async def test_a_promise_that_cannot_become_a_value_fails_the_program(corral: Corral) -> None:
+    wrong = Wrong()
+    for program, message in [
         ("return [tools.echo({}), tools.fail()]", "boom"),
         ("return [new Promise(() => {})]", "the program waits for a promise that nothing will settle"),
         ("return {get now() { return Promise.resolve(1) }}", "result.now: a promise: await it first"),
@@ -1281,33 +1294,29 @@ async def test_promises_in_the_value_are_awaited(corral: Corral, first: str, pro
         ("return [Promise.resolve(1), () => 1]", "result[1]: a function cannot leave the sandbox"),
         ("await tools.echo({a: [Promise.resolve(1)]})", "input.a[0]: a promise: await it first"),
         ("return (function* () { for (;;) yield Promise.resolve(1) })()", "is larger than"),
-    ],
-)
-async def test_a_promise_that_cannot_become_a_value_fails_the_program(
-    corral: Corral, program: str, message: str
-) -> None:
-    result = await corral.execute(program)
-    assert result.error is not None
-    assert message in result.error.message
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            assert result.error is not None
+            assert message in result.error.message
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "notes"),
-    [
+async def test_a_call_that_runs_on_behind_then_is_named(corral: Corral, lasting_grace: None) -> None:
+    wrong = Wrong()
+    for program, notes in [
         ("tools.wait({seconds: 0.05}).then(() => 1); return 1", 1),
         ("Promise.all([tools.wait({seconds: 0.05}), tools.wait({seconds: 0.05})]).then(() => 1); return 1", 1),
         ("tools.wait({seconds: 0.05}).then(() => 1)", 0),
         ("return await Promise.race([1, tools.wait({seconds: 0.05})])", 0),
         ("tools.wait({seconds: 0.05}).then(() => 1); throw 1", 0),
         ("return [tools.wait({seconds: 0.05})]", 0),
-    ],
-)
-async def test_a_call_that_runs_on_behind_then_is_named(
-    corral: Corral, lasting_grace: None, program: str, notes: int
-) -> None:
-    result = await corral.execute(program)
-    told = "tools.wait was still running when the program returned; await it to use its result"
-    assert result.model_text().count(told) == notes
+    ]:
+        with wrong.case(program):
+            result = await corral.execute(program)
+            told = "tools.wait was still running when the program returned; await it to use its result"
+            assert result.model_text().count(told) == notes
+    assert wrong == []
 
 
 # --- values and names at their bounds
@@ -1318,17 +1327,20 @@ async def test_an_object_with_the_key_of_a_tag_stays_an_object(corral: Corral) -
     assert result.value == [{"$bytes": "eA=="}, {"$bytes": "eA==", "b": 1}]
 
 
-@pytest.mark.parametrize("levels", [50, 51, 100])
-async def test_objects_that_look_like_tags_count_twice_in_depth(corral: Corral, levels: int) -> None:
-    result = await corral.execute(
-        f"let value = 1; for (let i = 0; i < {levels}; i++) value = {{$object: value}}; return value"
-    )
-    if levels == 50:
-        assert result.error is None
-    else:
-        assert result.error is not None
-        assert result.error.code == "program_failed"
-        assert "nested deeper than 100 levels" in result.error.message
+async def test_objects_that_look_like_tags_count_twice_in_depth(corral: Corral) -> None:
+    wrong = Wrong()
+    for levels in [50, 51, 100]:
+        with wrong.case(levels):
+            result = await corral.execute(
+                f"let value = 1; for (let i = 0; i < {levels}; i++) value = {{$object: value}}; return value"
+            )
+            if levels == 50:
+                assert result.error is None
+            else:
+                assert result.error is not None
+                assert result.error.code == "program_failed"
+                assert "nested deeper than 100 levels" in result.error.message
+    assert wrong == []
 
 
 async def test_a_cycle_longer_than_half_the_depth_is_named_as_one(corral: Corral) -> None:

@@ -9,8 +9,10 @@ import anyio.lowlevel
 import pytest
 
 from corral import Limits, tool
-from tests.e2e.clocks import UNLIMITED, WallClock, at_once
+from tests.e2e.clocks import UNLIMITED, at_once
 from tests.e2e.python_engines import Python, code_of
+from tests.until import LIMIT_SECONDS
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +65,9 @@ async def test_one_that_fails_ends_a_gather_and_the_others_are_joined(python: Py
     assert [call.error is None for call in result.tool_calls] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("program", "value"),
-    [
+async def test_asyncio_and_threads_work_as_anywhere(cpython: Python) -> None:
+    wrong = Wrong()
+    for program, value in [
         ("t = [asyncio.create_task(tools.meet(calls=2)) for _ in range(2)]\n[await each for each in t]", [2, 2]),
         (
             (
@@ -196,10 +198,10 @@ async def test_one_that_fails_ends_a_gather_and_the_others_are_joined(python: Py
             ),
             [*range(100)],
         ),
-    ],
-)
-async def test_asyncio_and_threads_work_as_anywhere(cpython: Python, program: str, value: object) -> None:
-    assert await cpython.value(f"import asyncio\n{program}") == value
+    ]:
+        with wrong.case(program):
+            assert await cpython.value(f"import asyncio\n{program}") == value
+    assert wrong == []
 
 
 async def test_what_monty_lacks_of_asyncio_is_named(python: Python) -> None:
@@ -223,22 +225,20 @@ async def test_what_fails_inside_a_loop_that_runs_within_another_is_where_it_fai
 # --- giving up
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
+async def test_a_call_that_was_given_up_neither_holds_the_program_nor_counts_as_forgotten(cpython: Python) -> None:
+    wrong = Wrong()
+    for program in [
         "try:\n    await asyncio.wait_for(tools.wait(seconds=3600), 0.01)\nexcept TimeoutError:\n    out = 'late'\nout",
         "try:\n    async with asyncio.timeout(0.01):\n        await tools.wait(seconds=3600)\nexcept TimeoutError:\n    out = 'late'\nout",
         (
             "done, left = await asyncio.wait([asyncio.create_task(tools.echo('late')), asyncio.create_task(tools.wait(seconds=3600))],"
             " return_when=asyncio.FIRST_COMPLETED)\nfor each in left: each.cancel()\ndone.pop().result()"
         ),
-    ],
-)
-async def test_a_call_that_was_given_up_neither_holds_the_program_nor_counts_as_forgotten(
-    cpython: Python, program: str
-) -> None:
-    result = await at_once(cpython.run(f"import asyncio\n{program}", limits=UNLIMITED))
-    assert (result.value, result.unawaited, result.diagnostics) == ("late", (), ())
+    ]:
+        with wrong.case(program):
+            result = await at_once(cpython.run(f"import asyncio\n{program}", limits=UNLIMITED))
+            assert (result.value, result.unawaited, result.diagnostics) == ("late", (), ())
+    assert wrong == []
 
 
 async def test_a_call_that_was_given_up_before_it_was_sent_is_not_made(cpython: Python) -> None:
@@ -287,18 +287,25 @@ async def test_what_a_failed_gather_leaves_behind_neither_holds_the_result_nor_c
         }
 
 
-@pytest.mark.parametrize("start", ["asyncio.create_task", "asyncio.ensure_future"])
-async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpython: Python, start: str) -> None:
-    program = (
-        "import asyncio\nasync def later():\n    await asyncio.sleep(0.3)\n    print(await tools.echo('late'))\n"
-        f"await tools.echo(0)\n{start}(tools.wait(seconds=0.4))\nkept = {start}(later())\n"
-    )
-    result = await cpython.run(f"{program}print('end')")
-    assert result.output == "end\nlate\n"
-    assert [(call.name, call.error) for call in result.tool_calls] == [("echo", None), ("wait", None), ("echo", None)]
-    with_value = await at_once(cpython.run(f"{program}5".replace("0.4", "3600"), limits=UNLIMITED))
-    assert (with_value.value, with_value.output) == (5, "")
-    assert [call.name for call in with_value.tool_calls] == ["echo", "wait"]
+async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpython: Python) -> None:
+    wrong = Wrong()
+    for start in ["asyncio.create_task", "asyncio.ensure_future"]:
+        with wrong.case(start):
+            program = (
+                "import asyncio\nasync def later():\n    await asyncio.sleep(0.3)\n    print(await tools.echo('late'))\n"
+                f"await tools.echo(0)\n{start}(tools.wait(seconds=0.4))\nkept = {start}(later())\n"
+            )
+            result = await cpython.run(f"{program}print('end')")
+            assert result.output == "end\nlate\n"
+            assert [(call.name, call.error) for call in result.tool_calls] == [
+                ("echo", None),
+                ("wait", None),
+                ("echo", None),
+            ]
+            with_value = await at_once(cpython.run(f"{program}5".replace("0.4", "3600"), limits=UNLIMITED))
+            assert (with_value.value, with_value.output) == (5, "")
+            assert [call.name for call in with_value.tool_calls] == ["echo", "wait"]
+    assert wrong == []
 
 
 async def test_a_task_that_waits_for_ever_does_not_hold_a_program_without_a_value(cpython: Python) -> None:
@@ -358,13 +365,18 @@ async def test_a_call_that_was_never_started_does_not_run_in_cpython_and_does_in
     assert "destroyed" not in result.output
 
 
-@pytest.mark.parametrize("kept", ["task = ", ""])
-async def test_a_task_that_fails_and_that_nobody_awaits_is_remarked(cpython: Python, kept: str) -> None:
-    result = await cpython.run(
-        f"import asyncio\nasync def lost():\n    raise ValueError('unseen')\n{kept}asyncio.create_task(lost())\nawait asyncio.sleep(0)\n1"
-    )
-    assert result.value == 1
-    assert [each.message for each in result.diagnostics] == ["a task failed and nothing awaited it: ValueError: unseen"]
+async def test_a_task_that_fails_and_that_nobody_awaits_is_remarked(cpython: Python) -> None:
+    wrong = Wrong()
+    for kept in ["task = ", ""]:
+        with wrong.case(kept):
+            result = await cpython.run(
+                f"import asyncio\nasync def lost():\n    raise ValueError('unseen')\n{kept}asyncio.create_task(lost())\nawait asyncio.sleep(0)\n1"
+            )
+            assert result.value == 1
+            assert [each.message for each in result.diagnostics] == [
+                "a task failed and nothing awaited it: ValueError: unseen"
+            ]
+    assert wrong == []
 
 
 async def test_an_error_that_was_seen_is_not_remarked(cpython: Python) -> None:
@@ -375,13 +387,14 @@ async def test_an_error_that_was_seen_is_not_remarked(cpython: Python) -> None:
     assert (result.value, result.diagnostics) == (1, ())
 
 
-@pytest.mark.parametrize(
-    "wait", ["asyncio.Event().wait()", "asyncio.get_running_loop().create_future()", "asyncio.Queue().get()"]
-)
-async def test_waiting_for_what_nothing_will_bring_is_named_at_once(cpython: Python, wait: str) -> None:
-    result = await cpython.run(f"import asyncio\nprint('x')\nawait {wait}")
-    assert result.error is not None
-    assert (result.error.name, code_of(result), result.output) == ("Deadlock", "program_failed", "x\n")
+async def test_waiting_for_what_nothing_will_bring_is_named_at_once(cpython: Python) -> None:
+    wrong = Wrong()
+    for wait in ["asyncio.Event().wait()", "asyncio.get_running_loop().create_future()", "asyncio.Queue().get()"]:
+        with wrong.case(wait):
+            result = await cpython.run(f"import asyncio\nprint('x')\nawait {wait}")
+            assert result.error is not None
+            assert (result.error.name, code_of(result), result.output) == ("Deadlock", "program_failed", "x\n")
+    assert wrong == []
 
 
 async def test_an_execution_may_be_awaited_by_many_at_once(python: Python) -> None:
@@ -401,8 +414,7 @@ async def test_an_execution_may_be_awaited_by_many_at_once(python: Python) -> No
 
 
 async def test_a_sync_tool_that_blocks_does_not_block_the_event_loop(python: Python) -> None:
-
-    meeting = threading.Barrier(3, timeout=30)
+    meeting = threading.Barrier(3, timeout=LIMIT_SECONDS)
 
     @tool
     def block() -> int:
@@ -410,20 +422,3 @@ async def test_a_sync_tool_that_blocks_does_not_block_the_event_loop(python: Pyt
 
     program = "import asyncio\nsorted(await asyncio.gather(*[tools.block() for _ in range(3)]))"
     assert await python.value(program, tools=[block]) == [0, 1, 2]
-
-
-async def test_a_tool_is_cancelled_with_its_execution(cpython: Python, wall_clock: WallClock) -> None:
-    cancelled = anyio.Event()
-
-    @tool
-    async def hang() -> None:
-        wall_clock.run_out()
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            cancelled.set()
-            raise
-
-    result = await cpython.run("await tools.hang()", tools=[hang], limits=UNLIMITED)
-    assert result.status == "timed_out"
-    assert cancelled.is_set()

@@ -7,6 +7,7 @@ import pytest
 from corral import Limits, ToolCallStarted
 from tests.e2e.clocks import WallClock
 from tests.e2e.python_engines import Python
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -16,9 +17,9 @@ async def entries(python: Python, program: str) -> list[tuple[str, str]]:
     return [(entry.level, entry.text) for entry in result.logs]
 
 
-@pytest.mark.parametrize(
-    ("program", "lines"),
-    [
+async def test_each_line_is_an_entry(python: Python) -> None:
+    wrong = Wrong()
+    for program, lines in [
         ("print('hi')\n3", ["hi"]),
         ("print('a', end='')\nprint('b')", ["ab"]),
         ("print('a', end='')", ["a"]),
@@ -28,18 +29,18 @@ async def entries(python: Python, program: str) -> list[tuple[str, str]]:
         ("print('\u00fc \U0001f600')", ["\u00fc \U0001f600"]),
         ("print('x' * 20_000)\nprint('y')", ["x" * 20_000, "y"]),
         ("print('a', flush=True)", ["a"]),
-    ],
-)
-async def test_each_line_is_an_entry(python: Python, program: str, lines: list[str]) -> None:
-    assert await entries(python, program) == [("log", line) for line in lines]
+    ]:
+        with wrong.case(program):
+            assert await entries(python, program) == [("log", line) for line in lines]
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
+async def test_all_ways_of_writing_come_in_order(cpython: Python) -> None:
+    wrong = Wrong()
+    for program, expected in [
         (
-            "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out again')",
-            [("log", "out"), ("error", "err"), ("log", "out again")],
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out again')",
+        [("log", "out"), ("error", "err"), ("log", "out again")],
         ),
         ("import sys\nsys.stdout.write('x\\ny')\nsys.stderr.write('e\\n')\nprint('z')", [("log", "x"), ("error", "e"), ("log", "yz")]),
         ("import sys\nsys.stdout.write('x' * 9000)\nsys.stdout.write('\\ny\\n')", [("log", "x" * 9000), ("log", "y")]),
@@ -49,12 +50,13 @@ async def test_each_line_is_an_entry(python: Python, program: str, lines: list[s
         ("import threading\nthread = threading.Thread(target=print, args=['in a thread'])\nthread.start()\nthread.join()", [("log", "in a thread")]),
         ("import pprint\npprint.pprint({'a': 1})", [("log", "{'a': 1}")]),
         ("print('a\\ud800')", [("log", "a\ufffd")]),
-    ],
-)  # fmt: skip
-async def test_all_ways_of_writing_come_in_order(
-    cpython: Python, program: str, expected: list[tuple[str, str]]
-) -> None:
-    assert await entries(cpython, f"{program}\nresult = 1\nresult" if "```" not in program else program) == expected
+    ]:  # fmt: skip
+        with wrong.case(program):
+            assert (
+                await entries(cpython, f"{program}\nresult = 1\nresult" if "```" not in program else program)
+                == expected
+            )
+    assert wrong == []
 
 
 async def test_lines_of_many_threads_are_never_mixed(cpython: Python) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
 from tests.conftest import TOOLS
 from tests.e2e.python_engines import Python, code_of, provider
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -16,9 +15,9 @@ pytestmark = pytest.mark.anyio
 # --- places
 
 
-@pytest.mark.parametrize(
-    ("program", "line", "column"),
-    [
+async def test_an_error_has_the_place_in_the_source_that_the_model_wrote(python: Python) -> None:
+    wrong = Wrong()
+    for program, line, column in [
         ("1/0", 1, 1),
         ("x = 1\n\nx / 0", 3, 1),
         ("    x = 1\n    x / 0", 2, 5),
@@ -31,19 +30,17 @@ pytestmark = pytest.mark.anyio
         ("async def main():\n    return 1 / 0\nimport asyncio\nasyncio.run(main())", 2, 12),
         ("x = '\U0001f600'; y = 1 / 0", 1, 15),
         ("if True:\n    x = '\U0001f600'; y = 1 / 0\n    return y", 2, 19),
-    ],
-)
-async def test_an_error_has_the_place_in_the_source_that_the_model_wrote(
-    python: Python, program: str, line: int, column: int
-) -> None:
-    error = (await python.run(program)).error
-    assert error is not None
-    assert (error.name, error.message, error.line, error.column) == (
-        "ZeroDivisionError",
-        "division by zero",
-        line,
-        column,
-    )
+    ]:
+        with wrong.case(program):
+            error = (await python.run(program)).error
+            assert error is not None
+            assert (error.name, error.message, error.line, error.column) == (
+                "ZeroDivisionError",
+                "division by zero",
+                line,
+                column,
+            )
+    assert wrong == []
 
 
 async def test_a_stack_has_only_frames_of_the_program(python: Python) -> None:
@@ -85,15 +82,19 @@ async def test_endless_recursion_is_an_error_with_a_short_stack(python: Python) 
 # --- causes and groups
 
 
-@pytest.mark.parametrize(
-    ("how", "cause"),
-    [("raise RuntimeError('new') from error", "ToolError: old"), ("raise RuntimeError('new')", "ToolError: old"), ("raise RuntimeError('new') from None", None)],
-)  # fmt: skip
-async def test_the_cause_of_an_error_is_told(cpython: Python, how: str, cause: str | None) -> None:
-    program = f"try:\n    await tools.fail(message='old')\nexcept Exception as error:\n    {how}"
-    error = (await cpython.run(program)).error
-    assert error is not None
-    assert (error.name, error.message, error.cause, error.line) == ("RuntimeError", "new", cause, 4)
+async def test_the_cause_of_an_error_is_told(cpython: Python) -> None:
+    wrong = Wrong()
+    for how, cause in [
+        ("raise RuntimeError('new') from error", "ToolError: old"),
+        ("raise RuntimeError('new')", "ToolError: old"),
+        ("raise RuntimeError('new') from None", None),
+    ]:
+        with wrong.case(how):
+            program = f"try:\n    await tools.fail(message='old')\nexcept Exception as error:\n    {how}"
+            error = (await cpython.run(program)).error
+            assert error is not None
+            assert (error.name, error.message, error.cause, error.line) == ("RuntimeError", "new", cause, 4)
+    assert wrong == []
 
 
 async def test_a_group_of_errors_shows_them_and_the_place_of_the_first(cpython: Python) -> None:
@@ -109,44 +110,42 @@ async def test_a_group_of_errors_shows_them_and_the_place_of_the_first(cpython: 
     assert await cpython.value(caught) == ["no"]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
+async def test_an_error_that_cannot_be_read_is_said_to_be_one(cpython: Python) -> None:
+    wrong = Wrong()
+    for program in [
         "class Broken(Exception):\n    def __str__(self):\n        raise ValueError('no')\nraise Broken()",
         "class Broken(Exception):\n    def __getattribute__(self, name):\n        raise ValueError('no')\nraise Broken()",
-    ],
-)
-async def test_an_error_that_cannot_be_read_is_said_to_be_one(cpython: Python, program: str) -> None:
-    result = await cpython.run(program)
-    assert result.status == "failed"
-    assert code_of(result) == "program_failed"
+    ]:
+        with wrong.case(program):
+            result = await cpython.run(program)
+            assert result.status == "failed"
+            assert code_of(result) == "program_failed"
+    assert wrong == []
 
 
 # --- what does not parse
 
 
-@pytest.mark.parametrize(
-    ("program", "name", "line"),
-    [
+async def test_what_does_not_parse_is_rejected_with_its_place(python: Python) -> None:
+    wrong = Wrong()
+    for program, name, line in [
         ("x = 1\ny = (1,\n", "SyntaxError", 2),
         ("def f():\nreturn 1", "IndentationError", 2),
         ("x = 1 +* 2", "SyntaxError", 1),
         ("```python\nawait tools.echo(a=1,, b=2)\n```", "SyntaxError", 2),
         ("x = 'abc", "SyntaxError", 1),
         ("break", "SyntaxError", 1),
-    ],
-)
-async def test_what_does_not_parse_is_rejected_with_its_place(
-    python: Python, program: str, name: str, line: int
-) -> None:
-    result = await python.run(program)
-    assert result.error is not None
-    assert (result.status, code_of(result), result.tool_calls) == ("rejected", "program_rejected", ())
-    if python.engine == "cpython":
-        assert (result.error.name, result.error.line) == (name, line)
-    else:  # its parser says where it noticed
-        assert result.error.line is not None
-        assert line <= result.error.line <= line + 1
+    ]:
+        with wrong.case(program):
+            result = await python.run(program)
+            assert result.error is not None
+            assert (result.status, code_of(result), result.tool_calls) == ("rejected", "program_rejected", ())
+            if python.engine == "cpython":
+                assert (result.error.name, result.error.line) == (name, line)
+            else:  # its parser says where it noticed
+                assert result.error.line is not None
+                assert line <= result.error.line <= line + 1
+    assert wrong == []
 
 
 async def test_a_hundred_thousand_brackets_are_refused(python: Python) -> None:
@@ -155,9 +154,9 @@ async def test_a_hundred_thousand_brackets_are_refused(python: Python) -> None:
     assert await python.value("1 + 1") == 2
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
+async def test_an_error_says_what_to_write(cpython: Python) -> None:
+    wrong = Wrong()
+    for program, message in [
         ("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.add_note('in step 2')\n    raise", "division by zero\nin step 2"),
         ("next(n for n in [1] if await tools.echo(n))", "make a list, `[... for ...]`"),
         ("page = {'items': [1]}\nfor each in page.items:\n    print(each)", 'write `page["items"]`'),
@@ -168,12 +167,12 @@ async def test_a_hundred_thousand_brackets_are_refused(python: Python) -> None:
         ("f\"{'2':,.2f}\"", "a text becomes a number by `float(...)`"),
         ("def f():\n    return await tools.echo(1)\nf()", "write `async def`"),
         ("f = lambda n: await tools.echo(n)\nf(1)", "a `lambda` cannot await"),
-    ],
-)  # fmt: skip
-async def test_an_error_says_what_to_write(cpython: Python, program: str, message: str) -> None:
-    error = (await cpython.run(program)).error
-    assert error is not None
-    assert message in error.message
+    ]:  # fmt: skip
+        with wrong.case(program):
+            error = (await cpython.run(program)).error
+            assert error is not None
+            assert message in error.message
+    assert wrong == []
 
 
 async def test_a_missing_module_is_named_with_what_there_is(python: Python) -> None:
@@ -198,9 +197,9 @@ async def test_a_tools_error_can_be_caught_by_anyone(python: Python) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "catch", "code"),
-    [
+async def test_errors_of_calls_are_caught_by_their_classes(cpython: Python) -> None:
+    wrong = Wrong()
+    for call, catch, code in [
         ("tools.fail()", "ToolError", "tool_error"),
         ("tools.break_down()", "ToolFailed", "tool_failed"),
         ("tools.break_down()", "ToolError", "tool_failed"),
@@ -210,20 +209,27 @@ async def test_a_tools_error_can_be_caught_by_anyone(python: Python) -> None:
         ("tools.ad(a=1)", "ToolNotFound", "tool_not_found"),
         ("tools.ad(a=1)", "AttributeError", "tool_not_found"),
         ("tools.ad(a=1)", "(KeyError, CorralError)", "tool_not_found"),
-    ],
-)
-async def test_errors_of_calls_are_caught_by_their_classes(cpython: Python, call: str, catch: str, code: str) -> None:
-    assert await cpython.value(f"try:\n    await {call}\nexcept {catch} as error:\n    out = error.code\nout") == code
+    ]:
+        with wrong.case(call):
+            assert (
+                await cpython.value(f"try:\n    await {call}\nexcept {catch} as error:\n    out = error.code\nout")
+                == code
+            )
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("call", "catch"),
-    [("tools.fail()", "RuntimeError"), ("tools.add(a='x', b=1)", "ValueError"), ("tools.ad(a=1)", "AttributeError")],
-)
-async def test_in_monty_they_are_pythons_own(call: str, catch: str) -> None:
-    async with Corral([], sandbox=provider("monty"), check=False) as corral:
-        program = f"try:\n    await {call}\nexcept {catch}:\n    out = 'caught'\nout"
-        assert (await corral.execute(program, language="python", tools=TOOLS)).value == "caught"
+async def test_in_monty_they_are_pythons_own() -> None:
+    wrong = Wrong()
+    for call, catch in [
+        ("tools.fail()", "RuntimeError"),
+        ("tools.add(a='x', b=1)", "ValueError"),
+        ("tools.ad(a=1)", "AttributeError"),
+    ]:
+        with wrong.case(call):
+            async with Corral([], sandbox=provider("monty"), check=False) as corral:
+                program = f"try:\n    await {call}\nexcept {catch}:\n    out = 'caught'\nout"
+                assert (await corral.execute(program, language="python", tools=TOOLS)).value == "caught"
+    assert wrong == []
 
 
 async def test_an_error_of_a_call_that_nobody_catches_ends_the_program_with_its_code(python: Python) -> None:
@@ -243,20 +249,30 @@ async def test_an_unexpected_exception_of_a_tool_shows_only_a_correlation_id(
     assert "hunter2" in caplog.text
 
 
-@pytest.mark.parametrize(("call", "near"), [("tools.ad(a=1, b=2)", "add"), ("codemode.ecko()", "echo")])
-async def test_a_misspelt_tool_is_answered_with_near_names(python: Python, call: str, near: str) -> None:
-    result = await python.run(f"await {call}")
-    assert result.error is not None
-    assert (code_of(result), result.error.line) == ("tool_not_found", 1)
-    assert f"did you mean {near}?" in result.error.message
+async def test_a_misspelt_tool_is_answered_with_near_names(python: Python) -> None:
+    wrong = Wrong()
+    for call, near in [("tools.ad(a=1, b=2)", "add"), ("codemode.ecko()", "echo")]:
+        with wrong.case(call):
+            result = await python.run(f"await {call}")
+            assert result.error is not None
+            assert (code_of(result), result.error.line) == ("tool_not_found", 1)
+            assert f"did you mean {near}?" in result.error.message
+    assert wrong == []
 
 
-@pytest.mark.parametrize("call", ["tools.add(1, 2)", "tools.add({'a': 1}, b=2)"])
-async def test_positional_arguments_are_refused_and_nothing_is_guessed(python: Python, call: str) -> None:
-    result = await python.run(f"await {call}")
-    assert result.error is not None
-    assert (code_of(result), result.error.name, result.tool_calls) == ("invalid_arguments", "InvalidArguments", ())
-    assert "takes keyword arguments" in result.error.message
+async def test_positional_arguments_are_refused_and_nothing_is_guessed(python: Python) -> None:
+    wrong = Wrong()
+    for call in ["tools.add(1, 2)", "tools.add({'a': 1}, b=2)"]:
+        with wrong.case(call):
+            result = await python.run(f"await {call}")
+            assert result.error is not None
+            assert (code_of(result), result.error.name, result.tool_calls) == (
+                "invalid_arguments",
+                "InvalidArguments",
+                (),
+            )
+            assert "takes keyword arguments" in result.error.message
+    assert wrong == []
 
 
 async def test_a_wrong_argument_is_named_by_its_path(python: Python) -> None:
@@ -346,16 +362,19 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize(("program", "message"), NOTHING)
-async def test_an_error_names_the_expression_that_is_none(python: Python, program: str, message: str) -> None:
-    error = (await python.run(program)).error
-    assert error is not None
-    assert error.message == message
+async def test_an_error_names_the_expression_that_is_none(python: Python) -> None:
+    wrong = Wrong()
+    for program, message in NOTHING:
+        with wrong.case(program):
+            error = (await python.run(program)).error
+            assert error is not None
+            assert error.message == message
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
+async def test_an_error_says_which_keys_and_elements_there_are(cpython: Python) -> None:
+    wrong = Wrong()
+    for program, message in [
         ("order = {'id': 1, 'name': 'x'}\norder['total']", "'total': `order` has no such key; it has 'id', 'name'"),
         ("o = {'a': [{'b': 1}]}\no['a'][0]['c']", "'c': `o['a'][0]` has no such key; it has 'b'"),
         ("rows = [{'n': 1}]\nsum(row['m'] for row in rows)", "'m': `row` has no such key; it has 'n'"),
@@ -374,22 +393,28 @@ async def test_an_error_names_the_expression_that_is_none(python: Python, progra
         ),
         ("raise KeyError('own')", "'own'"),
         ("def f():\n    raise TypeError(\"'NoneType' mine\")\nf()", "'NoneType' mine"),
-    ],
-)
-async def test_an_error_says_which_keys_and_elements_there_are(cpython: Python, program: str, message: str) -> None:
-    error = (await cpython.run(program)).error
-    assert error is not None
-    assert error.message == message
+    ]:
+        with wrong.case(program):
+            error = (await cpython.run(program)).error
+            assert error is not None
+            assert error.message == message
+    assert wrong == []
 
 
-@pytest.mark.parametrize("use", USES)
-async def test_a_call_that_was_not_awaited_is_named_where_it_is_used(python: Python, use: str) -> None:
-    await fails_by_name(python, use)
+async def test_a_call_that_was_not_awaited_is_named_where_it_is_used(python: Python) -> None:
+    wrong = Wrong()
+    for use in USES:
+        with wrong.case(use):
+            await fails_by_name(python, use)
+    assert wrong == []
 
 
-@pytest.mark.parametrize("use", ALSO_CPYTHON)
-async def test_in_cpython_also_where_it_is_shown_or_compared(cpython: Python, use: str) -> None:
-    await fails_by_name(cpython, use)
+async def test_in_cpython_also_where_it_is_shown_or_compared(cpython: Python) -> None:
+    wrong = Wrong()
+    for use in ALSO_CPYTHON:
+        with wrong.case(use):
+            await fails_by_name(cpython, use)
+    assert wrong == []
 
 
 async def fails_by_name(python: Python, use: str) -> None:
@@ -400,24 +425,26 @@ async def fails_by_name(python: Python, use: str) -> None:
     assert [(left.tool, left.line) for left in result.unawaited] == [("add", 1)]
 
 
-@pytest.mark.parametrize(
-    "program", ["call = tools.add(a=1, b=2)\n[call]", "call = tools.add(a=1, b=2)\nreturn {'sum': call}"]
-)
-async def test_a_result_with_a_call_that_was_not_awaited_is_refused(python: Python, program: str) -> None:
-    result = await python.run(program)
-    assert result.error is not None
-    assert NAMED[0] in result.error.message
+async def test_a_result_with_a_call_that_was_not_awaited_is_refused(python: Python) -> None:
+    wrong = Wrong()
+    for program in ["call = tools.add(a=1, b=2)\n[call]", "call = tools.add(a=1, b=2)\nreturn {'sum': call}"]:
+        with wrong.case(program):
+            result = await python.run(program)
+            assert result.error is not None
+            assert NAMED[0] in result.error.message
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "program", ["tools.add(a=1, b=2)", "x = tools.add(a=1, b=2)['sum']", "print(tools.add(a=1, b=2) + 1)"]
-)
-async def test_where_it_is_sure_the_program_does_not_start(python: Python, program: str) -> None:
-    result = await python.run(program)
-    assert (result.status, result.isolation) == ("rejected", None)
-    assert result.error is not None
-    assert "is not awaited" in result.error.message
-    assert "await tools.add(...)" in result.error.message
+async def test_where_it_is_sure_the_program_does_not_start(python: Python) -> None:
+    wrong = Wrong()
+    for program in ["tools.add(a=1, b=2)", "x = tools.add(a=1, b=2)['sum']", "print(tools.add(a=1, b=2) + 1)"]:
+        with wrong.case(program):
+            result = await python.run(program)
+            assert (result.status, result.isolation) == ("rejected", None)
+            assert result.error is not None
+            assert "is not awaited" in result.error.message
+            assert "await tools.add(...)" in result.error.message
+    assert wrong == []
 
 
 async def test_a_call_cannot_be_awaited_twice_in_cpython(cpython: Python) -> None:
@@ -429,22 +456,22 @@ async def test_a_call_cannot_be_awaited_twice_in_cpython(cpython: Python) -> Non
 # --- programs that end themselves
 
 
-@pytest.mark.parametrize(
-    ("program", "value"),
-    [
+async def test_a_program_may_end_itself_with_success(cpython: Python) -> None:
+    wrong = Wrong()
+    for program, value in [
         ("import sys\nsys.exit()", None),
         ("import sys\nsys.exit(0)", None),
         ("raise SystemExit", None),
         ("exit()", None),
-    ],
-)
-async def test_a_program_may_end_itself_with_success(cpython: Python, program: str, value: Any) -> None:
-    assert await cpython.value(program) == value
+    ]:
+        with wrong.case(program):
+            assert await cpython.value(program) == value
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
+async def test_an_exit_with_a_status_is_a_failure(cpython: Python) -> None:
+    wrong = Wrong()
+    for program, message in [
         ("import sys\nsys.exit(3)", "the program ended itself with 3"),
         ("import sys\nsys.exit('no data')", "the program ended itself with 'no data'"),
         ("quit(2)", "the program ended itself with 2"),
@@ -452,12 +479,12 @@ async def test_a_program_may_end_itself_with_success(cpython: Python, program: s
             "import asyncio\nasync def f():\n    raise SystemExit(4)\nawait asyncio.gather(f())",
             "the program ended itself with 4",
         ),
-    ],
-)
-async def test_an_exit_with_a_status_is_a_failure(cpython: Python, program: str, message: str) -> None:
-    result = await cpython.run(program)
-    assert result.error is not None
-    assert (result.error.name, result.error.message, result.status) == ("SystemExit", message, "failed")
+    ]:
+        with wrong.case(program):
+            result = await cpython.run(program)
+            assert result.error is not None
+            assert (result.error.name, result.error.message, result.status) == ("SystemExit", message, "failed")
+    assert wrong == []
 
 
 async def test_an_interrupt_of_its_own_ends_only_the_program(python: Python) -> None:

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.conftest import cases
+from tests.wrong import Wrong
 
 HERE = Path(__file__).parent
 AREAS = (
@@ -85,14 +84,17 @@ def found(case: dict[str, Any], table: dict[str, str]) -> list[str]:
     return [answer for beginning, answer in table.items() if case["input"].startswith(beginning)]
 
 
-@pytest.mark.parametrize("case", cases("py-peers.json", *AREAS), ids=lambda case: case["input"][:40])
-def test_a_case_has_a_test_or_a_reason(case: dict[str, Any]) -> None:
-    tested, not_due = found(case, TESTED), found(case, NOT_DUE)
-    assert len(tested) + len(not_due) == 1
-    for place in tested:
-        file, _, name = place.partition("::")
-        text = (HERE / file).read_text(encoding="utf-8")
-        assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE)
+def test_a_case_has_a_test_or_a_reason() -> None:
+    wrong = Wrong()
+    for case in cases("py-peers.json", *AREAS):
+        with wrong.case(case["input"]):
+            tested, not_due = found(case, TESTED), found(case, NOT_DUE)
+            assert len(tested) + len(not_due) == 1
+            for place in tested:
+                file, _, name = place.partition("::")
+                text = (HERE / file).read_text(encoding="utf-8")
+                assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE)
+    assert wrong == []
 
 
 def test_every_row_is_of_a_case() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from corral import Corral, tool
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -41,13 +42,16 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("source", PROGRAMS)
-async def test_a_call_in_a_task_is_made(corral: Corral, source: str) -> None:
-    SENT.clear()
-    result = await corral.execute(f"import asyncio\n{source}", language="python")
-    assert result.error is None
-    assert result.value == PROGRAMS[source]
-    assert SENT == ["a"]
+async def test_a_call_in_a_task_is_made(corral: Corral) -> None:
+    wrong = Wrong()
+    for source in PROGRAMS:
+        with wrong.case(source):
+            SENT.clear()
+            result = await corral.execute(f"import asyncio\n{source}", language="python")
+            assert result.error is None
+            assert result.value == PROGRAMS[source]
+            assert SENT == ["a"]
+    assert wrong == []
 
 
 async def test_a_gather_that_fails_says_nothing_of_calls_that_it_took(corral: Corral) -> None:

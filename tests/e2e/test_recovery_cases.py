@@ -9,6 +9,7 @@ import pytest
 
 from corral import Corral, Limits
 from tests.conftest import TOOLS, cases
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -25,11 +26,12 @@ def expected_value(expect: Any) -> object:
     return cast("dict[str, object]", expect)["value"] if isinstance(expect, dict) else expect
 
 
-VALUES = [
-    pytest.param(case["input"]["code"], expected_value(case["expect"]), id=case["id"])
-    for case in cases("js-peers.json", "normalise", "language")
+CASES = {case["id"]: case for case in cases("js-peers.json", "normalise", "language")}
+VALUES = {
+    name: (case["input"]["code"], expected_value(case["expect"]))
+    for name, case in CASES.items()
     if not isinstance(case["expect"], str)
-]
+}
 
 # What the other cases, whose `expect` is prose, mean here.
 OUTCOMES: dict[str, tuple[str, Any]] = {
@@ -50,25 +52,26 @@ OUTCOMES: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("code", "expected"), VALUES)
-async def test_a_program_has_the_value_that_the_model_meant(corral: Corral, code: str, expected: object) -> None:
-    result = await corral.execute(code)
-    assert (result.status, result.value) == ("succeeded", expected), result.error
+async def test_a_program_has_the_value_that_the_model_meant(corral: Corral) -> None:
+    wrong = Wrong()
+    for name, (code, expected) in VALUES.items():
+        with wrong.case(name):
+            result = await corral.execute(code)
+            assert (result.status, result.value) == ("succeeded", expected), result.error
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in cases("js-peers.json", "normalise", "language") if case["id"] in OUTCOMES],
-    ids=lambda case: case["id"],
-)
-async def test_a_program_ends_as_documented(corral: Corral, case: dict[str, Any]) -> None:
-    kind, expected = OUTCOMES[case["id"]]
-    result = await corral.execute(case["input"]["code"])
-    if kind == "value":
-        assert (result.status, result.value) == ("succeeded", expected), result.error
-    else:
-        assert result.error is not None
-        assert result.error.code == expected
+async def test_a_program_ends_as_documented(corral: Corral) -> None:
+    wrong = Wrong()
+    for name, (kind, expected) in OUTCOMES.items():
+        with wrong.case(name):
+            result = await corral.execute(CASES[name]["input"]["code"])
+            if kind == "value":
+                assert (result.status, result.value) == ("succeeded", expected), result.error
+            else:
+                assert result.error is not None
+                assert result.error.code == expected
+    assert wrong == []
 
 
 async def test_not_a_number_stays_not_a_number(corral: Corral) -> None:
@@ -78,5 +81,4 @@ async def test_not_a_number_stays_not_a_number(corral: Corral) -> None:
 
 
 def test_every_case_is_run() -> None:
-    all_cases = {case["id"] for case in cases("js-peers.json", "normalise", "language")}
-    assert all_cases == {str(value.id) for value in VALUES} | set(OUTCOMES) | {"nz-nan-result"}
+    assert set(CASES) == {*VALUES, *OUTCOMES, "nz-nan-result"}

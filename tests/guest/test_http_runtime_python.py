@@ -33,6 +33,7 @@ from corral.guest.python.calls import CallLimits
 from corral.guest.python.transports import http
 from corral.guest.runtime import http_runtime
 from tests.guest.serving import FROM_GUEST, FROM_HOST, TAGGED, Bridge, Server, token
+from tests.until import LIMIT_SECONDS
 
 PRELUDE = """
 import asyncio, json, math, sys, time, urllib.request
@@ -96,7 +97,7 @@ class Python:
             capture_output=True,
             encoding="utf-8",
             check=False,
-            timeout=20,
+            timeout=LIMIT_SECONDS,
         )
 
 
@@ -367,7 +368,9 @@ def test_a_program_that_only_computes_keeps_its_token(python: Python, bridge: Br
     assert bridge.renewed == 2
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize(
+    "status", [401, *(pytest.param(each, marks=pytest.mark.matrix("as for 401")) for each in (403, 404))]
+)
 def test_a_renewal_that_is_refused_is_not_asked_for_again(python: Python, bridge: Bridge, status: int) -> None:
     bridge.token = token(0.3)
     bridge.renewals = [JSONResponse({}, status)]

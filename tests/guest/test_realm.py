@@ -12,6 +12,8 @@ import pytest
 from corral.guest import RuntimeDirectory, realm_guest
 from tests.guest.driver import FLAGS, Guest
 
+pytestmark = pytest.mark.matrix("a guest that nothing starts; the one that programs run in, the gate tests everywhere")
+
 HERE = Path(__file__).parent
 PROGRAMS: list[str] = json.loads((HERE / "programs.json").read_text(encoding="utf-8"))
 

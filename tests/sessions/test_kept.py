@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ConfigError, Corral, ExecutionContext, Language, Mount, Scratch
+from corral import ConfigError, ConsoleOutput, Corral, ExecutionContext, Language, Mount, Scratch
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
@@ -64,9 +64,7 @@ async def test_programs_that_come_at_once_share_one_session(warm: Sandboxes) -> 
 async def test_idle_ones_are_closed_although_nobody_comes(warm: Sandboxes) -> None:
     async with Corral(sessions=Sessions(idle_seconds=0.2), sandbox=warm, check=False) as corral:
         await run(corral, "open('a.txt', 'w').close()", caller("one"))
-        with anyio.fail_after(30):
-            while len(kept(corral)):
-                await anyio.sleep(0.05)
+        await until(lambda: len(kept(corral)) == 0)
         assert await run(corral, LIST, caller("one")) == []
 
 
@@ -103,14 +101,13 @@ async def test_programs_of_one_user_leave_others_a_session(warm: Sandboxes) -> N
 
 async def test_no_session_that_has_a_program_is_closed(warm: Sandboxes) -> None:
     async with Corral(sessions=Sessions(most=1), sandbox=warm, check=False) as corral:
-        source = "import asyncio\nopen('a', 'w').close()\nawait asyncio.sleep(60)"
+        source = "print('began')\nimport asyncio\nawait asyncio.sleep(3600)"
         async with corral.start(source, language="python", context=caller("one")) as running:
-            with anyio.fail_after(20):
-                while not len(kept(corral)):
-                    await anyio.sleep(0.01)
-            with pytest.raises(ConfigError, match="1 sessions have programs that run"):
-                await run(corral, LIST, caller("two"))
-            running.cancel()
+            async for event in running:
+                if isinstance(event, ConsoleOutput):
+                    with pytest.raises(ConfigError, match="1 sessions have programs that run"):
+                        await run(corral, LIST, caller("two"))
+                    running.cancel()
 
 
 class Slow:

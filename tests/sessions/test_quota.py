@@ -14,6 +14,7 @@ from corral import ExecutionContext
 from corral.sessions import OpenSession
 from corral.sessions.quota import Quota
 from corral.sessions.tree import FileTree, Usage
+from tests.until import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +26,6 @@ async def test_what_a_program_writes_at_once_counts_against_the_quota(tmp_path: 
     exceeded = anyio.Event()
     async with session.enter(lambda _: exceeded.set()):
         (tmp_path / "a").write_bytes(b"x" * 100)  # before any other task has a turn
-        with anyio.fail_after(20):
+        with anyio.fail_after(LIMIT_SECONDS):
             await exceeded.wait()
     tree.close()

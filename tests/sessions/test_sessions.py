@@ -12,12 +12,25 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ConfigError, Corral, Directory, ExecutionContext, Language, Limits, Mount, Scratch, Session
+from corral import (
+    ConfigError,
+    ConsoleOutput,
+    Corral,
+    Directory,
+    Event,
+    ExecutionContext,
+    Language,
+    Limits,
+    Mount,
+    Scratch,
+    Session,
+)
 from corral.errors import FileError
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sessions import Sessions
 from corral.testing import FakeGuest, FakeSandbox
 from corral.types import Tier
+from tests.processes import descriptors
 from tests.sessions.attacks import ATTACKS
 
 pytestmark = pytest.mark.anyio
@@ -26,10 +39,11 @@ ANN = ExecutionContext(user_id="ann")
 MIB = 1 << 20
 
 
-TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
+BOTH_TIERS = pytest.mark.parametrize("tier", ["namespaces", "landlock"], indirect=True)
+LANDLOCK = pytest.mark.matrix("as in the namespaces tier; the walls, and where files are, the gate has in both")
 
 
-@pytest.fixture(scope="module", params=TIERS)
+@pytest.fixture(scope="module", params=["namespaces", pytest.param("landlock", marks=LANDLOCK)])
 async def tier(request: pytest.FixtureRequest) -> Tier:
     return request.param
 
@@ -193,6 +207,7 @@ async def test_files_of_node_work_in_typescript(session: Session) -> None:
             await session.files.delete(entry.path)
 
 
+@BOTH_TIERS
 async def test_both_languages_see_the_same_files(session: Session) -> None:
     written = await session.execute('import fs from "fs"; fs.writeFileSync("a.csv", "n\\n1\\n2\\n")')
     assert written.files is not None
@@ -225,6 +240,7 @@ ATTACKS_IN_TYPESCRIPT = {
 }
 
 
+@BOTH_TIERS
 async def test_no_way_leads_out_of_the_directories_in_typescript(session: Session) -> None:
     await session.files.write_text("f", "x")
     attempts = "\n".join(f"attempt({name!r}, () => {source});" for name, source in ATTACKS_IN_TYPESCRIPT.items())
@@ -241,6 +257,7 @@ return outcomes;
     assert {name for name, outcome in result.value.items() if outcome != "refused"} == set()
 
 
+@BOTH_TIERS
 async def test_no_way_leads_out_of_the_directories(session: Session) -> None:
     await session.files.write_text("f", "x")
     attempts = "\n".join(f"attempt({name!r}, lambda: {source})" for name, source in ATTACKS.items())
@@ -281,6 +298,7 @@ for name in ("removed", "left"):
     assert not Path(place).exists()
 
 
+@BOTH_TIERS
 async def test_quotas_hold_to_the_byte_and_the_file(session: Session, tier: Tier) -> None:
     assert session.exact_quota == (tier == "namespaces")
     if not session.exact_quota:
@@ -413,17 +431,20 @@ async def test_an_archive_with_more_in_it_than_said_is_refused(session: Session)
 
 async def test_programs_end_with_their_session(corral: Corral) -> None:
     ended: list[str] = []
+    began = anyio.Event()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, ConsoleOutput):
+            began.set()
 
     async def run(session: Session) -> None:
-        source = "import time\nopen('began', 'w').close()\nwhile True: time.sleep(1)"
-        ended.append((await session.execute(source, language="python")).status)
+        source = "print('began')\nimport time\nwhile True: time.sleep(3600)"
+        ended.append((await session.execute(source, language="python", on_event=observe)).status)
 
     async with anyio.create_task_group() as tasks:
         async with corral.session(context=ANN) as session:
             tasks.start_soon(run, session)
-            with anyio.fail_after(20):
-                while await session.files.stat("began") is None:
-                    await anyio.sleep(0.01)
+            await began.wait()
         assert ended == ["cancelled"]
 
 
@@ -479,10 +500,6 @@ async def test_a_sandbox_without_files_says_so() -> None:
         with pytest.raises(ConfigError, match="sandbox 'fake', for python, has no files"):
             async with corral.session(languages=["python"]):
                 pass
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_nothing_is_left_of_a_closed_session(corral: Corral) -> None:
