@@ -35,13 +35,14 @@ class Batch:
 
     def wrong(self, judge: Callable[[Attack, Verdict], Iterable[str]]) -> str:
         """A line for all that is wrong with an attack by `judge`, which begins with the attack's name; empty if nothing is."""
-        found: list[str] = []
-        for attack in self.attacks:
-            verdict = self.verdicts.get(attack.id)
-            if verdict is None:
-                found.append(f"{attack.id}: the worker ended before it did: {self.status} {self.errors}")
-            else:
-                found += [f"{attack.id}: {each}; {verdict.detail}" for each in judge(attack, verdict)]
+        found = [
+            f"{attack.id}: {each}; {verdict.detail}"
+            for attack in self.attacks
+            if (verdict := self.verdicts.get(attack.id)) is not None
+            for each in judge(attack, verdict)
+        ]
+        if missing := [attack.id for attack in self.attacks if attack.id not in self.verdicts]:
+            found.append(f"the worker ended before these did: {self.status} {', '.join(missing)}\n{self.errors}")
         return "\n".join(found)
 
 
