@@ -16,7 +16,7 @@ from corral import Corral, ExecutionContext, ExecutionResult, Language, ToolRegi
 from corral.checking import Case, Checker
 from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
-from corral.concurrency.fair_queue import FairQueue
+from corral.concurrency.fairness import FairQueue
 from corral.programs import read_program
 from tests.checking.test_servers import EITHER, ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS

@@ -6,6 +6,7 @@ They share two sandboxes and the language servers, whose start is most of what a
 from __future__ import annotations
 
 import asyncio
+import logging
 import runpy
 import sys
 import traceback
@@ -66,6 +67,7 @@ def run_as_main(file: Path) -> str:
         except BaseException:
             return traceback.format_exc()
         finally:
+            logging.disable(logging.NOTSET)
             asyncio.set_event_loop(None)
             loop.close()
             for name in {*sys.modules} - before:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from corral.concurrency.event_loop import asyncio_loop
-from corral.concurrency.shares import Shares
+from corral.concurrency.fairness import Shares
 from corral.rendering.full_text import full_text
 from corral.types import Approved, Denied, ExecutionContext, Later
 

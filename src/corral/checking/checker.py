@@ -23,7 +23,7 @@ from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.checking.typescript.check import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
-from corral.concurrency.fair_queue import wait_for_job
+from corral.concurrency.fairness import wait_for_job
 from corral.concurrency.threads import run_in_own_thread
 from corral.logs import get_logger
 from corral.programs import TypedPython, read_program

@@ -14,7 +14,7 @@ import anyio
 
 from corral.arguments import checked
 from corral.concurrency.event_loop import asyncio_loop
-from corral.concurrency.shares import Shares
+from corral.concurrency.fairness import Shares
 from corral.errors import ConfigError
 from corral.sessions.mounts import Mount, check_mounts
 from corral.sessions.session import OpenSession

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 import anyio
 
 from corral.concurrency.descriptors import await_readable, await_writable
-from corral.concurrency.fair_queue import FairQueue
+from corral.concurrency.fairness import FairQueue
 from corral.concurrency.forks import after_fork
 from corral.concurrency.threads import run_in_own_thread
 from corral.containment import LauncherClient, Plan

@@ -234,7 +234,7 @@ async def test_only_so_many_programs_wait_for_their_clients(corral: Corral, monk
     async with Client(mcp_server(corral), elicitation_callback=Elicitation(lambda _: YES)) as client:
         first = await ask(client)
         refused = await ask(client)
-        assert "too many programs wait" in refused.structured_content["error"]["message"]
+        assert "too many of your programs wait" in refused.structured_content["error"]["message"]
         assert (await ask(client, **answers(first))).structured_content["value"] == "paid 1"
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import ServerKind
 from corral.checking.servers.workspace import Workspace
-from corral.concurrency.fair_queue import FairQueue
+from corral.concurrency.fairness import FairQueue
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.containment import Engine
 from corral.errors import StartFailed

@@ -30,7 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool
 from corral.arguments import checked
-from corral.concurrency.shares import Shares
+from corral.concurrency.fairness import Shares
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
 from corral.integrations.kit import Context, context_for

@@ -1,9 +1,9 @@
-"""Queue that serves tenants in turn, and the wait for a job of such a queue."""
+"""Fairness between tenants: a queue that serves them in turn, and shares of places that they have in common."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
@@ -11,7 +11,7 @@ import anyio
 
 from corral.concurrency.threads import thread_safe_callback
 
-__all__ = ["FairQueue", "wait_for_job"]
+__all__ = ["FairQueue", "Shares", "wait_for_job"]
 
 T = TypeVar("T")
 
@@ -74,3 +74,35 @@ async def wait_for_job(job: Future[T], seconds: float) -> T:
         return job.result()
     finally:
         job.cancel()
+
+
+class Shares:
+    """Places for tenants. One tenant alone may have all; whoever has less than a fair part finds a place all the same.
+
+    A fair part is `most` divided by the tenants that hold places, the one that asks included, and at least one place.
+    So tenants that came first lose nothing, and there are at most twice as many places as `most`.
+    """
+
+    def __init__(self, most: int, holders: Iterable[Hashable] = ()) -> None:
+        self.most = most
+        self._held: Counter[Hashable] = Counter(holders)
+
+    def take(self, tenant: Hashable) -> bool:
+        """Takes a place. False: the tenant has its part, and all places are taken."""
+        if not self.has_room(tenant):
+            return False
+        self._held[tenant] += 1
+        return True
+
+    def has_room(self, tenant: Hashable) -> bool:
+        """True if `take` would give the tenant a place."""
+        total = self._held.total()
+        if total < self.most:
+            return True
+        part = max(1, self.most // len(self._held.keys() | {tenant}))
+        return self._held[tenant] < part and total < 2 * self.most
+
+    def give_back(self, tenant: Hashable) -> None:
+        self._held[tenant] -= 1
+        if self._held[tenant] <= 0:
+            del self._held[tenant]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.concurrency.shares import Shares
+from corral.concurrency.fairness import Shares
 
 
 def test_one_tenant_alone_may_have_all_places_and_no_more() -> None:
