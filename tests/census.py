@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-_MARK = "collected: "
 
 
 class Counted(NamedTuple):
@@ -27,28 +24,25 @@ class Counted(NamedTuple):
         return self.id.partition("::")[0].removeprefix("tests/").split("/")[0]
 
 
-@cache
-def tests() -> tuple[Counted, ...]:
-    """All tests, as a pytest of its own collects them."""
-    command = [sys.executable, "-m", "pytest", "-p", "tests.census", "--collect-only", "--quiet", "--quiet"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, encoding="utf-8", check=True)
-    return tuple(Counted(*each) for each in json.loads(done.stdout.partition(_MARK)[2].partition("\n")[0]))
+COLLECTED = pytest.StashKey[list[Counted]]()
+
+
+def note(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Notes what pytest has collected, before the gate leaves anything out."""
+    marked = ((item.nodeid, item.get_closest_marker("matrix")) for item in items)
+    config.stash[COLLECTED] = [Counted(id_, None if mark is None else str(mark.args[0])) for id_, mark in marked]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """In that pytest: prints what has been collected."""
-    marked = ((item.nodeid, item.get_closest_marker("matrix")) for item in session.items)
-    found = [[id_, None if mark is None else str(mark.args[0])] for id_, mark in marked]
-    sys.stdout.write(f"{_MARK}{json.dumps(found)}\n")
-
-
-def main() -> None:
-    gate = Counter(each.folder for each in tests() if each.reason is None)
-    matrix = Counter(each.folder for each in tests() if each.reason is not None)
+    """As a plugin: prints the numbers of the gate and of the matrix by folder."""
+    collected = session.config.stash[COLLECTED]
+    gate = Counter(each.folder for each in collected if each.reason is None)
+    matrix = Counter(each.folder for each in collected if each.reason is not None)
     for folder in sorted(gate | matrix):
         sys.stdout.write(f"{folder:24}{gate[folder]:6}{matrix[folder]:6}\n")
     sys.stdout.write(f"{'all':24}{gate.total():6}{matrix.total():6}\n")
 
 
 if __name__ == "__main__":
-    main()
+    command = [sys.executable, "-m", "pytest", "-p", "tests.census", "-p", "no:terminal", "-o", "addopts=--import-mode=importlib --strict-markers --disable-plugin-autoload -panyio", "--collect-only"]
+    sys.exit(subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode)

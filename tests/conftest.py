@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 from corral import Corral, Language, Limits, ToolError, define_tool, tool
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.selection import Sandboxes
+from tests import census
 
 # The same examples in every run: what fails here fails everywhere.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    census.note(config, items)
     if config.getoption("gate"):
         left_out = [item for item in items if item.get_closest_marker("matrix")]
         items[:] = [item for item in items if not item.get_closest_marker("matrix")]

@@ -60,7 +60,7 @@ def test_one_round_of_python_has_floors_of_its_own_and_says_what_is_not_there(tm
 
 
 @pytest.mark.parametrize(
-    "module", ["bench", pytest.param("bench.python", marks=pytest.mark.matrix("the other program"))]
+    "module", ["bench", pytest.param("bench.python", marks=pytest.mark.matrix("the other program reads its options by the same code"))]
 )
 @pytest.mark.parametrize("arguments", [("--only", "W9"), ("--engines", "abacus"), ("--rounds", "0")])
 def test_what_cannot_be_measured_is_refused_with_what_can(arguments: tuple[str, str], module: str) -> None:

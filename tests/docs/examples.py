@@ -62,6 +62,8 @@ def run_as_main(file: Path) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [str(file)])
         patch.setattr(sys, "path", [str(file.parent), *sys.path])
+        patch.setattr(logging.root, "handlers", [])  # as in a process of its own, warnings go to standard error
+        patch.setattr(logging.root, "level", logging.WARNING)
         try:
             runpy.run_path(str(file), run_name="__main__")
         except BaseException:

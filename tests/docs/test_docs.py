@@ -68,15 +68,13 @@ def test_files_print_what_stands_below_them(
     warm_deno: DenoSandbox,
     warm_cpython: CPythonSandbox,
     capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     ends: dict[str, tuple[str, str]] = {}
     with shared_engines({"deno": warm_deno, "cpython": warm_cpython}):
         for file in SHOWN:
             raised = run_as_main(ROOT / file)
             stdout, stderr = capfd.readouterr()
-            ends[file] = stdout, f"{stderr}{raised}{caplog.text}"
-            caplog.clear()
+            ends[file] = stdout, stderr + raised
     shown = [block for block in PYTHON if block.title]
     assert {block.place: ends[block.title or ""] for block in shown} == {
         block.place: (following(block, "text").text, "") for block in shown

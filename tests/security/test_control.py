@@ -60,12 +60,13 @@ GRANTED: dict[str, str] = {
 }
 
 
+@pytest.mark.matrix("the gate attacks the jails, and this says that the same attacks do harm without one")
 @pytest.mark.parametrize(
     ("mode", "signs"),
     [
         pytest.param("raw", RAW, id="raw"),
         pytest.param("python", CONTROL, id="python"),
-        pytest.param("granted", GRANTED, id="granted", marks=pytest.mark.matrix("the mode itself is of the matrix")),
+        pytest.param("granted", GRANTED, id="granted"),
     ],
 )
 def test_without_a_jail_they_leak(mode: Mode, signs: Mapping[str, str]) -> None:

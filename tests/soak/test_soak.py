@@ -11,22 +11,19 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-long = pytest.mark.matrix("a shorter one is in the gate; endurance")
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param("--executions 30 --round 15 --isolation fork", id="fork"),
-        pytest.param("--executions 100 --round 20 --isolation fork", id="fork, long", marks=long),
-        pytest.param("--executions 100 --round 20 --isolation process", id="process, long", marks=long),
+        pytest.param("--executions 100 --round 20 --isolation fork", id="fork"),
+        pytest.param("--executions 100 --round 20 --isolation process", id="process"),
     ],
 )
+@pytest.mark.matrix("tests of ends, limits and forks in the gate say it of single executions; endurance")
 def test_the_host_is_flat_and_every_execution_ends_as_it_may(options: str) -> None:
     _soak(*options.split(), "--concurrency", "4")
 
 
-@pytest.mark.parametrize("sessions", [10, pytest.param(20, marks=long)])
+@pytest.mark.parametrize("sessions", [10, pytest.param(20, marks=pytest.mark.matrix("ten are in the gate; endurance"))])
 def test_nothing_is_left_of_sessions_whose_guests_are_killed(sessions: int) -> None:
     _soak("--sessions", str(sessions), "--concurrency", "3")
 

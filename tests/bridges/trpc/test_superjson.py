@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.bridges.trpc.superjson import from_superjson
@@ -48,6 +48,7 @@ TREES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(PLAIN, TREES)
 def test_what_is_read_takes_memory_by_the_bytes_that_came(value: Any, tree: Any) -> None:
     document = {"json": value, "meta": {"values": tree}}
