@@ -44,5 +44,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 if __name__ == "__main__":
-    command = [sys.executable, "-m", "pytest", "-p", "tests.census", "-p", "no:terminal", "-o", "addopts=--import-mode=importlib --strict-markers --disable-plugin-autoload -panyio", "--collect-only"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.census",
+        "-p",
+        "no:terminal",
+        "-o",
+        "addopts=--import-mode=importlib --strict-markers --disable-plugin-autoload -panyio",
+        "--collect-only",
+    ]
     sys.exit(subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode)

@@ -8,7 +8,32 @@ import pytest
 
 from tests.census import COLLECTED, Counted
 
-MATRIX: dict[str, int] = {}
+MATRIX: dict[str, int] = {
+    "bench": 8,
+    "bridges": 202,
+    "catalog": 11,
+    "chat": 4,
+    "checking": 12,
+    "cli": 6,
+    "containment": 1,
+    "docs": 1,
+    "e2e": 93,
+    "executions": 1,
+    "guest": 47,
+    "integrations": 22,
+    "newcomer": 1,
+    "packages": 20,
+    "programs": 1,
+    "sandboxes": 8,
+    "security": 23,
+    "sessions": 52,
+    "shells": 384,
+    "soak": 4,
+    "sources": 5,
+    "test_public_api.py": 1,
+    "testing": 160,
+    "workers": 13,
+}
 """Tests of the matrix by folder. `python -m tests.census` counts them, and those of the gate."""
 
 
@@ -31,7 +56,6 @@ def test_what_is_left_out_says_why(collected: list[Counted]) -> None:
     assert [each.id for each in collected if each.reason is not None and len(each.reason.split()) < 4] == []
 
 
-def test_every_folder_has_tests_in_the_gate(request: pytest.FixtureRequest, collected: list[Counted]) -> None:
+def test_every_folder_but_that_of_endurance_has_tests_in_the_gate(collected: list[Counted]) -> None:
     of_gate = {each.folder for each in collected if each.reason is None}
-    if request.config.args == request.config.getini("testpaths"):
-        assert {each.folder for each in collected} == of_gate
+    assert {each.folder for each in collected} - of_gate <= {"soak"}

@@ -17,6 +17,7 @@ def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.matrix("benchmarks are run by hand; their arguments are in the gate")
 def test_one_round_of_one_workload_gives_a_report(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     done = bench("--only", "W1", "--rounds", "1", "--engines", "deno", "--json", str(file))
@@ -60,7 +61,11 @@ def test_one_round_of_python_has_floors_of_its_own_and_says_what_is_not_there(tm
 
 
 @pytest.mark.parametrize(
-    "module", ["bench", pytest.param("bench.python", marks=pytest.mark.matrix("the other program reads its options by the same code"))]
+    "module",
+    [
+        "bench",
+        pytest.param("bench.python", marks=pytest.mark.matrix("the other program reads its options by the same code")),
+    ],
 )
 @pytest.mark.parametrize("arguments", [("--only", "W9"), ("--engines", "abacus"), ("--rounds", "0")])
 def test_what_cannot_be_measured_is_refused_with_what_can(arguments: tuple[str, str], module: str) -> None:

@@ -343,6 +343,7 @@ def test_pages_of_others_chat_by_the_ai_sdk_as_it_is(person: BrowserContext, log
     assert given["failed"] == [None, None, None]
 
 
+@pytest.mark.matrix("the page shows calls in the gate; a thousand of them")
 def test_a_thousand_calls_are_shortened_first_and_then_shown_whole(page: Page) -> None:
     page.get_by_role("main").get_by_role("button", name="Count the stock").click()
     ended = program(page, "succeeded")

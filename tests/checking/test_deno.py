@@ -53,6 +53,7 @@ def test_no_valid_program_is_rejected(checker: Checker) -> None:
     assert rejections(checker, programs) == {}
 
 
+@pytest.mark.matrix("test_corpora says it of the usual server; of another one")
 def test_nearly_every_mistake_is_found(checker: Checker) -> None:
     programs = every({each["id"]: each["program"] for each in mistakes()})
     assert len(programs) == PROGRAMS

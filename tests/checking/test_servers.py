@@ -260,6 +260,7 @@ def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_after
         checker.close()
 
 
+@pytest.mark.matrix("servers that take too much are replaced in the gate; what idle ones keep")
 def test_idle_servers_keep_little_memory(checker: Checker) -> None:
     programs = {"typescript": valid_programs(), "python": valid_python_programs()}
     resident = 0

@@ -216,6 +216,7 @@ async def refused_elsewhere(url: str) -> None:
         assert answer.status_code == 413
 
 
+@pytest.mark.matrix("serving is in the gate for `corral serve`, MCP over pipes; another pair")
 @pytest.mark.anyio
 async def test_over_http_it_serves_this_machine_until_it_is_ended(project: Project) -> None:
     with running(project, "--http", "--port", "0") as process:

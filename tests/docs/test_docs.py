@@ -19,8 +19,9 @@ from corral.errors import CorralError
 from corral.guest import FrameKind, FrameReader, decode_value
 from corral.guest.frames import NO_NONCE
 from corral.sandboxes import CPythonSandbox, DenoSandbox
-from tests.docs.examples import run_as_main, shared_engines
+from tests.docs.examples import run_as_main
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
+from tests.engines import shared_engines
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ def test_files_print_what_stands_below_them(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     ends: dict[str, tuple[str, str]] = {}
-    with shared_engines({"deno": warm_deno, "cpython": warm_cpython}):
+    with shared_engines(warm_deno, warm_cpython):
         for file in SHOWN:
             raised = run_as_main(ROOT / file)
             stdout, stderr = capfd.readouterr()

@@ -6,6 +6,7 @@ import re
 import tomllib
 from typing import Any
 
+import pytest
 from docs_src.reference import FOLDER, documented, pages
 from docs_src.reference.names import MODULES
 from hatch_build import ReadmeHook
@@ -16,6 +17,7 @@ from tests.docs.markdown import ROOT
 HOW_TO = "scripts/reference writes it anew"
 
 
+@pytest.mark.matrix("`scripts/check` runs it each time; here once more with all tests")
 def test_the_reference_is_up_to_date() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
     made = pages()

@@ -209,6 +209,7 @@ async def test_siblings_draw_different_random_numbers(corral: Corral, sandbox: D
     assert len({*map(str, drawn)}) == 40
 
 
+@pytest.mark.matrix("siblings draw other numbers, says the gate; how they are spread")
 async def test_random_numbers_are_what_they_should_be(corral: Corral) -> None:
     program = """
         const all = Array.from({ length: 100_000 }, Math.random);

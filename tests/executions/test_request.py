@@ -55,6 +55,7 @@ def test_any_text_has_a_json_form(source: str) -> None:
     assert len(again.source) <= len(source)
 
 
+@pytest.mark.matrix("requests are pickled and read back in the gate; in another process")
 def test_a_pickled_request_runs_in_another_process() -> None:
     request = REQUEST.model_copy(update={"context": REQUEST.context.model_copy(update={"local": {"run": print}})})
     ran = subprocess.run(

@@ -369,7 +369,14 @@ def test_a_program_that_only_computes_keeps_its_token(python: Python, bridge: Br
 
 
 @pytest.mark.parametrize(
-    "status", [401, *(pytest.param(each, marks=pytest.mark.matrix("401 is refused in the gate by the same code")) for each in (403, 404))]
+    "status",
+    [
+        401,
+        *(
+            pytest.param(each, marks=pytest.mark.matrix("401 is refused in the gate by the same code"))
+            for each in (403, 404)
+        ),
+    ],
 )
 def test_a_renewal_that_is_refused_is_not_asked_for_again(python: Python, bridge: Bridge, status: int) -> None:
     bridge.token = token(0.3)

@@ -135,6 +135,7 @@ def test_a_lock_has_the_hash_of_every_wheel_and_what_was_named(folder: Path) -> 
     }
 
 
+@pytest.mark.matrix("the lock is read and compared in the gate; the installer's own refusal")
 def test_another_wheel_than_the_locked_one_is_not_installed(folder: Path, registry: Path, tmp_path: Path) -> None:
     kept, here = PythonFolder(folder), PythonFolder(tmp_path)
     here.lock.parent.mkdir()

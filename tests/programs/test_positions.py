@@ -98,6 +98,7 @@ def test_places_in_what_was_added_belong_to_the_source_next_to_it() -> None:
 LINES = ["f(1);", "'é😀' as string;", "", "// 😀é\u2028", "let x: Map<'é', 1>; f(x);"]
 
 
+@pytest.mark.matrix("places are right in the gate; the work for a large text")
 def test_a_text_is_read_once_however_many_places_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     program = prepare_typescript("f(1 as any); // é😀\n" * 24_000 + "f('é😀');" * 20_000)
     read: list[int] = []

@@ -10,6 +10,7 @@ from tests.security.modes import Tier
 from tests.security.namespace import run_inside
 
 
+@pytest.mark.matrix("guests that end with their server, host or execution are in the gate; at chance moments")
 @pytest.mark.parametrize(
     "tier",
     [

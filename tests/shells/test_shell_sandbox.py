@@ -135,6 +135,7 @@ class _Recorded(LocalShell):
         return await super().spawn(command, **options)
 
 
+@pytest.mark.matrix("each of the two runs the suite in the gate; side by side")
 @pytest.mark.parametrize(
     "programs",
     [

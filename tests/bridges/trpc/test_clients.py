@@ -95,6 +95,7 @@ def test_the_links_of_the_real_client(served: Served, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.matrix("clients call the router in the gate; the compiler on its types")
 def test_a_typed_client_compiles_against_the_router(tmp_path: Path) -> None:
     async def document() -> str:
         corral = Corral([*tools(), *other_tools()])

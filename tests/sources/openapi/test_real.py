@@ -42,6 +42,7 @@ def source() -> OpenApi:
     return source
 
 
+@pytest.mark.matrix("documents of the gate have each form; a thousand real operations")
 def test_each_operation_of_github_is_a_tool(source: OpenApi) -> None:
     assert source.skipped == []
     assert {tool.name for tool in source.tools} == {said["operationId"] for _, _, said in operations()}
@@ -88,6 +89,7 @@ def example(said: dict[str, Any]) -> Any:
     return None
 
 
+@pytest.mark.matrix("documents of the gate have each form; a thousand real operations")
 async def test_what_reads_from_github_asks_for_its_path_and_takes_githubs_examples(service: Service) -> None:
     asked = 0
     async with calling(service, github(), include=["GET", "DELETE"]) as call:
