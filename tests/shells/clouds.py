@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import deno
+import e2b
 import pytest
 from typing_extensions import override
 from vercel.sandbox import SandboxClient, SandboxServiceOptions
@@ -27,6 +28,8 @@ Stub: TypeAlias = StubE2B | StubDaytona | StubVercel
 
 __all__ = ["CLOUDS", "Cloud", "CloudShell", "Stub", "opened_cloud", "run_programs"]
 
+SDK = e2b
+"""Imported before any test runs: the native part of its protobuf refuses classes of an import that came late."""
 ENGINES: Mapping[Language, str] = {"python": "python3", "typescript": deno.find_deno_bin()}
 
 
