@@ -26,11 +26,11 @@ LEFT_OUT = {
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
-        json_schema packages sandboxes security sessions shells skills soak sources test_logs.py test_public_api.py
+        json_schema packages sandboxes security sessions shells skills soak sources test_gate.py test_logs.py test_public_api.py
         testing tools/test_define_tool.py tools/test_streams.py tools/test_tool_call.py workers
     """.split()
 }
-"""Folders and files of tests that start engines, processes or servers, or take seconds."""
+"""Folders and files of tests that start engines, processes or servers, take seconds, or count all tests."""
 
 _STARTS = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"})
 _running: list[str] = []

@@ -19,9 +19,8 @@ from corral.errors import CorralError
 from corral.guest import FrameKind, FrameReader, decode_value
 from corral.guest.frames import NO_NONCE
 from corral.sandboxes import CPythonSandbox, DenoSandbox
-from tests.docs.examples import run_as_main
+from tests.docs.examples import run_as_main, shared_engines
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
-from tests.engines import shared_engines
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from corral.errors import CorralError, error_class
 __all__ = ["HEADER", "MAX_REPLY_BYTES", "Failed", "Request", "framed", "read_reply", "read_request", "reply_to"]
 
 HEADER = struct.Struct(">Q")
-MAX_REPLY_BYTES = 16 << 20
+MAX_REPLY_BYTES = 64 << 20
 _BYTES = "$bytes"
 
 
