@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import anyio
 import pytest
 
+from corral.cli.options import interruptible
 from tests.cli.terminal import Here, Project, Terminal
 from tests.forks import CORRAL, ForkedProcess
 from tests.shells.faults import served
 from tests.shells.stub_e2b import StubE2B
-from tests.until import LIMIT_SECONDS
+from tests.until import LIMIT_SECONDS, until_sync
 
 
 def shell(directory: Path, *arguments: str) -> Terminal:
@@ -68,6 +71,25 @@ def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) 
         terminal.until("kept")
         terminal.until("Permission denied")
         assert terminal.ends() == 4
+
+
+@pytest.mark.anyio
+async def test_ctrl_c_is_heard_if_the_kernel_gives_it_to_another_thread() -> None:
+    came, waits = anyio.Event(), threading.Event()
+
+    def interrupt() -> None:
+        waits.wait(LIMIT_SECONDS)
+        until_sync(lambda: Path("/proc/self/stat").read_text().rpartition(")")[2].split()[0] == "S")
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    end = anyio.current_time() + LIMIT_SECONDS
+    with interruptible(came.set), anyio.fail_after(LIMIT_SECONDS):
+        waits.set()
+        await came.wait()
+    assert anyio.current_time() < end, "the loop heard of it only as its deadline woke it"
+    other.join()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpcore
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
@@ -299,11 +300,20 @@ async def test_budgets_hold_for_the_execution(
     assert told in result.error.message
 
 
-async def test_a_closed_one_gives_its_place_free(run: Run, speaker: Speaker) -> None:
+async def test_a_closed_one_gives_its_place_free(run: Run, speaker: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = BoundedStream.aclose
+
+    async def close_slowly(self: BoundedStream) -> None:
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        await close(self)
+
+    monkeypatch.setattr(BoundedStream, "aclose", close_slowly)
     program = """
       for (let i = 0; i < 5; i++) { const socket = await opened("/echo"); const end = ended(socket); socket.close(); await end; }
       const early = new WebSocket("ORIGIN/echo");
       const end = ended(early);
+      for (const start = Date.now(); Date.now() < start + 200;); // the host has opened it meanwhile
       early.close();
       return [await end, await next(await opened("/parts"))];
     """

@@ -99,7 +99,8 @@ def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 def interruptible(stop: Callable[[], object]) -> Generator[None]:
     """Within the block Ctrl-C, or SIGTERM, calls `stop` in the event loop. A second one ends this process at once.
 
-    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop.
+    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop. The loop
+    has handlers too, without effect: they have it wake up for a signal that the kernel gave to another thread.
     """
     loop = asyncio.get_running_loop()
     stopping = False
@@ -111,9 +112,13 @@ def interruptible(stop: Callable[[], object]) -> Generator[None]:
         stopping = True
         loop.call_soon_threadsafe(stop)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, lambda: None)
+        signal.signal(number, handle)
     try:
         yield
     finally:
         for number, handler in before.items():
+            loop.remove_signal_handler(number)
             signal.signal(number, handler)

@@ -125,7 +125,7 @@ export function webSocket(ask: Ask): unknown {
           if (this.readyState === this.OPEN) this.dispatchEvent(new MessageEvent("message", { data: this.#shown(received.data), origin: new URL(this.url).origin }));
         }
       } catch (error) {
-        this.#fail(error);
+        await this.#fail(error);
       }
     }
 
@@ -134,13 +134,16 @@ export function webSocket(ask: Ask): unknown {
       return this.binaryType === "blob" ? new Blob([data]) : copied(data).buffer;
     }
 
-    /** The reason is in `message` and `error` of the event, and in the `reason` of `close`. If nothing hears of it, it is remarked. */
-    #fail(error: unknown): void {
+    /**
+     * The reason is in `message` and `error` of the event, and in the `reason` of `close`. If nothing hears of it, it is remarked.
+     * The host has closed the connection by the time the events are dispatched, so another may be opened then.
+     */
+    async #fail(error: unknown): Promise<void> {
       if (this.readyState === this.CLOSED) return;
       const message = error instanceof Error ? error.message : `${error}`;
       if (!this.#heard && this.onerror === null && this.onclose === null) void Promise.reject(error as Error);
       this.readyState = this.CLOSED;
-      void ask({ do: "drop", id: this.#id }).catch(() => {});
+      await ask({ do: "drop", id: this.#id }).catch(() => {});
       this.dispatchEvent(assign(new Event("error"), { message, error }));
       this.#end(LOST, message, false);
     }
