@@ -137,3 +137,13 @@ async def test_no_fifo_holds_a_thread_of_the_host(tmp_path: Path) -> None:
                 await shell.files.write_text("fifo", "x")
         finally:
             os.close(reader)
+
+
+async def test_no_script_goes_on_as_its_children_are_killed(tmp_path: Path) -> None:
+    nested = "nest() { [ $1 = 0 ] && { echo deep; sleep 1000; } || (nest $(($1 - 1)); touch late); }"
+    async with LocalShell(tmp_path) as shell:
+        async with await shell.spawn(f"{nested}; export -f nest; setsid bash -c 'nest 30' & wait") as process:
+            async for piece in process.stdout:
+                assert piece == b"deep\n"
+                break
+        assert await shell.files.stat("late") is None

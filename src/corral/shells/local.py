@@ -316,15 +316,19 @@ async def _exited(pid: int) -> None:
 
 
 def _end_tree(pid: int, mark: str) -> None:
-    """Kills a child that is not reaped yet, its process group, and what has left it, until nothing is there."""
+    """Kills a child that is not reaped yet, its process group, and what has left it, until nothing is there.
+
+    What has left it is stopped before any of it is killed, or a script would go on when its child ends before it.
+    """
     for _ in range(_ROUNDS):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         found = _marked(mark) - {pid} if sys.platform == "linux" else set[int]()
         if not found:
             return
-        for each in found:
-            _kill(each, mark)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for each in found:
+                _send(each, mark, number)
 
 
 def _marked(mark: str) -> set[int]:
@@ -343,13 +347,14 @@ def _has_mark(process: Path, mark: str) -> bool:
         return False
 
 
-def _kill(pid: int, mark: str) -> None:
-    """Kills a process if it still has the mark; its number may be another's by now."""
+def _send(pid: int, mark: str, number: signal.Signals) -> None:
+    """Signals a process if it still has the mark, as its number may be another's by now; waits for what it kills."""
     with suppress(ProcessLookupError, PermissionError):
         descriptor = os.pidfd_open(pid)
         try:
             if _has_mark(Path(f"/proc/{pid}"), mark):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                await_readable(descriptor, 1.0)
+                signal.pidfd_send_signal(descriptor, number)
+                if number == signal.SIGKILL:
+                    await_readable(descriptor, 1.0)
         finally:
             os.close(descriptor)

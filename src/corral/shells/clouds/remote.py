@@ -129,10 +129,14 @@ class RemoteProcess(PushedProcess):
 
     @property
     def sweep(self) -> str:
-        """A script that ends all processes with the mark in their environment, until there are none."""
+        """A script that ends all processes with the mark in their environment, until there are none.
+
+        All are stopped before one is killed, or a script would go on with its next line when its child ends before it.
+        """
         return (
             f"while f=$(grep -lz '^{MARK}={self.mark}$' /proc/[0-9]*/environ 2>/dev/null); [ -n \"$f\" ]; do "
-            'for e in $f; do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done; done; true'
+            'p=; for e in $f; do e=${e#/proc/}; p="$p ${e%/environ}"; done; '
+            "kill -STOP $p 2>/dev/null; kill -9 $p 2>/dev/null; done; true"
         )
 
     async def leave(self) -> None:
