@@ -115,8 +115,8 @@ class FileTree:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         return data
 
-    def pieces(self, path: Sequence[str]) -> Iterator[bytes] | None:
-        """The content of a regular file piece by piece; None if there is none. Raises as `read`."""
+    def pieces(self, path: Sequence[str], max_bytes: int = sys.maxsize) -> Iterator[bytes] | None:
+        """The first bytes of a regular file, piece by piece; None if there is none. Raises as `read`, but never EFBIG."""
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
             if descriptor is None:
@@ -126,7 +126,9 @@ class FileTree:
             except BaseException:
                 os.close(descriptor)
                 raise
-        return _pieces(descriptor)
+        pieces = _pieces(descriptor, max_bytes)
+        next(pieces)  # one that has begun closes the descriptor even if nobody reads on
+        return pieces
 
     def write(self, path: Sequence[str], pieces: Iterable[bytes]) -> None:
         """Puts a file in place, with the folders that it is in, at once: a reader sees all of it or what was there.
@@ -435,10 +437,12 @@ def _read(descriptor: int, size: int, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _pieces(descriptor: int) -> Iterator[bytes]:
+def _pieces(descriptor: int, left: int) -> Iterator[bytes]:
     try:
-        while piece := os.read(descriptor, _PIECE_BYTES):
+        yield b""
+        while piece := os.read(descriptor, min(left, _PIECE_BYTES)):
             yield piece
+            left -= len(piece)
     finally:
         os.close(descriptor)
 
