@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,13 +20,15 @@ from typing import Any, cast
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
-__all__ = ["Child", "LauncherClient", "Plan", "child_pipes", "encoded"]
+__all__ = ["Child", "LauncherClient", "Plan", "child_pipes", "encoded", "guests", "processes_below"]
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _SPACE_SECONDS = 10.0
 _ANSWER_BYTES = 10_000
 _END_SECONDS = 10
 """Time for the launcher to kill and reap everything; it takes a few milliseconds."""
+_launchers: set[int] = set()
+"""Processes of all launchers of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -289,6 +291,7 @@ class LauncherClient:
             raise StartFailed(f"cannot start {sys.executable}, which starts sandboxes: {error}") from error
         finally:
             theirs.close()
+        _launchers.add(self._process.pid)
         self._owner.take_over()
         self._control = ours
         return ours
@@ -311,6 +314,7 @@ class LauncherClient:
             control.close()
         if process is None or not self._owner.is_current:
             return
+        _launchers.discard(process.pid)
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -318,6 +322,24 @@ class LauncherClient:
             process.wait()
         assert process.stderr is not None
         process.stderr.close()
+
+
+def guests() -> Iterator[int]:
+    """Processes that launchers of this process have started, and all that came of them."""
+    for launcher in [*_launchers]:
+        yield from processes_below(launcher)
+
+
+def processes_below(pid: int) -> Iterator[int]:
+    """Children of a process, theirs, and so on, as long as they live (proc_tid_children(5))."""
+    pending = [pid]
+    while pending:
+        pid = pending.pop()
+        with contextlib.suppress(OSError):  # it has ended
+            for task in os.listdir(f"/proc/{pid}/task"):
+                children = [*map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())]
+                pending += children
+                yield from children
 
 
 def encoded(message: object) -> bytes:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
+import signal
+import stat
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
+from corral.containment.launcher_client import guests
 from corral.sessions.tree import FileTree, Usage
 
 __all__ = ["Quota", "QuotaWatch", "watch_quotas"]
@@ -20,6 +28,12 @@ _ALL = Usage(1 << 62, 1_000_000)
 _DYING_SECONDS = 0.1
 """A program that was ended for it may write until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
+
+_PAUSE = 20.0
+"""Times that a scan of all guests took, until the next one."""
+_MOST_PROCESSES = 10_000
+_MAPS_BYTES = 4_000_000
+_DELETED = " (deleted)"
 
 
 class Quota(NamedTuple):
@@ -42,7 +56,7 @@ class QuotaWatch:
         wait = _MOST_SECONDS
         for quota, allowed in zip(self._quotas, self._most, strict=True):
             try:
-                used = quota.files.measure(allowed)
+                used = _used(quota, allowed)
             except OSError as error:
                 return f"{quota.mount} cannot be measured: {error.strerror or error}", wait
             if used.bytes > allowed.bytes or used.files > allowed.files:
@@ -64,8 +78,91 @@ async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None]) -> None:
 
 def _most(quota: Quota) -> Usage:
     """Amount that it may hold from now on: one that is over keeps what it has, so that a program can make room."""
-    found = quota.files.measure(_ALL)
-    if found.bytes > quota.most.bytes or found.files > quota.most.files:
+    found = quota.most
+    for _ in range(2):
+        with suppress(OSError):  # what follows from that is for the first look to say
+            found = _used(quota, _ALL)
+        if found.bytes <= quota.most.bytes and found.files <= quota.most.files:
+            break
         time.sleep(_DYING_SECONDS)
-        found = quota.files.measure(_ALL)
     return Usage(*map(max, quota.most, found))
+
+
+def _used(quota: Quota, most: Usage) -> Usage:
+    """Bytes and files that a directory holds, with those that have no name any more."""
+    used, place = quota.files.measure(most), quota.files.place
+    held = _held.beneath(place)
+    if used.bytes + held > min(most.bytes, quota.most.bytes):
+        held = _held.beneath(place, now=True)  # the holder may have ended since
+    return used._replace(bytes=used.bytes + held)
+
+
+class _HeldFiles:
+    """Files without a name that guests of this host hold open or mapped: they take room, and no walk sees them.
+
+    A guest whose descriptors this process may not see has none here: proc_pid_fd(5).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._again = 0.0
+        self._sizes: dict[tuple[str, int], int] = {}
+
+    def beneath(self, folder: str, *, now: bool = False) -> int:
+        """Bytes of those that were below this folder. All sessions share a scan and, unless `now`, pauses between them.
+        """
+        with self._lock:
+            began = time.monotonic()
+            if now or began >= self._again:
+                self._sizes = _unlinked()
+                ended = time.monotonic()
+                self._again = ended + max(_LEAST_SECONDS, _PAUSE * (ended - began))
+            return sum(size for (path, _), size in self._sizes.items() if path.startswith(f"{folder}/"))
+
+
+_held = _HeldFiles()
+
+
+def _unlinked() -> dict[tuple[str, int], int]:
+    """Length of each such file, by the path that it had and its inode."""
+    found: dict[tuple[str, int], int] = {}
+    for pid in itertools.islice(guests(), _MOST_PROCESSES):
+        with suppress(OSError):  # it has ended, or is not ours to see
+            for task in os.listdir(f"/proc/{pid}/task"):
+                # A first thread that has ended has none, while those that go on share all.
+                if descriptors := os.listdir(f"/proc/{pid}/task/{task}/fd"):
+                    _add_open(f"/proc/{pid}/task/{task}/fd", descriptors, pid, found)
+                    _add_mapped(f"/proc/{pid}/task/{task}/maps", f"/proc/{pid}/map_files", found)
+                    break
+    return found
+
+
+def _add_open(folder: str, descriptors: Sequence[str], pid: int, found: dict[tuple[str, int], int]) -> None:
+    for each in descriptors:
+        with suppress(FileNotFoundError):
+            state = os.stat(f"{folder}/{each}")
+            if not stat.S_ISREG(state.st_mode) or state.st_nlink > 0:
+                continue
+            try:
+                path = os.readlink(f"{folder}/{each}")
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:  # nobody can say whose it is, and no honest program has one
+                    os.kill(pid, signal.SIGKILL)
+                raise
+            found[path, state.st_ino] = state.st_size
+
+
+def _add_mapped(maps: str, files: str, found: dict[tuple[str, int], int]) -> None:
+    with open(maps, "rb") as file:
+        lines = file.read(_MAPS_BYTES).splitlines()
+    for line in lines:
+        if line.endswith(_DELETED.encode()):
+            area, _, offset, _, inode, path = line.split(None, 5)
+            start, end = (int(each, 16) for each in area.split(b"-"))
+            key = os.fsdecode(path), int(inode)
+            if key in found:
+                continue
+            try:
+                found[key] = os.stat(f"{files}/{start:x}-{end:x}").st_size
+            except OSError:  # only a privileged host may see it: then as much as is mapped
+                found[key] = int(offset, 16) + end - start

@@ -137,15 +137,17 @@ class OpenSession:
 
     async def _load(self, tree: Tree, store: Store) -> None:
         most = tree.most or _NOTHING
-        left, files = tree.takes(most.bytes), most.files
+        left = in_vain = tree.takes(most.bytes)
+        files = most.files
         without: list[str] = []
         async for path, pieces in store.load(self._key(tree.path)):
             taken = _Taken()
             try:
-                if files == 0:
-                    raise FileError(f"{most.files:,} files are there")
+                if files == 0 or in_vain <= 0:
+                    raise FileError("there is no room left")
                 await self.files.write_stream(f"{tree.path}/{path}", taken.within(pieces, left))
             except FileError:
+                in_vain -= taken.bytes  # a store that is far too large is not read to its end
                 without.append(path)
             else:
                 left, files = left - tree.takes(taken.bytes), files - 1

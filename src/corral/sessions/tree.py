@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
-from corral.containment.removal import TEMPORARY, remove_beneath
+from corral.containment.removal import TEMPORARY, open_folder, remove_beneath
 
 __all__ = ["Entry", "EntryKind", "FileTree", "Usage"]
 
@@ -38,7 +38,7 @@ _ATTEMPTS = 16
 """openat2 gives up with EAGAIN if something is renamed meanwhile."""
 _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
-"""Folders deeper than this are not listed: each level takes a descriptor."""
+"""Folders deeper than this are not listed: each level takes a descriptor. They are measured."""
 _MOST_ENTRIES = 1_000_000
 _MOST_PATH_CHARACTERS = 100_000_000
 """Of all paths of a list: names may be long, and folders deep."""
@@ -259,15 +259,27 @@ class FileTree:
             found = os.fstatvfs(self._root)
         return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, max(0, found.f_files - found.f_ffree - 1))
 
+    @property
+    def place(self) -> str:
+        """Its path on this machine.
+
+        Raises:
+            OSError: EBADF, it is closed.
+        """
+        with self._open_still():
+            return os.readlink(f"/proc/self/fd/{self._root}")
+
     def measure(self, most: Usage) -> Usage:
-        """Bytes and files below it, by a walk that ends once there are more than these."""
-        size = files = 0
-        with self._acting():
-            for entry in _walk(self._open((), _DIRECTORY), recursive=True):
-                size, files = size + entry.size, files + 1
-                if size > most.bytes or files > most.files:
-                    break
-        return Usage(size, files)
+        """Bytes and files below it, at any depth, by a walk that ends once there are more than these.
+
+        Raises:
+            OSError: EBUSY if folders are moved whenever they are looked at.
+        """
+        with self._open_still():
+            for _ in range(_ATTEMPTS):
+                if (found := _measured(self._open((), _DIRECTORY), most)) is not None:
+                    return found
+        raise OSError(errno.EBUSY, "folders are moved whenever they are looked at")
 
     def _find(self, path: Sequence[str], flags: int) -> int | None:
         try:
@@ -366,13 +378,17 @@ class FileTree:
     @contextmanager
     def _acting(self) -> Generator[None]:
         """Keeps the descriptor open. This thread asks the file system as the owner, and no other does: setfsuid(2)."""
+        with self._open_still(), self._as_owner():
+            yield
+
+    @contextmanager
+    def _open_still(self) -> Generator[None]:
         with self._lock:
             if self._closed:
                 raise OSError(errno.EBADF, "the session is closed")
             self._users += 1
         try:
-            with self._as_owner():
-                yield
+            yield
         finally:
             self._leave()
 
@@ -497,6 +513,74 @@ def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
     finally:
         for descriptor, _ in opened:
             os.close(descriptor)
+
+
+def _measured(folder: int, most: Usage) -> Usage | None:
+    """Bytes and files below a folder, whose descriptor it closes; None if a folder was moved meanwhile.
+
+    It has one folder open at a time, so that no depth is too much, and goes back up by `..`.
+    """
+    size = files = 0
+    above: list[tuple[tuple[int, int], list[str]]] = []
+    """For each folder down to the open one: itself, and those in it that are left."""
+    try:
+        while True:
+            inner: list[str] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        found = _stat(folder, entry)
+                    except FileNotFoundError:
+                        continue
+                    size, files = size + found.size, files + 1
+                    if size > most.bytes or files > most.files:
+                        return Usage(size, files)
+                    if found.kind == "directory":
+                        inner.append(entry.name)
+            above.append((_identity(folder), inner))
+            entered = False
+            while not entered:
+                itself, left = above[-1]
+                if _identity(folder) != itself:
+                    return None
+                if left:
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        folder = _moved_on(folder, left.pop())
+                        entered = True
+                    continue
+                above.pop()
+                if not above:
+                    return Usage(size, files)
+                folder = _moved_on(folder, "..")
+    finally:
+        os.close(folder)
+
+
+def _stat(folder: int, entry: os.DirEntry[str]) -> Entry:
+    try:
+        return _entry(entry.name, entry.stat(follow_symlinks=False))
+    except PermissionError:  # a program has closed the folder, which does not make what is in it fewer
+        os.fchmod(folder, 0o700)
+        return _entry(entry.name, os.stat(entry.name, dir_fd=folder, follow_symlinks=False))
+
+
+def _moved_on(folder: int, name: str) -> int:
+    """A descriptor of a folder in this one, or above it, which is closed then.
+
+    Raises:
+        OSError: there is none; this one stays open.
+    """
+    try:
+        found = os.open(name, _DIRECTORY, dir_fd=folder)
+    except PermissionError:
+        found = open_folder(folder, name)
+    os.close(folder)
+    return found
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    found = os.fstat(folder)
+    return found.st_dev, found.st_ino
 
 
 def _entry(path: str, found: os.stat_result) -> Entry:
