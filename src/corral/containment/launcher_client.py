@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
-__all__ = ["Child", "LauncherClient", "Plan", "child_pipes", "encoded", "guests", "processes_below"]
+__all__ = ["Child", "LauncherClient", "Plan", "Programs", "child_pipes", "encoded", "guests", "processes_below"]
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _SPACE_SECONDS = 10.0
@@ -64,6 +64,13 @@ class Plan:
     def wraps(self) -> bool:
         """The executable is not the guest itself but makes its jail, and will say which process the guest is."""
         return self.filter is not None and not self.confine
+
+
+class Programs(NamedTuple):
+    """Folders of the host that a space sees by overlays of its own, but for those of `kept` below them."""
+
+    overlays: Sequence[str] = ()
+    kept: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -160,18 +167,23 @@ class LauncherClient:
             self._end()
 
     def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
         """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
 
-        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
-        `executable` lets files in them be executed. Closing the descriptors frees all, once no child is in it any more.
+        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them, and
+        an empty one, "empty", for overlays. With `programs` files in them may be executed. Closing the descriptors
+        frees all, once no child is in it any more.
 
         Raises:
             StartFailed: such namespaces cannot be made here, or there is no launcher.
             OSError: no descriptors are left.
         """
-        message = {"space": sizes, "place": str(place), "user": user, "executable": executable}
+        overlays, kept = programs or Programs()
+        message = {
+            "space": sizes, "place": str(place), "user": user, "executable": programs is not None,
+            "overlays": overlays, "kept": kept,
+        }  # fmt: skip
         return self._made("file system in memory", message, [], 2 + len(sizes))
 
     def make_network(self, owner: int, user: int | None, port: int) -> tuple[int, socket.socket]:
@@ -336,8 +348,8 @@ def processes_below(pid: int) -> Iterator[int]:
     while pending:
         pid = pending.pop()
         with contextlib.suppress(OSError):  # it has ended
-            for task in os.listdir(f"/proc/{pid}/task"):
-                children = [*map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())]
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                children = [*map(int, (task / "children").read_bytes().split())]
                 pending += children
                 yield from children
 

@@ -6,6 +6,7 @@ Deadline, cancellation and cleanup are here, and only here.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import anyio

@@ -183,7 +183,7 @@ class SessionFiles:
         """Packs the files below a folder as a tar archive, piece by piece; `import_tar` takes it.
 
         Raises:
-            FileError: those of a scratch directory are longer than all that it may hold, as with holes or several names.
+            FileError: those of a scratch directory are longer than it may hold, as with holes or several names.
         """
         tree, parts = self._find(path)
         entries = await self.list(path, recursive=True)

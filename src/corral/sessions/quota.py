@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -109,8 +110,7 @@ class _HeldFiles:
         self._sizes: dict[tuple[str, int], int] = {}
 
     def beneath(self, folder: str, *, now: bool = False) -> int:
-        """Bytes of those that were below this folder. All sessions share a scan and, unless `now`, pauses between them.
-        """
+        """Bytes of those that were below this folder. Scans are for all sessions, with pauses unless it is `now`."""
         with self._lock:
             began = time.monotonic()
             if now or began >= self._again:
@@ -128,23 +128,23 @@ def _unlinked() -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     for pid in itertools.islice(guests(), _MOST_PROCESSES):
         with suppress(OSError):  # it has ended, or is not ours to see
-            for task in os.listdir(f"/proc/{pid}/task"):
+            for task in Path(f"/proc/{pid}/task").iterdir():
                 # A first thread that has ended has none, while those that go on share all.
-                if descriptors := os.listdir(f"/proc/{pid}/task/{task}/fd"):
-                    _add_open(f"/proc/{pid}/task/{task}/fd", descriptors, pid, found)
-                    _add_mapped(f"/proc/{pid}/task/{task}/maps", f"/proc/{pid}/map_files", found)
+                if descriptors := [*(task / "fd").iterdir()]:
+                    _add_open(descriptors, pid, found)
+                    _add_mapped(task / "maps", Path(f"/proc/{pid}/map_files"), found)
                     break
     return found
 
 
-def _add_open(folder: str, descriptors: Sequence[str], pid: int, found: dict[tuple[str, int], int]) -> None:
+def _add_open(descriptors: Sequence[Path], pid: int, found: dict[tuple[str, int], int]) -> None:
     for each in descriptors:
         with suppress(FileNotFoundError):
-            state = os.stat(f"{folder}/{each}")
+            state = each.stat()
             if not stat.S_ISREG(state.st_mode) or state.st_nlink > 0:
                 continue
             try:
-                path = os.readlink(f"{folder}/{each}")
+                path = str(each.readlink())
             except OSError as error:
                 if error.errno == errno.ENAMETOOLONG:  # nobody can say whose it is, and no honest program has one
                     os.kill(pid, signal.SIGKILL)
@@ -152,8 +152,8 @@ def _add_open(folder: str, descriptors: Sequence[str], pid: int, found: dict[tup
             found[path, state.st_ino] = state.st_size
 
 
-def _add_mapped(maps: str, files: str, found: dict[tuple[str, int], int]) -> None:
-    with open(maps, "rb") as file:
+def _add_mapped(maps: Path, files: Path, found: dict[tuple[str, int], int]) -> None:
+    with maps.open("rb") as file:
         lines = file.read(_MAPS_BYTES).splitlines()
     for line in lines:
         if line.endswith(_DELETED.encode()):
@@ -163,6 +163,6 @@ def _add_mapped(maps: str, files: str, found: dict[tuple[str, int], int]) -> Non
             if key in found:
                 continue
             try:
-                found[key] = os.stat(f"{files}/{start:x}-{end:x}").st_size
+                found[key] = (files / f"{start:x}-{end:x}").stat().st_size
             except OSError:  # only a privileged host may see it: then as much as is mapped
                 found[key] = int(offset, 16) + end - start

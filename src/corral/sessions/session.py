@@ -152,7 +152,7 @@ class OpenSession:
             else:
                 left, files = left - tree.takes(taken.bytes), files - 1
         if without:
-            logger.warning("%s: a session was opened without %s of its store, for want of room", tree.path, _names(without))
+            logger.warning("%s: no room for these files of a session's store: %s", tree.path, _names(without))
 
     async def _save(self, tree: Tree, now: Snapshot) -> None:
         stored = self._stored.get(tree.path, {})

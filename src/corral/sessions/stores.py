@@ -43,8 +43,7 @@ class Store(ABC):
 
     @abstractmethod
     def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
-        """Yields each file; nothing if the session is new. A file is read in a thread before the next one is asked for.
-        """
+        """Yields each file; nothing if the session is new. Each is read, in a thread, before the next is asked for."""
 
     @abstractmethod
     async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from corral.containment.removal import TEMPORARY, open_folder, remove_beneath
@@ -116,7 +117,7 @@ class FileTree:
         return data
 
     def pieces(self, path: Sequence[str], max_bytes: int = sys.maxsize) -> Iterator[bytes] | None:
-        """The first bytes of a regular file, piece by piece; None if there is none. Raises as `read`, but never EFBIG."""
+        """The first bytes of a regular file, piece by piece; None if there is none. Raises as `read`, but EFBIG."""
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
             if descriptor is None:
@@ -267,7 +268,7 @@ class FileTree:
             OSError: EBADF, it is closed.
         """
         with self._open_still():
-            return os.readlink(f"/proc/self/fd/{self._root}")
+            return str(Path(f"/proc/self/fd/{self._root}").readlink())
 
     def measure(self, most: Usage) -> Usage:
         """Bytes and files below it, at any depth, by a walk that ends once there are more than these.
