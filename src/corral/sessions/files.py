@@ -46,7 +46,7 @@ class Tree(NamedTuple):
     own: bool
     """It is a file system of the session's own, whose usage is the session's."""
     most: Usage | None = None
-    """What a scratch directory may hold."""
+    """Quota of a scratch directory; None for one of the host."""
 
     def takes(self, size: int) -> int:
         """Bytes of the quota that a file of this length takes once no part of it is a hole."""
