@@ -25,9 +25,10 @@ DIFFERENCES = (
     Difference(
         "files that no list shows",
         "counted by the kernel like others",
-        "deep ones are counted; unlinked ones that are open or mapped, if the host may see the guest's descriptors "
-        "(`/proc/PID/fd`): as an ordinary user, or as root without CAP_SYS_PTRACE, not those of programs; never those "
-        "on their way through a socket pair",
+        "deep ones are counted; unlinked ones that are open, if the host may see the guest's descriptors "
+        "(`/proc/PID/fd`): as an ordinary user, or as root without CAP_SYS_PTRACE, not those of programs; of those that "
+        "are mapped only, what is mapped, unless the host has CAP_CHECKPOINT_RESTORE; never those on their way through a "
+        "socket pair",
     ),
     Difference(
         "locks and watches of the host's files",

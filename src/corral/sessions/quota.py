@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from corral.containment.launcher_client import guests
-from corral.sessions.tree import FileTree, Usage
+from corral.sessions.tree import FileTree, Usage, acting_as
 
 __all__ = ["Quota", "QuotaWatch", "watch_quotas"]
 
@@ -127,34 +127,51 @@ def _unlinked() -> dict[tuple[str, int], int]:
     """Length of each such file, by the path that it had and its inode."""
     found: dict[tuple[str, int], int] = {}
     for pid in itertools.islice(guests(), _MOST_PROCESSES):
-        with suppress(OSError):  # it has ended, or is not ours to see
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                # A first thread that has ended has none, while those that go on share all.
-                if descriptors := [*(task / "fd").iterdir()]:
-                    _add_open(descriptors, pid, found)
-                    _add_mapped(task / "maps", Path(f"/proc/{pid}/map_files"), found)
-                    break
+        process = Path(f"/proc/{pid}")
+        try:
+            # A first thread that has ended has no descriptors, while those that go on share all.
+            any(_add(task, process / "map_files", found) for task in (process / "task").iterdir())
+        except _Hidden:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:  # it has ended
+            continue
     return found
 
 
-def _add_open(descriptors: Sequence[Path], pid: int, found: dict[tuple[str, int], int]) -> None:
+def _add(task: Path, mapped: Path, found: dict[tuple[str, int], int]) -> bool:
+    """Adds those of a thread; False if it has no descriptors, or none that this process may see."""
+    with suppress(OSError):
+        owner = task.stat()
+        with acting_as((owner.st_uid, owner.st_gid)):  # which is as good as CAP_SYS_PTRACE, for most of them
+            if descriptors := [*(task / "fd").iterdir()]:
+                _add_open(descriptors, found)
+                _add_mapped(task / "maps", mapped, found)
+                return True
+    return False
+
+
+class _Hidden(Exception):
+    """Nobody can say which file it is, or whose; no honest program has such a path, or so many mappings."""
+
+
+def _add_open(descriptors: Sequence[Path], found: dict[tuple[str, int], int]) -> None:
     for each in descriptors:
         with suppress(FileNotFoundError):
             state = each.stat()
-            if not stat.S_ISREG(state.st_mode) or state.st_nlink > 0:
-                continue
-            try:
-                path = str(each.readlink())
-            except OSError as error:
-                if error.errno == errno.ENAMETOOLONG:  # nobody can say whose it is, and no honest program has one
-                    os.kill(pid, signal.SIGKILL)
-                raise
-            found[path, state.st_ino] = state.st_size
+            if stat.S_ISREG(state.st_mode) and state.st_nlink == 0:
+                try:
+                    found[str(each.readlink()), state.st_ino] = state.st_size
+                except OSError as error:
+                    if error.errno == errno.ENAMETOOLONG:
+                        raise _Hidden from error
+                    raise
 
 
 def _add_mapped(maps: Path, files: Path, found: dict[tuple[str, int], int]) -> None:
     with maps.open("rb") as file:
         lines = file.read(_MAPS_BYTES).splitlines()
+        if file.read(1):
+            raise _Hidden
     for line in lines:
         if line.endswith(_DELETED.encode()):
             area, _, offset, _, inode, path = line.split(None, 5)

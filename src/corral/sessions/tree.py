@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from corral.containment.removal import TEMPORARY, open_folder, remove_beneath
 
-__all__ = ["Entry", "EntryKind", "FileTree", "Usage"]
+__all__ = ["Entry", "EntryKind", "FileTree", "Usage", "acting_as"]
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
 """Programs can make files and directories only; commands of a shell make links, FIFOs and sockets too."""
@@ -378,8 +378,8 @@ class FileTree:
 
     @contextmanager
     def _acting(self) -> Generator[None]:
-        """Keeps the descriptor open. This thread asks the file system as the owner, and no other does: setfsuid(2)."""
-        with self._open_still(), self._as_owner():
+        """Keeps the descriptor open, and asks the file system as the owner."""
+        with self._open_still(), acting_as(self._owner):
             yield
 
     @contextmanager
@@ -393,20 +393,22 @@ class FileTree:
         finally:
             self._leave()
 
-    @contextmanager
-    def _as_owner(self) -> Generator[None]:
-        if self._owner is None:
-            yield
-            return
-        libc = _libc()
-        user, group = self._owner
-        libc.setfsgid(group)
-        libc.setfsuid(user)  # last, because it takes the capabilities away that are about files
-        try:
-            yield
-        finally:
-            libc.setfsuid(os.geteuid())
-            libc.setfsgid(os.getegid())
+
+@contextmanager
+def acting_as(owner: tuple[int, int] | None) -> Generator[None]:
+    """Has this thread, and no other, ask for files as this user and group: setfsuid(2). None changes nothing."""
+    if owner is None:
+        yield
+        return
+    libc = _libc()
+    user, group = owner
+    libc.setfsgid(group)
+    libc.setfsuid(user)  # last, because it takes the capabilities away that are about files
+    try:
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(os.getegid())
 
 
 @cache
