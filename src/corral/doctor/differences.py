@@ -26,9 +26,9 @@ DIFFERENCES = (
         "files that no list shows",
         "counted by the kernel like others",
         "deep ones are counted; unlinked ones that are open, if the host may see the guest's descriptors "
-        "(`/proc/PID/fd`): as an ordinary user, or as root without CAP_SYS_PTRACE, not those of programs; of those that "
-        "are mapped only, what is mapped, unless the host has CAP_CHECKPOINT_RESTORE; never those on their way through a "
-        "socket pair",
+        "(`/proc/PID/fd`): as an ordinary user, or as root without CAP_SYS_PTRACE, not those of programs; "
+        "of those that are mapped only, what is mapped, unless the host has CAP_CHECKPOINT_RESTORE; "
+        "never those on their way through a socket pair",
     ),
     Difference(
         "locks and watches of the host's files",
