@@ -49,7 +49,7 @@ async def _measure(rounds: int) -> None:
                 JailedShell(limits=ShellLimits(tier="namespaces"))
             ),
             "JailedShell, landlock": await stack.enter_async_context(
-                JailedShell(limits=ShellLimits(tier="landlock", accept_unenforced=("disk", "processes")))
+                JailedShell(limits=ShellLimits(tier="landlock", accept_unenforced=("disk", "locks", "processes")))
             ),
         }
         bare: list[float] = []

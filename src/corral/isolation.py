@@ -73,6 +73,8 @@ class Space:
     """Descriptors of a user and a mount namespace that have the sources; None: the host's."""
     user: int | None = None
     """User that guests run as where the host is root; None: the host's own. It is the namespaces' owner."""
+    overlaid: bool = False
+    """Its namespaces have the host's programs by overlays of their own."""
     own_user: bool = False
     """Nothing else on this machine runs as that user, or belongs to it."""
     file_bytes: int = 0

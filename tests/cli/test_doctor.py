@@ -109,6 +109,7 @@ def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_
     assert found.keys() == {
         "healthy", "required_tier", "system", "tier", "reason", "python", "layers", "verdicts", "attempts", "pool_size",
         "language_servers",
+        "properties",
     }  # fmt: skip
     assert (found["healthy"], found["required_tier"], found["tier"]) == (True, "landlock", "namespaces")
     assert all(layer.keys() == {"name", "in_force", "detail", "remedy"} for layer in found["layers"])

@@ -19,6 +19,8 @@ from tests.shells.faults import served
 from tests.shells.stub_e2b import StubE2B
 from tests.until import LIMIT_SECONDS, until_sync
 
+ACCEPTED = [part for name in ("disk", "locks", "processes") for part in ("--accept-unenforced", name)]
+
 
 def shell(directory: Path, *arguments: str) -> Terminal:
     return Terminal([CORRAL, "shell", *arguments], directory, columns=100, rows=30, env={})
@@ -59,7 +61,7 @@ def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) 
     refused = project.corral("shell", "--tier", "landlock", "-c", "true")
     assert refused.returncode == 2
     assert "does not enforce disk" in refused.stderr
-    accepted = ("--tier", "landlock", "--accept-unenforced", "disk", "--accept-unenforced", "processes")
+    accepted = ("--tier", "landlock", *ACCEPTED)
     with shell(project.directory, *accepted) as terminal:
         terminal.until("not bounded in this jail: disk")
         terminal.until(r"sandbox:/\S+\$ ")
@@ -109,7 +111,7 @@ def test_nothing_of_a_command_is_left_when_its_host_ends(project: Project, tier:
     folder.mkdir()
     os.mkfifo(folder / "held")
     (folder / "held").chmod(0o666)
-    accepted = ["--tier", tier, "--accept-unenforced", "disk", "--accept-unenforced", "processes"]
+    accepted = ["--tier", tier, *ACCEPTED]
     command = "exec 3>held; trap '' TERM INT HUP; (setsid sleep 1000 &); echo there >&3; sleep 1000"
     host = ForkedProcess(
         [CORRAL, "shell", "--workspace", "data", *accepted, "-c", command],

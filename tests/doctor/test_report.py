@@ -14,6 +14,7 @@ import deno
 import pytest
 
 from corral.containment import Engine, Jail, LauncherClient, landlock, namespaces
+from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.doctor.report import Examination, Layer, examine
@@ -72,6 +73,13 @@ def test_every_layer_that_guests_can_show_is_in_force_here(found: Examination) -
         ],
         True,
     ) | {"unprivileged user": guests_change_user()}  # fmt: skip
+
+
+def test_what_differs_between_tiers_is_told_as_the_page_has_it(found: Examination) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = page.split("## What differs between namespaces and landlock")[1].split("\n## ")[0].splitlines()
+    assert [line for line in rows if line.startswith("|")][2:] == [f"| {' | '.join(each)} |" for each in DIFFERENCES]
+    assert found.properties == {each.name: each.namespaces for each in DIFFERENCES}
 
 
 def test_it_reaches_the_tiers_up_to_its_own(found: Examination) -> None:

@@ -34,6 +34,7 @@ PROMISING = frozenset(
         "Python",
         "Calls",
         "Between programs of different tenants",
+        "What differs between namespaces and landlock",
     }
 )
 """Sections in which every item of a list and every row of a table is a promise."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +13,16 @@ import anyio
 import pytest
 
 from corral import ConfigError, ConsoleOutput, Corral, ExecutionContext, Language, Mount, Scratch
+from corral.errors import FileError
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Sandboxes
-from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
+from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoredFile, StoreKey
 from corral.testing import FakeGuest, FakeSandbox
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
+PIECE = 1 << 14
 LIST = "import os\nreturn sorted(os.listdir())"
 
 
@@ -180,10 +182,10 @@ async def test_a_session_that_is_being_opened_is_closed_with_the_others() -> Non
 
 
 class Broken(Store):
-    async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
-        yield "a.txt", b"from the store"
+    async def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
+        yield "a.txt", [b"from the ", b"store"]
 
-    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
+    async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
         raise RuntimeError("the store is away")
 
 
@@ -226,6 +228,67 @@ async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(
     assert "the store is away" in caplog.text
 
 
+class InMemory(Store):
+    """Keeps files, and counts the bytes that it has been given."""
+
+    def __init__(self, kept: Mapping[str, int]) -> None:
+        self.kept = dict(kept)
+        self.read = 0
+
+    async def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
+        for path, size in self.kept.items():
+            yield path, self._counted(size)
+
+    def _counted(self, size: int) -> Iterator[bytes]:
+        for _ in range(size // PIECE):
+            self.read += PIECE
+            yield bytes(PIECE)
+
+    async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
+        for path, pieces in changed:
+            self.kept[path] = sum(map(len, pieces))
+        for path in deleted:
+            del self.kept[path]
+
+
+async def test_files_with_holes_are_stored_and_exported_within_the_quota_only(
+    warm: Sandboxes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = InMemory({})
+    files = [Mount("/workspace", Scratch(bytes=PIECE * 10, store=store))]
+    async with (
+        Corral(sandbox=warm, check=False) as corral,
+        corral.session(context=caller("s"), files=files, languages=["python"]) as session,
+    ):
+        holes = f"for name in 'abcd':\n    open(name, 'w').truncate({PIECE * 4})"
+        result = await session.execute(holes, language="python")
+        assert result.error is not None
+        assert (result.error.code, store.kept) == ("files_exceeded", {"a": PIECE * 4, "b": PIECE * 4})
+        assert "holds 163,840 bytes at most, and its files are 262,144 bytes long" in result.error.message
+        assert "not stored, as too long or not to be read: 'c', 'd'" in caplog.text
+        with pytest.raises(FileError, match="some have holes"):
+            await session.files.export()
+        result = await session.execute("import os\nos.remove('a')", language="python")
+        assert (result.error, store.kept) == (None, {"b": PIECE * 4, "c": PIECE * 4})
+        result = await session.execute("import os\nos.remove('d')", language="python")
+        assert len([piece async for piece in await session.files.export()]) == 7
+
+
+async def test_a_store_that_is_too_large_opens_with_what_fits_and_is_not_read_to_its_end(
+    warm: Sandboxes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = InMemory({f"{number:03}": PIECE * 4 for number in range(100)} | {"a/" * 3000 + "b": 0, "../c": 0})
+    files = [Mount("/workspace", Scratch(bytes=PIECE * 10, store=store))]
+    async with (
+        Corral(sandbox=warm, check=False) as corral,
+        corral.session(context=caller("s"), files=files, languages=["python"]) as session,
+    ):
+        assert [each.path for each in await session.files.list()] == ["000", "001"]
+        assert "no room for these files of a session's store: '002', '003'" in caplog.text
+        assert store.read < PIECE * 40
+        assert len(store.kept) == 102, "what did not fit stays in the store"
+
+
 class AwayOnce(Store):
     """Keeps files from the second time on."""
 
@@ -233,15 +296,15 @@ class AwayOnce(Store):
         self.kept: dict[str, bytes] = {}
         self._away = True
 
-    async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
-        for each in self.kept.items():
-            yield each
+    async def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
+        for path, data in self.kept.items():
+            yield path, [data]
 
-    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
+    async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
         if self._away:
             self._away = False
             raise RuntimeError("the store is away")
-        self.kept.update(changed)
+        self.kept.update({path: b"".join(pieces) for path, pieces in changed})
 
 
 async def test_files_that_a_store_did_not_take_are_stored_at_the_end_of_the_session(warm: Sandboxes) -> None:

@@ -194,7 +194,7 @@ async def jailed(tier: Tier = "namespaces", **options: Any) -> AsyncGenerator[Ja
     """A shell in this tier, with what it may not be able to hold accepted."""
     limits = replace(options.pop("limits", ShellLimits()), tier=tier)
     if tier == "landlock":
-        limits = replace(limits, accept_unenforced={"disk", "processes"})
+        limits = replace(limits, accept_unenforced={"disk", "locks", "processes"})
     async with JailedShell(limits=limits, **options) as shell:
         yield shell
 

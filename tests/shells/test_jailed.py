@@ -83,7 +83,7 @@ def test_no_attempt_gets_out_of_a_jail_whose_user_is_the_hosts() -> None:
 
 @pytest.mark.parametrize("tier", _JAILS)
 async def test_programs_and_commands_share_a_session(tier: Tier, warm: dict[Language, str | SandboxProvider]) -> None:
-    limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
+    limits = ShellLimits(tier=tier, accept_unenforced={"disk", "locks", "processes"})
     async with Corral(sandbox=warm, check=False) as corral, corral.session(shell=limits) as session:
         assert session.shell.capabilities.isolation == tier
         assert session.exact_quota == (tier == "namespaces")
@@ -116,7 +116,7 @@ async def test_links_that_commands_make_never_lead_out_of_their_session(
 ) -> None:
     """For the host they are links: it sees and removes them, and neither reads nor writes through them."""
     (tmp_path / "secret").write_text("secret")
-    limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
+    limits = ShellLimits(tier=tier, accept_unenforced={"disk", "locks", "processes"})
     async with Corral(sandbox=warm_deno, check=False) as corral, corral.session(shell=limits) as session:
         files = session.files
         links = f"ln -s {tmp_path}/secret file; ln -s {tmp_path} folder; ln -s / deep/root; ln -s nothing dangling; "
@@ -208,6 +208,103 @@ async def test_bounds_of_memory_processes_disk_and_number(tier: Tier) -> None:
         assert (await shell.run("echo again")).stdout == "again\n"
 
 
+_HOLDERS = {
+    "open": "files.append(file)",
+    "mapped": "files.append(mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)); file.close()",
+    "of a thread": "files.append(file); threading.Thread(target=time.sleep, args=(60,)).start(); left = True",
+}
+
+
+async def test_files_without_a_name_count_in_a_quota_that_is_looked_at() -> None:
+    small = [Mount("/workspace", Scratch(bytes=1_000_000, files=10))]
+    async with jailed("landlock", files=small) as shell:
+        for name, hold in _HOLDERS.items():
+            await shell.files.write_text(
+                "hold.py",
+                "import ctypes, mmap, os, threading, time\nfiles, left = [], False\n"
+                "for number in range(4):\n    file = open('f', 'w+b'); os.unlink('f')\n"
+                f"    file.write(bytes(600_000)); file.flush(); {hold}\n"
+                "if left:\n    ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\ntime.sleep(60)",
+            )
+            done = await shell.run("python3 hold.py")
+            assert (name, done.exit_code) == (name, 137)
+            assert "/workspace holds 1,000,000 bytes and 10 files at most" in done.stderr
+        assert (await shell.run("echo again")).stdout == "again\n"
+        done = await shell.run(": > f; fallocate --keep-size --length 9000000 f; stat -c %b f")
+        assert done.stdout == "0\n", "room that no length shows"
+
+
+_LOCKED = ("/usr/bin/env", "/etc/ld.so.cache", "/dev/null", "/proc/1/exe", "/proc/self/exe")
+_HOLD = """
+import ctypes, fcntl, os, sys
+libc = ctypes.CDLL(None)
+files = []
+for path in sys.argv[1:]:
+    try:
+        files.append(open(path, "rb"))
+        fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(os.open(path, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == 11:
+            print(path)
+watch = libc.inotify_init1(os.O_NONBLOCK)
+print(watch >= 0 and libc.inotify_add_watch(watch, b"/usr/bin", 0x20) >= 0)
+print("end", flush=True)
+sys.stdin.read()
+if watch >= 0:
+    try:
+        print(len(os.read(watch, 1 << 16)), "bytes")
+    except BlockingIOError:
+        print("nothing")
+"""
+
+
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_locks_and_watches_of_the_hosts_files_are_a_sessions_own_unless_it_is_said(tier: Tier) -> None:
+    async with jailed(tier) as acme, jailed(tier) as evil:
+        for each in (acme, evil):
+            await each.files.write_text("hold.py", _HOLD)
+        command = f"python3 hold.py {' '.join(_LOCKED)}"
+        async with await acme.spawn(command, stdin=True) as holder:
+            output = b""
+            async for piece in holder.stdout:
+                output += piece
+                if output.endswith(b"end\n"):
+                    break
+            assert output == (b"True\nend\n" if tier == "namespaces" else b"False\nend\n")
+            seen = (await evil.run(command)).stdout.split()
+            await holder.close_stdin()
+            watched = b"".join([piece async for piece in holder.stdout])
+        taken = {*seen} & {*_LOCKED}
+        if tier == "namespaces":
+            assert acme.capabilities.unenforced == frozenset()
+            assert taken == (set() if os.geteuid() == 0 else {"/dev/null"})
+            assert watched == b"nothing\n"
+        else:
+            assert "locks" in acme.capabilities.unenforced
+            assert taken == {*_LOCKED} - {"/proc/1/exe"}
+        # On files of their own, commands have them.
+        done = await acme.run(
+            'touch own; flock -n own true && python3 -c \'import sqlite3; sqlite3.connect("d").execute("create table t (n)")\''
+        )
+        assert done.exit_code == 0, done
+
+
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_numbers_of_the_hosts_processes(tier: Tier) -> None:
+    async with jailed(tier) as shell:
+        done = await shell.run(
+            f"kill -0 {os.getpid()}; kill -0 4194303; cat /proc/{os.getpid()}/stat; stat -c %n /proc/self"
+        )
+    if tier == "namespaces":
+        assert "No such file or directory" in done.stderr
+        assert done.stdout == "/proc/self\n"
+    else:  # told apart from one that does not exist, and no more
+        assert "Operation not permitted" in done.stderr
+        assert "No such process" in done.stderr
+        assert "stat: Permission denied" in done.stderr
+
+
 async def test_bounds_hold_in_a_host_with_more_than_a_thousand_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_000)), hard))
@@ -237,7 +334,7 @@ async def test_a_fork_bomb_a_full_disk_and_30_hung_commands_harm_no_other_sessio
 ) -> None:
     files = [Mount("/workspace", Scratch(bytes=5_000_000, files=100))]
     limits = ShellLimits(processes=30, commands=30)
-    accepting = replace(limits, tier=tier, accept_unenforced={"disk", "processes"})
+    accepting = replace(limits, tier=tier, accept_unenforced={"disk", "locks", "processes"})
     async with (
         Corral(sandbox=warm_deno, check=False) as corral,
         corral.session(shell=accepting) as good,
@@ -299,18 +396,16 @@ while True:  # always another process, whose parent has ended
 
 async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: DenoSandbox) -> None:
     own_user = os.geteuid() == 0
-    names = "disk" if own_user else "disk and processes"
-    accepted = ("disk",) if own_user else ("disk", "processes")
-    refused = (
-        f"^a shell in the tier 'landlock' does not enforce {names} on this system; use one with user namespaces, or "
-    )
+    names = "disk and locks" if own_user else "disk and locks and processes"
+    accepted = ("disk", "locks") if own_user else ("disk", "locks", "processes")
+    refused = f"^a shell in the tier 'landlock' does not enforce {names} on this system; use one with user namespaces "
     with pytest.raises(LimitNotEnforceable, match=refused) as said:
         async with JailedShell(limits=ShellLimits(tier="landlock")):
             pass
     assert f"ShellLimits(accept_unenforced={{{', '.join(map(repr, accepted))}}})" in str(said.value)
     async with JailedShell(limits=ShellLimits(tier="landlock", accept_unenforced=accepted)) as shell:
         assert shell.capabilities.unenforced == {*accepted}
-        assert "not bounded: disk" in shell.description
+        assert "not bounded: disk, locks" in shell.description
         home = (await shell.run("pwd")).stdout.strip()
         assert f"working directory {home}." in shell.description
         # Both paths of a file are the same one for the host.
@@ -331,7 +426,7 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
                     pass
     with pytest.raises(ConfigError, match="LocalShell"):
         ShellLimits(tier="none")
-    with pytest.raises(ConfigError, match="takes 'disk' or 'processes'"):
+    with pytest.raises(ConfigError, match="takes 'disk', 'locks' or 'processes'"):
         ShellLimits(accept_unenforced={"memory_mb"})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -340,14 +435,14 @@ async def test_where_namespaces_do_not_work_the_next_tier_is_taken(monkeypatch: 
     with pytest.raises(LimitNotEnforceable, match=r"tier 'landlock'.*namespaces: bubblewrap is not installed"):
         async with JailedShell():
             pass
-    async with JailedShell(limits=ShellLimits(accept_unenforced={"disk", "processes"})) as shell:
+    async with JailedShell(limits=ShellLimits(accept_unenforced={"disk", "locks", "processes"})) as shell:
         assert shell.capabilities.isolation == "landlock"
         assert (await shell.run("echo $HOME")).exit_code == 0
 
 
 async def test_a_network_for_commands_needs_namespaces() -> None:
     network = Network(allow=["https://api.example.com"])
-    limits = ShellLimits(tier="landlock", accept_unenforced={"disk", "processes"})
+    limits = ShellLimits(tier="landlock", accept_unenforced={"disk", "locks", "processes"})
     with pytest.raises(StartFailed, match="tier 'landlock' have no network"):
         async with JailedShell(limits=limits, network=network):
             pass

@@ -5,7 +5,7 @@ Each layer has its module: `namespaces`, `landlock`, `seccomp`; `launcher` is a 
 """
 
 from corral.containment.jail import Engine, Jail, address_space_mb, jails_to_try, reasons_by_tier, unavailable_reason
-from corral.containment.launcher_client import Child, LauncherClient, Plan, child_pipes
+from corral.containment.launcher_client import Child, LauncherClient, Plan, Programs, child_pipes
 from corral.containment.namespaces import Mount
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "LauncherClient",
     "Mount",
     "Plan",
+    "Programs",
     "address_space_mb",
     "child_pipes",
     "jails_to_try",

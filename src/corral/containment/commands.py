@@ -11,6 +11,7 @@ In the tier `landlock` there are no namespaces. Rules leave the command the same
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,8 @@ __all__ = [
     "command_options",
     "command_plan",
     "command_ruleset",
+    "host_programs",
+    "make_devices",
     "supervised_environment",
     "supervised_options",
     "supervised_plan",
@@ -60,6 +63,33 @@ _DEVICES = ("full", "null", "random", "urandom", "zero")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 """File of certificates for programs that read no environment for it, as those with GnuTLS. A mount needs it there."""
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+_DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+"""Of Linux's Documentation/admin-guide/devices.txt."""
+
+
+def host_programs() -> list[str]:
+    """Folders of the host whose files commands see, and that of bubblewrap, which is their first process."""
+    folders = [Path("/usr"), Path("/etc"), *(Path("/", name) for name in _USR_LINKS)]
+    found = [path for path in folders if path.is_dir() and not path.is_symlink()]
+    bwrap = bubblewrap()
+    if bwrap is not None and not any(bwrap.is_relative_to(path) for path in found):
+        found.append(bwrap.parent)
+    return [str(path) for path in found]
+
+
+def make_devices(folder: Path) -> None:
+    """Makes devices whose locks and watches are of no other session, where the host is a root who may."""
+    for name, (major, minor) in _DEVICE_NUMBERS.items() if os.geteuid() == 0 else ():
+        path = folder / name
+        try:
+            os.mknod(path, stat.S_IFCHR, os.makedev(major, minor))
+            path.chmod(0o666)
+            if name != "tty":  # which this process may not have
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY))
+        except OSError:  # its file system has no devices
+            path.unlink(missing_ok=True)
 
 
 def write_etc(folder: Path, home: str) -> None:
@@ -121,10 +151,11 @@ def command_environment(home: str) -> dict[str, str]:
 
 
 def command_options(
-    space: Space, etc: Path, *, proc: bool, command: str, cwd: str, env: Mapping[str, str], trusted: Path | None = None
+    space: Space, own: Path, *, proc: bool, command: str, cwd: str, env: Mapping[str, str], trusted: Path | None = None
 ) -> bytes:
     """Options of bubblewrap for one command, each with a NUL behind it (bwrap(1), --args).
 
+    `own` has the shell's own files of /etc and /dev, in folders "etc" and "dev".
     With `trusted` it keeps the network namespace that its plan has entered, and this file has the certificates that
     programs trust there.
     """
@@ -141,13 +172,15 @@ def command_options(
             options += ["--ro-bind", str(path), str(path)]
     for name in _OF_ETC:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for file in sorted(etc.iterdir()):
+    for file in sorted((own / "etc").iterdir()):
         options += ["--ro-bind", str(file), f"/etc/{file.name}"]
     if trusted is not None and _CERTIFICATES.is_file() and not _CERTIFICATES.is_symlink():
         options += ["--ro-bind", str(trusted), str(_CERTIFICATES)]
     if proc:
         options += ["--proc", "/proc"]
     options += ["--dev", "/dev"]
+    for device in sorted((own / "dev").iterdir()):
+        options += ["--dev-bind", str(device), f"/dev/{device.name}"]
     for bind in space.binds:
         options += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.inside]
         if bind.inside == "/tmp":  # noqa: S108

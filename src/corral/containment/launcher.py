@@ -16,10 +16,11 @@ Messages on the control socket (SOCK_SEQPACKET, `marshal` of the same Python, de
     {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
         one child by that plan; the last one only if the plan's arguments name it, or if the child is supervised: then
         the one before is missing, and the options are {"arguments", "environment", "directory"}
-    {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool}  [socket]
+    {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool,
+     "overlays": [path, ...], "kept": [path, ...]}  [socket]
         a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
-        so many bytes and files; the socket gets {"space": 1} with descriptors of both namespaces and of the roots,
-        or {"error": text}
+        so many bytes and files, and an overlay hides each of these folders, but for what is mounted or kept below; the
+        socket gets {"space": 1} with descriptors of both namespaces and of the roots, or {"error": text}
     {"network": port, "user": number | null}  [socket, a user namespace]
         a network namespace that has the loopback and nothing else, and a socket that listens there; the socket gets
         {"network": 1} with descriptors of both, or {"error": text}
@@ -95,8 +96,8 @@ _ROUNDS = 1000
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
 _CLONE_NEWNET = 0x4000_0000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
-_MS_REC, _MS_SLAVE = 0x4000, 0x8_0000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x8_0000
 # linux/sockios.h, linux/if.h
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
@@ -536,11 +537,34 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
             flags = _MS_NOSUID | _MS_NODEV | (0 if content["executable"] else _MS_NOEXEC)
             privileges.call(privileges.libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
             roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        step = "overlays"
+        _overlay(content["overlays"], content["kept"])
         kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
         tell(reply, "space", 1, [*kept, *roots])
     except BaseException as error:
         tell(reply, "error", f"{step}: {error}")
     os._exit(0)
+
+
+def _overlay(folders: Sequence[str], kept: Sequence[str]) -> None:
+    """Mounts overlays of folders over themselves, read-only: their files are inodes of these namespaces' own then.
+
+    Locks and watches belong to an inode. What is mounted below is bound again, as an overlay does not show it.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        mounted = [line.split()[4].replace(rb"\040", b" ").decode() for line in file]
+    below: list[tuple[int, str]] = []
+    for path in (*mounted, *kept):
+        if any(path.startswith(f"{folder}/") for folder in folders):
+            with _Suppressed(OSError):  # out of this user's reach, and so of everybody's in here
+                below.append((os.open(path, os.O_PATH), path))
+    for folder in folders:
+        flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
+        options = f"lowerdir=/proc/self/fd/{os.open(folder, os.O_PATH)}:empty,userxattr".encode()
+        privileges.call(privileges.libc.mount(b"overlay", folder.encode(), b"overlay", flags, options))
+    for descriptor, path in below:
+        source = f"/proc/self/fd/{descriptor}".encode()
+        privileges.call(privileges.libc.mount(source, path.encode(), None, _MS_BIND | _MS_REC, None))
 
 
 def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket) -> NoReturn:

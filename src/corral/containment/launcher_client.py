@@ -12,21 +12,23 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
-__all__ = ["Child", "LauncherClient", "Plan", "child_pipes", "encoded"]
+__all__ = ["Child", "LauncherClient", "Plan", "Programs", "child_pipes", "encoded", "guests", "processes_below"]
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _SPACE_SECONDS = 10.0
 _ANSWER_BYTES = 10_000
 _END_SECONDS = 10
 """Time for the launcher to kill and reap everything; it takes a few milliseconds."""
+_launchers: set[int] = set()
+"""Processes of all launchers of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +64,13 @@ class Plan:
     def wraps(self) -> bool:
         """The executable is not the guest itself but makes its jail, and will say which process the guest is."""
         return self.filter is not None and not self.confine
+
+
+class Programs(NamedTuple):
+    """Folders of the host that a space sees by overlays of its own, but for those of `kept` below them."""
+
+    overlays: Sequence[str] = ()
+    kept: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -158,18 +167,23 @@ class LauncherClient:
             self._end()
 
     def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
         """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
 
-        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
-        `executable` lets files in them be executed. Closing the descriptors frees all, once no child is in it any more.
+        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them, and
+        an empty one, "empty", for overlays. With `programs` files in them may be executed. Closing the descriptors
+        frees all, once no child is in it any more.
 
         Raises:
             StartFailed: such namespaces cannot be made here, or there is no launcher.
             OSError: no descriptors are left.
         """
-        message = {"space": sizes, "place": str(place), "user": user, "executable": executable}
+        overlays, kept = programs or Programs()
+        message = {
+            "space": sizes, "place": str(place), "user": user, "executable": programs is not None,
+            "overlays": overlays, "kept": kept,
+        }  # fmt: skip
         return self._made("file system in memory", message, [], 2 + len(sizes))
 
     def make_network(self, owner: int, user: int | None, port: int) -> tuple[int, socket.socket]:
@@ -289,6 +303,7 @@ class LauncherClient:
             raise StartFailed(f"cannot start {sys.executable}, which starts sandboxes: {error}") from error
         finally:
             theirs.close()
+        _launchers.add(self._process.pid)
         self._owner.take_over()
         self._control = ours
         return ours
@@ -311,6 +326,7 @@ class LauncherClient:
             control.close()
         if process is None or not self._owner.is_current:
             return
+        _launchers.discard(process.pid)
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -318,6 +334,24 @@ class LauncherClient:
             process.wait()
         assert process.stderr is not None
         process.stderr.close()
+
+
+def guests() -> Iterator[int]:
+    """Processes that launchers of this process have started, and all that came of them."""
+    for launcher in [*_launchers]:
+        yield from processes_below(launcher)
+
+
+def processes_below(pid: int) -> Iterator[int]:
+    """Children of a process, theirs, and so on, as long as they live (proc_tid_children(5))."""
+    pending = [pid]
+    while pending:
+        pid = pending.pop()
+        with contextlib.suppress(OSError):  # it has ended
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                children = [*map(int, (task / "children").read_bytes().split())]
+                pending += children
+                yield from children
 
 
 def encoded(message: object) -> bytes:

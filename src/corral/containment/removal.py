@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["TEMPORARY", "remove_beneath", "remove_tree"]
+__all__ = ["TEMPORARY", "open_folder", "remove_beneath", "remove_tree"]
 
 TEMPORARY = ".corral-"
 """Begins the names of what is there for a moment."""
@@ -75,7 +75,7 @@ def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
             os.rmdir(name, dir_fd=parent)
             return moved
         try:
-            folder = _opened(parent, name)
+            folder = open_folder(parent, name)
         except FileNotFoundError:  # a program has removed it
             return moved
         try:
@@ -88,14 +88,14 @@ def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
                             os.unlink(entry.name, dir_fd=folder)
                             continue
                         beside = f"{TEMPORARY}{secrets.token_hex(8)}"
-                        os.close(_opened(folder, entry.name))
+                        os.close(open_folder(folder, entry.name))
                         os.rename(entry.name, beside, src_dir_fd=folder, dst_dir_fd=parent)
                         moved.append(beside)
         finally:
             os.close(folder)
 
 
-def _opened(parent: int, name: str) -> int:
+def open_folder(parent: int, name: str) -> int:
     """A descriptor of a folder, which its owner may search and change from now on."""
     place = os.open(name, _PLACE, dir_fd=parent)
     try:

@@ -226,13 +226,18 @@ _CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {
 
 _NEW_NAMESPACES = 0x7E02_0080
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME (linux/sched.h)."""
+_CLONE_FILES, _CLONE_THREAD = 0x0400, 0x1_0000
 _AF_INET, _AF_INET6 = 2, 10
 _FILE_KINDS = 0o170000
 _NO_ATTRIBUTES = (_Check(0, (), error=errno.EOPNOTSUPP),)
 """As on a file system without extended attributes, which programs expect, as when they copy an access list."""
 _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     "creat": (_Check(1, (0,), mask=_SET_ID),),
-    "clone": (_Check(0, (0,), mask=_NEW_NAMESPACES, whole=True),),
+    # No thread with descriptors of its own, which /proc/PID/fd would not show.
+    "clone": (
+        _Check(0, (0,), mask=_NEW_NAMESPACES, whole=True),
+        _Check(0, (0, _CLONE_FILES, _CLONE_THREAD | _CLONE_FILES), mask=_CLONE_THREAD | _CLONE_FILES),
+    ),
     "madvise": (_Check(2, _ADVICE),),
     "mmap": (_Check(3, (0,), mask=0x4_0000),),  # not MAP_HUGETLB: the machine has so many huge pages for all
     # Regular files, FIFOs and sockets; no devices.
@@ -283,6 +288,8 @@ _CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
     "sched_setscheduler": _ITSELF,
     "setpriority": (_Check(0, (0,)), _Check(1, (0,))),  # PRIO_PROCESS
     "clock_gettime": _OWN_CLOCKS,
+    # With no mode, or to make a hole: not FALLOC_FL_KEEP_SIZE alone, which takes room that no length shows.
+    "fallocate": (_Check(1, (0, 3), error=errno.EOPNOTSUPP),),
     # Landlock does not cover them.
     "getxattr": _NO_ATTRIBUTES,
     "lgetxattr": _NO_ATTRIBUTES,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment.launcher_client import LauncherClient
+from corral.containment.commands import host_programs
+from corral.containment.launcher_client import LauncherClient, Programs
 from corral.containment.privileges import NOBODY
 from corral.containment.temporary import TemporaryFolder
 from corral.containment.users import UserClaim, claim_user
@@ -52,12 +53,12 @@ class SpaceHost(Protocol):
         ...
 
     async def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
         """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
 
         Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
-        `executable` lets files in them be executed.
+        With `programs` files in them may be executed.
 
         Raises:
             StartFailed: such namespaces cannot be made here.
@@ -89,12 +90,10 @@ class LauncherSpaces:
         return True
 
     async def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
         """As `LauncherClient.make_space`."""
-        return await run_shielded_in_thread(
-            partial(self.launcher.make_space, sizes, place, user, executable=executable)
-        )
+        return await run_shielded_in_thread(partial(self.launcher.make_space, sizes, place, user, programs))
 
 
 @dataclass(kw_only=True)
@@ -145,18 +144,31 @@ async def open_space(
     user = user if claim is None else claim.user
     made: list[int] = []
     unused: list[int] = []
+    overlaid = False
     own = [place for place in places if place.directory is None]
     folder = TemporaryFolder()
     opened = OpenSpace(space=NO_SPACE, roots=[], owner=None, exact=True, folder=folder, claim=claim)
     try:
         for number in range(len(own)):
             (folder.path / str(number)).mkdir(mode=0o700)
-        try:
-            if own and in_namespaces:
+        tried: list[Programs | None] = [None]
+        if executable:
+            (folder.path / "empty").mkdir()
+            (folder.path / "empty").chmod(0o755)
+            kept = [str(place.directory) for place in places if place.directory is not None]
+            tried = [Programs(host_programs(), kept), Programs()]
+        for programs in tried if own and in_namespaces else ():
+            try:
                 sizes = [(each.bytes, each.files) for each in own]
-                made = await first.make_space(sizes, folder.path, user, executable=executable)
-        except StartFailed as error:
-            logger.warning("sessions have directories on disk, whose quotas are only looked at: %s", error)
+                made = await first.make_space(sizes, folder.path, user, programs)
+            except StartFailed as error:
+                if programs is tried[-1]:
+                    logger.warning("sessions have directories on disk, whose quotas are only looked at: %s", error)
+                else:
+                    logger.info("commands of all sessions have locks on the files of /usr in common: %s", error)
+            else:
+                overlaid = programs is not None and programs.overlays != ()
+                break
         opened.exact = bool(made) or not own
         opened.descriptors = made[:2]
         sources = iter([folder.path / str(number) for number in range(len(own))])
@@ -178,6 +190,7 @@ async def open_space(
             own_user=claim is not None,
             # One more than there is room for: who fills it hears that it is full, and not that the file is too large.
             file_bytes=max((place.bytes + 1 for place in places if place.writable), default=0),
+            overlaid=overlaid,
             mapped=tier != "namespaces",
             home=next((place.inside for place in places if place.writable), places[0].inside if places else "/"),
         )

@@ -21,6 +21,7 @@ from corral.containment.launcher_client import LauncherClient
 from corral.containment.privileges import NOBODY
 from corral.containment.process import can_limit
 from corral.containment.spaces import Place, open_space
+from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.layers import (
     Layer,
@@ -75,6 +76,8 @@ class Examination:
     layers: tuple[Layer, ...]
     verdicts: tuple[TierResult, ...]
     attempts: tuple[Attempt, ...]
+    properties: Mapping[str, str]
+    """Statements about guests in `tier`, by subject, where tiers differ."""
     pool_size: int
     """Default number of guests that are kept ready."""
 
@@ -127,6 +130,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
+        properties={each.name: getattr(each, chosen) for each in DIFFERENCES} if chosen in _JAILS else {},
         pool_size=1 if can_limit and provider.fork_failure is None else default_size(),
     )
 

@@ -6,6 +6,7 @@ Deadline, cancellation and cleanup are here, and only here.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import anyio
@@ -277,16 +278,18 @@ class Execution:
 
             async with self.workspace.enter(end) as self._room:
                 try:
-                    return await self._run_in_sandbox(program)
+                    exit = await self._run_in_sandbox(program)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await self._look(self._room)
+                        await self._look(self._room, over.append)
+            if not over:
+                return exit
         return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
 
-    async def _look(self, room: Room) -> None:
-        """Notes the files of the session that are others now."""
+    async def _look(self, room: Room, over: Callable[[str], None]) -> None:
+        """Notes the files of the session that are others now, and calls `over` if they are longer than they may be."""
         try:
-            self._file_changes = await room.look()
+            self._file_changes = await room.look(over)
         except Exception as error:  # of the user's own store too
             expected = isinstance(error, FileError)
             logger.warning("%s: its files are not known: %s", self.execution_id, error, exc_info=not expected)

@@ -30,8 +30,8 @@ class Room(Protocol):
         """The same, for a sandbox whose programs ask the host."""
         ...
 
-    async def look(self) -> FileChanges:
-        """Files that have changed since the last look.
+    async def look(self, over: Callable[[str], None], /) -> FileChanges:
+        """Files that have changed since the last look; calls `over` if they are longer than they may be.
 
         Raises:
             FileError: they cannot be listed.

@@ -5,7 +5,7 @@ from corral.sessions.kept import KeptSessions, KeptWorkspace, Sessions
 from corral.sessions.mounts import Directory, Mount, Scratch
 from corral.sessions.program_files import ProgramFiles
 from corral.sessions.session import OpenSession, open_session
-from corral.sessions.stores import DirectoryStore, Store, StoreKey
+from corral.sessions.stores import DirectoryStore, Store, StoredFile, StoreKey
 from corral.sessions.tree import Entry, Usage
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Sessions",
     "Store",
     "StoreKey",
+    "StoredFile",
     "Usage",
     "open_session",
 ]

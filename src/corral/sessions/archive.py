@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,44 +16,30 @@ __all__ = ["index", "pack", "unpack"]
 _PIECE_BYTES = 1 << 18
 
 
-class _Sink(io.RawIOBase):
-    """File for an archive: it gives away what it has been given."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        piece = bytes(data)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
-        self.pieces.append(piece)
-        return len(piece)
-
-    def taken(self) -> bytes:
-        pieces, self.pieces = self.pieces, []
-        return b"".join(pieces)
-
-
 def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> Iterator[bytes]:
-    """The regular files and folders of a folder as a tar archive, one piece for each."""
-    sink = _Sink()
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        for entry in entries:
-            info = tarfile.TarInfo(entry.path)
-            info.mtime = entry.modified // 1_000_000_000
-            if entry.kind == "directory":
-                info.type, info.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(info)
-            elif entry.kind == "file":
-                data = files.read([*folder, *entry.path.split("/")], entry.size + _PIECE_BYTES)
-                if data is None:
-                    continue  # it is gone by now
-                info.size = len(data)
-                archive.addfile(info, io.BytesIO(data))
-            if piece := sink.taken():
-                yield piece
-    yield sink.taken()
+    """The regular files and folders of a folder as a tar archive, piece by piece.
+
+    A file has the size that its entry says, whatever becomes of it meanwhile.
+    """
+    for entry in entries:
+        info = tarfile.TarInfo(entry.path)
+        info.mtime = entry.modified // 1_000_000_000
+        if entry.kind == "directory":
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            yield info.tobuf(tarfile.PAX_FORMAT)
+        elif entry.kind == "file":
+            pieces = files.pieces([*folder, *entry.path.split("/")], entry.size)
+            if pieces is None:
+                continue  # it is gone by now
+            info.size = left = entry.size
+            yield info.tobuf(tarfile.PAX_FORMAT)
+            for piece in itertools.chain(pieces, itertools.repeat(bytes(_PIECE_BYTES))):
+                if left <= 0:
+                    break
+                yield piece[:left]
+                left -= len(piece)
+            yield bytes(-entry.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 class Packed(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -26,6 +27,8 @@ _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
 MAX_ENTRIES = 100_000
 _MOST_LISTED = 1_000
+_PAGE_BYTES = mmap.PAGESIZE
+"""A file system in memory gives each file whole pages."""
 _INDEX_SECONDS = 10.0
 """Of processor time, for finding the entries of an archive; 100,000 of them with PAX headers take three and a half."""
 Snapshot = Mapping[str, tuple[int, int, int]]
@@ -42,6 +45,21 @@ class Tree(NamedTuple):
     program_writes: bool
     own: bool
     """It is a file system of the session's own, whose usage is the session's."""
+    most: Usage | None = None
+    """Quota of a scratch directory; None for one of the host."""
+
+    def takes(self, size: int) -> int:
+        """Bytes of the quota that a file of this length takes once no part of it is a hole."""
+        return -(-size // _PAGE_BYTES) * _PAGE_BYTES if self.own else size
+
+    def over(self, sizes: Iterable[int]) -> str | None:
+        """The reason why files of these lengths are more than it may hold. The kernel counts no holes in them."""
+        if self.most is None:
+            return None
+        total = sum(map(self.takes, sizes))
+        if total <= self.takes(self.most.bytes):
+            return None
+        return f"{self.path} holds {self.most.bytes:,} bytes at most, and its files are {total:,} bytes long"
 
 
 class SessionFiles:
@@ -162,9 +180,15 @@ class SessionFiles:
 
     @checked
     async def export(self, path: str = "") -> AsyncIterator[bytes]:
-        """Packs the files below a folder as a tar archive, piece by piece; `import_tar` takes it."""
+        """Packs the files below a folder as a tar archive, piece by piece; `import_tar` takes it.
+
+        Raises:
+            FileError: those of a scratch directory are longer than it may hold, as with holes or several names.
+        """
         tree, parts = self._find(path)
         entries = await self.list(path, recursive=True)
+        if (reason := tree.over(each.size for each in entries)) is not None:
+            raise FileError(f"{path or '.'}: {reason}, so some have holes or several names; delete them")
         return self._each(path, pack(tree.files, parts, entries))
 
     @checked

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
+import signal
+import stat
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
-from corral.sessions.tree import FileTree, Usage
+from corral.containment.launcher_client import guests
+from corral.sessions.tree import FileTree, Usage, acting_as
 
 __all__ = ["Quota", "QuotaWatch", "watch_quotas"]
 
@@ -20,6 +29,12 @@ _ALL = Usage(1 << 62, 1_000_000)
 _DYING_SECONDS = 0.1
 """A program that was ended for it may write until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
+
+_PAUSE = 20.0
+"""Times that a scan of all guests took, until the next one."""
+_MOST_PROCESSES = 10_000
+_MAPS_BYTES = 4_000_000
+_DELETED = " (deleted)"
 
 
 class Quota(NamedTuple):
@@ -42,7 +57,7 @@ class QuotaWatch:
         wait = _MOST_SECONDS
         for quota, allowed in zip(self._quotas, self._most, strict=True):
             try:
-                used = quota.files.measure(allowed)
+                used = _used(quota, allowed)
             except OSError as error:
                 return f"{quota.mount} cannot be measured: {error.strerror or error}", wait
             if used.bytes > allowed.bytes or used.files > allowed.files:
@@ -64,8 +79,107 @@ async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None]) -> None:
 
 def _most(quota: Quota) -> Usage:
     """Amount that it may hold from now on: one that is over keeps what it has, so that a program can make room."""
-    found = quota.files.measure(_ALL)
-    if found.bytes > quota.most.bytes or found.files > quota.most.files:
+    found = quota.most
+    for _ in range(2):
+        with suppress(OSError):  # what follows from that is for the first look to say
+            found = _used(quota, _ALL)
+        if found.bytes <= quota.most.bytes and found.files <= quota.most.files:
+            break
         time.sleep(_DYING_SECONDS)
-        found = quota.files.measure(_ALL)
     return Usage(*map(max, quota.most, found))
+
+
+def _used(quota: Quota, most: Usage) -> Usage:
+    """Bytes and files that a directory holds, with those that have no name any more."""
+    used, place = quota.files.measure(most), quota.files.place
+    held = _held.beneath(place)
+    if used.bytes + held > min(most.bytes, quota.most.bytes):
+        held = _held.beneath(place, now=True)  # the holder may have ended since
+    return used._replace(bytes=used.bytes + held)
+
+
+class _HeldFiles:
+    """Files without a name that guests of this host hold open or mapped: they take room, and no walk sees them.
+
+    A guest whose descriptors this process may not see has none here: proc_pid_fd(5).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._again = 0.0
+        self._sizes: dict[tuple[str, int], int] = {}
+
+    def beneath(self, folder: str, *, now: bool = False) -> int:
+        """Bytes of those that were below this folder. Scans are for all sessions, with pauses unless it is `now`."""
+        with self._lock:
+            began = time.monotonic()
+            if now or began >= self._again:
+                self._sizes = _unlinked()
+                ended = time.monotonic()
+                self._again = ended + max(_LEAST_SECONDS, _PAUSE * (ended - began))
+            return sum(size for (path, _), size in self._sizes.items() if path.startswith(f"{folder}/"))
+
+
+_held = _HeldFiles()
+
+
+def _unlinked() -> dict[tuple[str, int], int]:
+    """Length of each such file, by the path that it had and its inode."""
+    found: dict[tuple[str, int], int] = {}
+    for pid in itertools.islice(guests(), _MOST_PROCESSES):
+        process = Path(f"/proc/{pid}")
+        try:
+            # A first thread that has ended has no descriptors, while those that go on share all.
+            any(_add(task, process / "map_files", found) for task in (process / "task").iterdir())
+        except _Hidden:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def _add(task: Path, mapped: Path, found: dict[tuple[str, int], int]) -> bool:
+    """Adds those of a thread; False if it has no descriptors, or none that this process may see."""
+    with suppress(OSError):
+        owner = task.stat()
+        with acting_as((owner.st_uid, owner.st_gid)):  # which is as good as CAP_SYS_PTRACE, for most of them
+            if descriptors := [*(task / "fd").iterdir()]:
+                _add_open(descriptors, found)
+                _add_mapped(task / "maps", mapped, found)
+                return True
+    return False
+
+
+class _Hidden(Exception):
+    """Nobody can say which file it is, or whose; no honest program has such a path, or so many mappings."""
+
+
+def _add_open(descriptors: Sequence[Path], found: dict[tuple[str, int], int]) -> None:
+    for each in descriptors:
+        with suppress(FileNotFoundError):
+            state = each.stat()
+            if stat.S_ISREG(state.st_mode) and state.st_nlink == 0:
+                try:
+                    found[str(each.readlink()), state.st_ino] = state.st_size
+                except OSError as error:
+                    if error.errno == errno.ENAMETOOLONG:
+                        raise _Hidden from error
+                    raise
+
+
+def _add_mapped(maps: Path, files: Path, found: dict[tuple[str, int], int]) -> None:
+    with maps.open("rb") as file:
+        lines = file.read(_MAPS_BYTES).splitlines()
+        if file.read(1):
+            raise _Hidden
+    for line in lines:
+        if line.endswith(_DELETED.encode()):
+            area, _, offset, _, inode, path = line.split(None, 5)
+            start, end = (int(each, 16) for each in area.split(b"-"))
+            key = os.fsdecode(path), int(inode)
+            if key in found:
+                continue
+            try:
+                found[key] = (files / f"{start:x}-{end:x}").stat().st_size
+            except OSError:  # only a privileged host may see it: then as much as is mapped
+                found[key] = int(offset, 16) + end - start

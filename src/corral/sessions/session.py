@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+import errno
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -13,15 +15,15 @@ import anyio.to_thread
 from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.spaces import OpenSpace, Place, SpaceHost, open_space
-from corral.errors import ConfigError
+from corral.errors import ConfigError, FileError
 from corral.isolation import Space
 from corral.logs import get_logger
 from corral.results import FileChanges
-from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
+from corral.sessions.files import SessionFiles, Snapshot, Tree, as_text, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.program_files import ProgramFiles
 from corral.sessions.quota import Quota, QuotaWatch, watch_quotas
-from corral.sessions.stores import Store, StoreKey
+from corral.sessions.stores import Store, StoredFile, StoreKey
 from corral.sessions.tree import FileTree, Usage
 from corral.skills import SkillSet
 from corral.skills.skill import PLACE
@@ -30,6 +32,9 @@ from corral.types import ExecutionContext, Language, SandboxConfig
 __all__ = ["OpenSession", "open_session"]
 
 logger = get_logger("corral.sessions")
+_NOTHING = Usage(0, 0)
+_MOST_NAMED = 10
+_NAME_CHARS = 200
 
 
 class OpenSession:
@@ -42,7 +47,6 @@ class OpenSession:
         trees: Sequence[Tree],
         languages: Iterable[Language],
         stores: Mapping[str, Store],
-        quotas: Sequence[Quota],
         read: Sequence[Tree] = (),
     ) -> None:
         self.context = context
@@ -54,9 +58,11 @@ class OpenSession:
         self._trees = (*trees, *read)
         self._stores = stores
         """By the path of a mount."""
-        self.quotas = quotas
+        self.quotas = [Quota(tree.path, tree.files, tree.most) for tree in trees if tree.most and not tree.own]
         """Quotas that the kernel does not hold."""
         self._seen: Snapshot = {}
+        self._stored: dict[str, Snapshot] = {}
+        """By the path of a mount: the files that its store has, by their paths in it."""
         self._looking = anyio.Lock()
         self.closed = False
 
@@ -94,46 +100,83 @@ class OpenSession:
             finally:
                 tasks.cancel_scope.cancel()
 
-    async def look(self) -> FileChanges:
-        """Lists what has changed since the last look, and has it stored.
+    async def look(self, over: Callable[[str], None] | None = None) -> FileChanges:
+        """Lists what has changed since the last look, and has it stored as far as the directories' quotas go.
+
+        Calls `over` with the reason if files are longer than their directory may hold, and than at the last look.
 
         Raises:
-            FileError: files cannot be listed, or read for their store.
+            FileError: files cannot be listed.
             Exception: whatever a store raises.
         """
         async with self._looking:
             self.files.host_has_written = False
             seen = await self.files.snapshot()
             found = changes(self._seen, seen)
-            for mount, store in self._stores.items():
-                await self._save(mount, store, seen)
+            for tree in self._trees:
+                now = _within(tree, seen)
+                if found and over is not None and (reason := _grown(tree, _within(tree, self._seen), now)) is not None:
+                    over(reason)
+                if tree.path in self._stores:
+                    await self._save(tree, now)
             self._seen = seen
             return found
 
     async def load(self) -> None:
-        """Brings the files of stores.
+        """Brings the files of stores, as far as there is room for them.
 
         Raises:
-            FileError: there is no room for them.
             Exception: whatever a store raises.
         """
-        for mount, store in self._stores.items():
-            async for path, data in store.load(self._key(mount)):
-                await self.files.write_binary(f"{mount}/{path}", data)
+        for tree in self._trees:
+            if tree.path in self._stores:
+                await self._load(tree, self._stores[tree.path])
         self._seen = await self.files.snapshot()
+        self._stored = {path: _within(tree, self._seen) for tree in self._trees if (path := tree.path) in self._stores}
         self.files.host_has_written = False
 
-    async def _save(self, mount: str, store: Store, seen: Snapshot) -> None:
-        prefix = f"{mount}/"
-        changed: dict[str, bytes] = {}
-        for path, now in seen.items():
-            if path.startswith(prefix) and self._seen.get(path) != now:
-                data = await self.files.read_binary(path)
-                if data is not None:
-                    changed[path.removeprefix(prefix)] = data
-        deleted = [path.removeprefix(prefix) for path in self._seen.keys() - seen.keys() if path.startswith(prefix)]
+    async def _load(self, tree: Tree, store: Store) -> None:
+        most = tree.most or _NOTHING
+        left = in_vain = tree.takes(most.bytes)
+        files = most.files
+        without: list[str] = []
+        async for path, pieces in store.load(self._key(tree.path)):
+            taken = _Taken()
+            try:
+                if files == 0 or in_vain <= 0:
+                    raise FileError("there is no room left")
+                await self.files.write_stream(f"{tree.path}/{path}", taken.within(pieces, left))
+            except FileError:
+                in_vain -= taken.bytes  # a store that is far too large is not read to its end
+                without.append(path)
+            else:
+                left, files = left - tree.takes(taken.bytes), files - 1
+        if without:
+            logger.warning("%s: no room for these files of a session's store: %s", tree.path, _names(without))
+
+    async def _save(self, tree: Tree, now: Snapshot) -> None:
+        stored = self._stored.get(tree.path, {})
+        left = tree.takes((tree.most or _NOTHING).bytes)
+        kept: dict[str, tuple[int, int, int]] = {}
+        without: list[str] = []
+        for path in sorted(now, key=lambda path: (stored.get(path) != now[path], path)):  # first what is stored already
+            taken = tree.takes(now[path][0])
+            if taken > left:
+                without.append(path)
+                continue
+            left -= taken
+            kept[path] = now[path]
+        changed = {path: state[0] for path, state in kept.items() if stored.get(path) != state}
+        deleted = stored.keys() - kept.keys()
         if changed or deleted:
-            await store.save(self._key(mount), changed, deleted)
+            unread: list[str] = []
+            await self._stores[tree.path].save(self._key(tree.path), _contents(tree.files, changed, unread), deleted)
+            without += unread
+            for path in unread:
+                del kept[path]
+        self._stored[tree.path] = kept
+        if without:
+            logger.warning("%s: not stored, as too long or not to be read: %s", tree.path, _names(without))
 
     def _key(self, mount: str) -> StoreKey:
         context = self.context
@@ -198,6 +241,7 @@ async def open_session(
             host_writes=mount.writable or isinstance(mount.source, Scratch),
             program_writes=mount.writable,
             own=opened.exact and isinstance(mount.source, Scratch),
+            most=Usage(mount.source.bytes, mount.source.files) if isinstance(mount.source, Scratch) else None,
         )
         for mount, root in zip(
             mounts, opened.roots, strict=False
@@ -207,18 +251,67 @@ async def open_session(
         Tree(PLACE, FileTree(root), host_writes=False, program_writes=False, own=False)
         for root in opened.roots[len(mounts) :]
     ]
-    quotas = [
-        Quota(mount.path, tree.files, Usage(mount.source.bytes, mount.source.files))
-        for mount, tree in zip(mounts, trees, strict=True)
-        if isinstance(mount.source, Scratch) and not opened.exact
-    ]
-    session = OpenSession(context, opened, trees, hosts, stores, quotas, read)
+    session = OpenSession(context, opened, trees, hosts, stores, read)
     try:
         await session.load()
     except BaseException:
         await session.aclose()
         raise
     return session
+
+
+class _Taken:
+    """Counts the bytes of a stored file as they are read."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def within(self, pieces: Iterable[bytes], left: int) -> Iterator[bytes]:
+        """The pieces, unless they are more than these bytes.
+
+        Raises:
+            OSError: ENOSPC, they are.
+            RuntimeError: they cannot be read.
+        """
+        try:
+            for piece in pieces:
+                self.bytes += len(piece)
+                if self.bytes > left:
+                    break
+                yield piece
+        except OSError as error:  # which would be taken for one of the file that is written
+            raise RuntimeError(f"a stored file cannot be read: {error}") from error
+        if self.bytes > left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _contents(files: FileTree, sizes: Mapping[str, int], unread: list[str]) -> Iterator[StoredFile]:
+    """These files, each as long as it was when it was looked at. Notes those that cannot be read."""
+    for path, size in sizes.items():
+        try:
+            pieces = files.pieces(path.split("/"), size)
+        except OSError:
+            unread.append(path)
+        else:
+            if pieces is not None:  # else it is gone by now
+                yield path, pieces
+
+
+def _within(tree: Tree, seen: Snapshot) -> Snapshot:
+    """The files of one mount, by their paths in it."""
+    prefix = f"{tree.path}/"
+    return {path.removeprefix(prefix): state for path, state in seen.items() if path.startswith(prefix)}
+
+
+def _grown(tree: Tree, before: Snapshot, now: Snapshot) -> str | None:
+    """The reason why a mount's files are longer than it may hold, unless they were as long before."""
+    was, sizes = ([state[0] for state in each.values()] for each in (before, now))
+    return tree.over(sizes) if sum(sizes) > sum(was) else None
+
+
+def _names(paths: Sequence[str]) -> str:
+    named = ", ".join(repr(as_text(path)[:_NAME_CHARS]) for path in paths[:_MOST_NAMED])
+    return named if len(paths) <= _MOST_NAMED else f"{named} and {len(paths) - _MOST_NAMED:,} more files"
 
 
 def _place(mount: Mount) -> Place:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import anyio.to_thread
 from typing_extensions import override
@@ -16,10 +17,11 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.sessions.tree import FileTree
 
-__all__ = ["DirectoryStore", "Store", "StoreKey"]
+__all__ = ["DirectoryStore", "Store", "StoreKey", "StoredFile"]
 
 _MAX_FILES = 100_000
-_MAX_BYTES = 1 << 40
+StoredFile: TypeAlias = tuple[str, Iterable[bytes]]
+"""A file's path, and its content piece by piece. Iterating it blocks."""
 
 
 class StoreKey(NamedTuple):
@@ -40,12 +42,16 @@ class Store(ABC):
     """
 
     @abstractmethod
-    def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
-        """Yields each file's path and content; nothing if the session is new."""
+    def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
+        """Yields each file; nothing if the session is new. Each is read, in a thread, before the next is asked for."""
 
     @abstractmethod
-    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
-        """Keeps these files from now on, and these no longer."""
+    async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
+        """Keeps these files from now on, and these no longer.
+
+        Go through `changed` in a thread, and read each file before the next one. All that is kept has at most
+        `Scratch(bytes=...)`, rounded up to a page for each file.
+        """
 
 
 @checked
@@ -56,26 +62,27 @@ class DirectoryStore(Store):
         self.path = Path(path)
 
     @override
-    async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
+    async def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
         tree = await anyio.to_thread.run_sync(self._open, key)
         try:
-            for entry in tree.list((), recursive=True, max_entries=_MAX_FILES) or ():
+            entries = partial(tree.list, (), recursive=True, max_entries=_MAX_FILES)
+            for entry in await anyio.to_thread.run_sync(entries) or ():
                 if entry.kind == "file":
-                    data = await anyio.to_thread.run_sync(tree.read, entry.path.split("/"), _MAX_BYTES)
-                    if data is not None:
-                        yield entry.path, data
+                    pieces = await anyio.to_thread.run_sync(tree.pieces, entry.path.split("/"))
+                    if pieces is not None:
+                        yield entry.path, pieces
         finally:
             tree.close()
 
     @override
-    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
+    async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
         tree = await anyio.to_thread.run_sync(self._open, key)
 
         def write() -> None:
             for path in deleted:
                 tree.remove(path.split("/"))
-            for path, data in changed.items():
-                tree.write(path.split("/"), (data,))
+            for path, pieces in changed:
+                tree.write(path.split("/"), pieces)
 
         try:
             await anyio.to_thread.run_sync(write)

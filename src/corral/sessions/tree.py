@@ -18,11 +18,12 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from corral.containment.removal import TEMPORARY, remove_beneath
+from corral.containment.removal import TEMPORARY, open_folder, remove_beneath
 
-__all__ = ["Entry", "EntryKind", "FileTree", "Usage"]
+__all__ = ["Entry", "EntryKind", "FileTree", "Usage", "acting_as"]
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
 """Programs can make files and directories only; commands of a shell make links, FIFOs and sockets too."""
@@ -38,7 +39,7 @@ _ATTEMPTS = 16
 """openat2 gives up with EAGAIN if something is renamed meanwhile."""
 _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
-"""Folders deeper than this are not listed: each level takes a descriptor."""
+"""Folders deeper than this are not listed: each level takes a descriptor. They are measured."""
 _MOST_ENTRIES = 1_000_000
 _MOST_PATH_CHARACTERS = 100_000_000
 """Of all paths of a list: names may be long, and folders deep."""
@@ -115,8 +116,8 @@ class FileTree:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         return data
 
-    def pieces(self, path: Sequence[str]) -> Iterator[bytes] | None:
-        """The content of a regular file piece by piece; None if there is none. Raises as `read`."""
+    def pieces(self, path: Sequence[str], max_bytes: int = sys.maxsize) -> Iterator[bytes] | None:
+        """The first bytes of a regular file, piece by piece; None if there is none. Raises as `read`, but EFBIG."""
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
             if descriptor is None:
@@ -126,7 +127,9 @@ class FileTree:
             except BaseException:
                 os.close(descriptor)
                 raise
-        return _pieces(descriptor)
+        pieces = _pieces(descriptor, max_bytes)
+        next(pieces)  # one that has begun closes the descriptor even if nobody reads on
+        return pieces
 
     def write(self, path: Sequence[str], pieces: Iterable[bytes]) -> None:
         """Puts a file in place, with the folders that it is in, at once: a reader sees all of it or what was there.
@@ -257,15 +260,27 @@ class FileTree:
             found = os.fstatvfs(self._root)
         return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, max(0, found.f_files - found.f_ffree - 1))
 
+    @property
+    def place(self) -> str:
+        """Its path on this machine.
+
+        Raises:
+            OSError: EBADF, it is closed.
+        """
+        with self._open_still():
+            return str(Path(f"/proc/self/fd/{self._root}").readlink())
+
     def measure(self, most: Usage) -> Usage:
-        """Bytes and files below it, by a walk that ends once there are more than these."""
-        size = files = 0
-        with self._acting():
-            for entry in _walk(self._open((), _DIRECTORY), recursive=True):
-                size, files = size + entry.size, files + 1
-                if size > most.bytes or files > most.files:
-                    break
-        return Usage(size, files)
+        """Bytes and files below it, at any depth, by a walk that ends once there are more than these.
+
+        Raises:
+            OSError: EBUSY if folders are moved whenever they are looked at.
+        """
+        with self._open_still():
+            for _ in range(_ATTEMPTS):
+                if (found := _measured(self._open((), _DIRECTORY), most)) is not None:
+                    return found
+        raise OSError(errno.EBUSY, "folders are moved whenever they are looked at")
 
     def _find(self, path: Sequence[str], flags: int) -> int | None:
         try:
@@ -363,31 +378,37 @@ class FileTree:
 
     @contextmanager
     def _acting(self) -> Generator[None]:
-        """Keeps the descriptor open. This thread asks the file system as the owner, and no other does: setfsuid(2)."""
+        """Keeps the descriptor open, and asks the file system as the owner."""
+        with self._open_still(), acting_as(self._owner):
+            yield
+
+    @contextmanager
+    def _open_still(self) -> Generator[None]:
         with self._lock:
             if self._closed:
                 raise OSError(errno.EBADF, "the session is closed")
             self._users += 1
         try:
-            with self._as_owner():
-                yield
+            yield
         finally:
             self._leave()
 
-    @contextmanager
-    def _as_owner(self) -> Generator[None]:
-        if self._owner is None:
-            yield
-            return
-        libc = _libc()
-        user, group = self._owner
-        libc.setfsgid(group)
-        libc.setfsuid(user)  # last, because it takes the capabilities away that are about files
-        try:
-            yield
-        finally:
-            libc.setfsuid(os.geteuid())
-            libc.setfsgid(os.getegid())
+
+@contextmanager
+def acting_as(owner: tuple[int, int] | None) -> Generator[None]:
+    """Has this thread, and no other, ask for files as this user and group: setfsuid(2). None changes nothing."""
+    if owner is None:
+        yield
+        return
+    libc = _libc()
+    user, group = owner
+    libc.setfsgid(group)
+    libc.setfsuid(user)  # last, because it takes the capabilities away that are about files
+    try:
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(os.getegid())
 
 
 @cache
@@ -435,10 +456,12 @@ def _read(descriptor: int, size: int, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _pieces(descriptor: int) -> Iterator[bytes]:
+def _pieces(descriptor: int, left: int) -> Iterator[bytes]:
     try:
-        while piece := os.read(descriptor, _PIECE_BYTES):
+        yield b""
+        while piece := os.read(descriptor, min(left, _PIECE_BYTES)):
             yield piece
+            left -= len(piece)
     finally:
         os.close(descriptor)
 
@@ -493,6 +516,74 @@ def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
     finally:
         for descriptor, _ in opened:
             os.close(descriptor)
+
+
+def _measured(folder: int, most: Usage) -> Usage | None:
+    """Bytes and files below a folder, whose descriptor it closes; None if a folder was moved meanwhile.
+
+    It has one folder open at a time, so that no depth is too much, and goes back up by `..`.
+    """
+    size = files = 0
+    above: list[tuple[tuple[int, int], list[str]]] = []
+    """For each folder down to the open one: itself, and those in it that are left."""
+    try:
+        while True:
+            inner: list[str] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        found = _stat(folder, entry)
+                    except FileNotFoundError:
+                        continue
+                    size, files = size + found.size, files + 1
+                    if size > most.bytes or files > most.files:
+                        return Usage(size, files)
+                    if found.kind == "directory":
+                        inner.append(entry.name)
+            above.append((_identity(folder), inner))
+            entered = False
+            while not entered:
+                itself, left = above[-1]
+                if _identity(folder) != itself:
+                    return None
+                if left:
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        folder = _moved_on(folder, left.pop())
+                        entered = True
+                    continue
+                above.pop()
+                if not above:
+                    return Usage(size, files)
+                folder = _moved_on(folder, "..")
+    finally:
+        os.close(folder)
+
+
+def _stat(folder: int, entry: os.DirEntry[str]) -> Entry:
+    try:
+        return _entry(entry.name, entry.stat(follow_symlinks=False))
+    except PermissionError:  # a program has closed the folder, which does not make what is in it fewer
+        os.fchmod(folder, 0o700)
+        return _entry(entry.name, os.stat(entry.name, dir_fd=folder, follow_symlinks=False))
+
+
+def _moved_on(folder: int, name: str) -> int:
+    """A descriptor of a folder in this one, or above it, which is closed then.
+
+    Raises:
+        OSError: there is none; this one stays open.
+    """
+    try:
+        found = os.open(name, _DIRECTORY, dir_fd=folder)
+    except PermissionError:
+        found = open_folder(folder, name)
+    os.close(folder)
+    return found
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    found = os.fstat(folder)
+    return found.st_dev, found.st_ino
 
 
 def _entry(path: str, found: os.stat_result) -> Entry:

@@ -135,6 +135,8 @@ class SpaceShell(Shell):
         unenforced: set[ShellLimitName] = set() if session.exact_quota else {"disk"}
         if host.tier == "landlock" and not space.own_user:
             unenforced.add("processes")
+        if not space.overlaid:
+            unenforced.add("locks")
         kind = LandlockJail if host.tier == "landlock" else NamespaceJail
         self._jail: CommandJail = kind(host.launcher, space, limits)
         self.unenforced: frozenset[ShellLimitName] = frozenset(unenforced)

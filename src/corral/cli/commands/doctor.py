@@ -76,6 +76,12 @@ def _report(found: Examination, servers: Sequence[FoundServer], required: Tier, 
         yield ""
         yield "What an engine with every permission of its own tried in them"
         yield from _attempts(found, columns)
+    if found.properties:
+        yield ""
+        yield f"What differs between tiers, in {found.tier}"
+        for name, text in found.properties.items():
+            yield f"  {name}"
+            yield from _wrapped(text, "    ", columns)
     yield ""
     yield "Language servers, which check programs"
     wide = max(len(server.language) for server in servers)

@@ -62,7 +62,7 @@ def add_shell(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="LIMIT",
-        help="open it even if the jail does not hold this bound here (disk, processes); may be repeated",
+        help="open it even if the jail does not hold this bound here (disk, locks, processes); may be repeated",
     )
 
 

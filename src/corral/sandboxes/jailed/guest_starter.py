@@ -16,6 +16,7 @@ from corral.containment import (
     LauncherClient,
     Mount,
     Plan,
+    Programs,
     address_space_mb,
     jails_to_try,
     reasons_by_tier,
@@ -164,10 +165,10 @@ class GuestStarter:
         return all(map(_is_public, (engine.executable, *(mount.path for mount in engine.mounts))))
 
     def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
         """As `LauncherClient.make_space`."""
-        return self._launcher.make_space(sizes, place, user, executable=executable)
+        return self._launcher.make_space(sizes, place, user, programs)
 
     def forget(self, space: Space) -> None:
         """Lets go of all that was kept to start guests in this space."""

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import Programs
 from corral.containment.process import can_limit
 from corral.containment.spaces import SpaceHost
 from corral.errors import ConfigError
@@ -111,9 +112,9 @@ class JailedProvider(SandboxProvider):
         return await self._with_starter(partial(self._starter.starts_as_nobody, config))
 
     async def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
-        return await self._with_starter(partial(self._starter.make_space, sizes, place, user, executable=executable))
+        return await self._with_starter(partial(self._starter.make_space, sizes, place, user, programs))
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         """Does nothing where each execution starts an engine of its own."""

@@ -12,8 +12,9 @@ from corral.isolation import Tier
 
 __all__ = ["ShellLimitName", "ShellLimits"]
 
-ShellLimitName: TypeAlias = Literal["disk", "processes"]
-"""Bounds that a jail may not be able to hold: `disk` is what `Scratch(bytes=..., files=...)` says of directories."""
+ShellLimitName: TypeAlias = Literal["disk", "locks", "processes"]
+"""Bounds that a jail may not be able to hold: `disk` is what `Scratch(bytes=..., files=...)` says of directories;
+`locks` are that no other shell notices locks and watches of files of the host, as those in /usr."""
 
 
 @checked
@@ -55,5 +56,6 @@ class ShellLimits:
             accepted = ", ".join(map(repr, sorted({*missing, *self.accept_unenforced})))
             raise LimitNotEnforceable(
                 f"a shell in the tier {tier!r} does not enforce {' and '.join(missing)} on this system; use one with "
-                f"user namespaces, or accept it with ShellLimits(accept_unenforced={{{accepted}}})"
+                f"user namespaces (and for locks Linux 5.11), or accept it with "
+                f"ShellLimits(accept_unenforced={{{accepted}}})"
             )

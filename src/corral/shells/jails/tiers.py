@@ -17,6 +17,7 @@ from corral.containment.commands import (
     command_options,
     command_plan,
     command_ruleset,
+    make_devices,
     supervised_environment,
     supervised_options,
     supervised_plan,
@@ -106,8 +107,12 @@ class NamespaceJail(CommandJail):
         self._network: int | None = None
         self._plan = self._planned()
         self.environment = command_environment(space.home)
-        self._etc = TemporaryFolder()
-        write_etc(self._etc.path, space.home)
+        self._own = TemporaryFolder()
+        for name in ("etc", "dev"):
+            (self._own.path / name).mkdir()
+            (self._own.path / name).chmod(0o755)
+        write_etc(self._own.path / "etc", space.home)
+        make_devices(self._own.path / "dev")
 
     def _planned(self) -> Plan:
         limits = self._limits
@@ -123,12 +128,12 @@ class NamespaceJail(CommandJail):
     async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
         options = command_options(
             self._space,
-            self._etc.path,
+            self._own.path,
             proc=variant == 0,
             command=command,
             cwd=cwd,
             env=env,
-            trusted=None if self._network is None else self._etc.path / CERTIFICATE,
+            trusted=None if self._network is None else self._own.path / "etc" / CERTIFICATE,
         )
         contained = self._start(options)
         try:
@@ -147,12 +152,12 @@ class NamespaceJail(CommandJail):
         self._network, listener = await run_shielded_in_thread(lambda: make(owner, user, PORT))
         self._plan = self._planned()
         self.environment |= proxy_environment()
-        return listener, self._etc.path / CERTIFICATE
+        return listener, self._own.path / "etc" / CERTIFICATE
 
     @override
     def close(self) -> None:
         super().close()
-        self._etc.close()
+        self._own.close()
         if self._network is not None:
             os.close(self._network)
             self._network = None

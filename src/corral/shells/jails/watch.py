@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from corral.containment.launcher_client import processes_below
 from corral.sessions.quota import Quota, QuotaWatch
 
 __all__ = ["CommandWatch"]
@@ -115,18 +117,11 @@ def _readable(descriptors: Iterable[int]) -> list[int]:
 
 def _used(root: int, most_processes: int) -> tuple[int, int]:
     """Bytes and number of the processes below one, which is not counted; not all of them, if there are more."""
-    total = count = 0
-    pending = [root]
-    while pending and count <= most_processes:
-        pid = pending.pop()
-        try:
-            status = Path(f"/proc/{pid}/status").read_bytes()
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                pending += map(int, (task / "children").read_bytes().split())
-        except OSError:
-            continue  # it has ended
-        count += pid != root
-        for line in status.splitlines():
-            if line.startswith((b"RssAnon:", b"RssShmem:")):
-                total += int(line.split()[1]) << 10
-    return total, count
+    total = 0
+    found = [*itertools.islice(processes_below(root), most_processes + 1)]
+    for pid in (root, *found):
+        with suppress(OSError):  # it has ended
+            for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
+                if line.startswith((b"RssAnon:", b"RssShmem:")):
+                    total += int(line.split()[1]) << 10
+    return total, len(found)
