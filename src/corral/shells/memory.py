@@ -364,8 +364,10 @@ class _Computer:
         if self._closed:
             raise ConfigError("this shell is closed")
         for each in self._current:
-            if each.owner.is_current and each.alive:
-                return each
+            if each.owner.is_current:
+                if each.alive:
+                    return each
+                await each.end()
         try:
             made = await run_shielded_in_thread(lambda: _Interpreter(self._launcher, self._plan))
         except StartFailed as error:
@@ -427,7 +429,8 @@ def _cause(error: Exception, status: int) -> str:
         return "the interpreter was ended, for it did not answer in time"
     if status >= 0 or status == -signal.SIGKILL:
         return f"the interpreter was ended: {error}"
-    return f"the interpreter crashed ({signal.Signals(-status).name})"
+    name = signal.Signals(-status).name
+    return f"the interpreter crashed ({name}), by a fault of its own or for want of memory, of which it has 1 GiB"
 
 
 def _full(path: str) -> str:
