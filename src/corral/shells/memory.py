@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -294,6 +294,8 @@ class _Computer:
         self._copy = _Copy()
         self._lock = anyio.Lock()
         """For all but commands: the copy gets changes in the order in which they are made."""
+        self._known = False
+        """False while the process may take the copy for newer than it is, as after a write that was cancelled."""
         self._closed = False
         self._launcher = LauncherClient()
         self._current: list[_Interpreter] = []
@@ -310,12 +312,9 @@ class _Computer:
             interpreter = await self._running()
         try:
             with anyio.fail_after(self.seconds):
-                connection = interpreter.connect(RUN)
+                connection = await interpreter.request(RUN, request)
                 try:
-                    await connection.send(request)
-                    message, _ = await connection.receive()
-                    if isinstance(error := message.get("error"), str):
-                        raise _Refused(error)
+                    await connection.reply()
                 except BaseException:
                     connection.close()
                     raise
@@ -333,12 +332,19 @@ class _Computer:
         """
         async with self._lock:
             interpreter = await self._running()
+            known, self._known = self._known, False
+            replies: list[Reply] = []
             try:
-                with anyio.fail_after(self.seconds):
-                    replies = [reply async for reply in self._replies(interpreter, request, data)]
+                with anyio.fail_after(self.seconds), await interpreter.request(FILES, request, data) as connection:
+                    while (reply := await connection.reply()) is not None:
+                        replies.append(reply)
                 self._copy.follow(request, data, replies)
+                self._known = known
+            except _Refused:
+                self._known = known
+                raise
             except (_Lost, TimeoutError) as error:
-                raise ShellLost(f"{_cause(error, await interpreter.end())}; look what the files are now") from error
+                raise ShellLost(f"{_cause(error, await interpreter.end())}; it may be done or not") from error
             return replies
 
     async def keep(self, interpreter: _Interpreter) -> None:
@@ -348,12 +354,15 @@ class _Computer:
             _Lost, TimeoutError: the process has ended, or has to be.
         """
         async with self._lock:
+            request = {"do": "changes", "all": not self._known}
+            self._known = False
             try:
-                with anyio.fail_after(self.seconds):
-                    async for change, data in self._replies(interpreter, {"do": "changes"}):
-                        self._copy.take(change, data)
+                with anyio.fail_after(self.seconds), await interpreter.request(FILES, request) as connection:
+                    while (reply := await connection.reply()) is not None:
+                        self._copy.take(*reply)
             except _Refused as error:
                 raise _Lost(str(error)) from error
+            self._known = True
 
     async def aclose(self) -> None:
         """Ends the process. Idempotent."""
@@ -373,8 +382,9 @@ class _Computer:
         except StartFailed as error:
             raise ShellLost(f"the interpreter did not start: {error}") from error
         try:
-            with anyio.fail_after(self.seconds):
-                await self._restore(made)
+            if self._copy.files:
+                with anyio.fail_after(self.seconds):
+                    await self._restore(made)
         except (_Lost, TimeoutError, _Refused) as error:
             raise ShellLost(f"{_cause(error, await made.end())} while it got its files") from error
         except BaseException:
@@ -384,21 +394,12 @@ class _Computer:
         return made
 
     async def _restore(self, interpreter: _Interpreter) -> None:
-        if not self._copy.files:
-            return
-        with interpreter.connect(FILES) as connection:
-            await connection.send({"do": "restore"})
+        with await interpreter.request(FILES, {"do": "restore"}) as connection:
             for path, kept in sorted(self._copy.files.items()):
                 await connection.send({"path": path, "kind": kept.kind, "mode": kept.mode}, kept.data)
             await connection.send({})
-            async for _ in connection.replies():
-                pass
-
-    async def _replies(self, interpreter: _Interpreter, request: Message, data: bytes = b"") -> AsyncGenerator[Reply]:
-        with interpreter.connect(FILES) as connection:
-            await connection.send(request, data)
-            async for reply in connection.replies():
-                yield reply
+            await connection.reply()
+        self._known = True
 
 
 def _plan(commands: int) -> Plan:
@@ -573,20 +574,17 @@ class _Connection:
             raise _Lost("it sent something else than a message")
         return cast("Message", message), data
 
-    async def replies(self) -> AsyncGenerator[Reply]:
-        """Gives replies until the last one.
+    async def reply(self) -> Reply | None:
+        """Receives a reply; None after the last one.
 
         Raises:
             _Refused: the last one is an error.
             _Lost: there is none.
         """
-        while True:
-            message, data = await self.receive()
-            if isinstance(error := message.get("error"), str):
-                raise _Refused(error)
-            if "done" in message:
-                return
-            yield message, data
+        message, data = await self.receive()
+        if isinstance(error := message.get("error"), str):
+            raise _Refused(error)
+        return None if "done" in message else (message, data)
 
     async def _read(self, size: int) -> bytes:
         while len(self._buffer) < size:
@@ -629,20 +627,24 @@ class _Interpreter:
     def alive(self) -> bool:
         return self._process.alive
 
-    def connect(self, kind: bytes) -> _Connection:
-        """Opens a connection for one request.
+    async def request(self, kind: bytes, message: Message, data: bytes = b"") -> _Connection:
+        """Opens a connection, and sends a request on it.
 
         Raises:
             _Lost: the process has ended, or does not keep up.
         """
         ours, theirs = socket.socketpair()
+        connection = _Connection(ours)
         with theirs:
             try:
                 self._process.ask(kind, [theirs.fileno()])
-            except OSError as error:
-                ours.close()
-                raise _Lost("it ended") from error
-        return _Connection(ours)
+                await connection.send(message, data)
+            except BaseException as error:
+                connection.close()
+                if isinstance(error, OSError):
+                    raise _Lost("it ended") from error
+                raise
+        return connection
 
     async def end(self) -> int:
         """Ends it, if it has not ended, and returns its status as `wait` does. Idempotent."""

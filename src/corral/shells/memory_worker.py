@@ -66,6 +66,9 @@ class _Stamp(NamedTuple):
     modified: float = 0.0
 
 
+_UNKNOWN = _Stamp("", 0)
+
+
 def frame(message: Message, data: bytes = b"") -> bytes:
     """A message and bytes as they are sent."""
     text = json.dumps(message, separators=(",", ":")).encode()
@@ -243,9 +246,11 @@ class _Worker:
             self._system.remove(path, recursive=found["file_type"] == "directory")
             yield {}, b""
 
-    def _changes(self) -> Iterator[Reply]:
+    def _changes(self, *, all: bool) -> Iterator[Reply]:
         """All that the host does not know of yet: what is gone, and then each file before those within it."""
         now = self._state()
+        if all:
+            self._known = dict.fromkeys(self._known, _UNKNOWN)
         for path in self._known.keys() - now.keys():
             del self._known[path]
             yield {"path": path, "kind": None}, b""
