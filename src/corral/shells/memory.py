@@ -261,7 +261,7 @@ class _MemoryFiles(Files):
         found = await self._ask(path, "list", recursive=recursive, most=max_entries)
         if not found:
             return None
-        return sorted_entries(path, (_described(each["path"], each) for each, _ in found[1:]), max_entries)
+        return sorted_entries(path, (_described("", each) for each, _ in found[1:]), max_entries)
 
     @override
     async def make_directory(self, path: str) -> None:
@@ -338,6 +338,8 @@ class _Computer:
                 with anyio.fail_after(self.seconds), await interpreter.request(FILES, request, data) as connection:
                     while (reply := await connection.reply()) is not None:
                         replies.append(reply)
+                        if len(replies) > _KEPT_FILES:
+                            raise _Lost("it sent more than it may")
                 self._copy.follow(request, data, replies)
                 self._known = known
             except _Refused:
@@ -439,7 +441,11 @@ def _full(path: str) -> str:
 
 
 def _described(path: str, found: Message) -> FileInfo:
-    return FileInfo(path, _KINDS.get(found["kind"], "other"), found["size"])
+    match {"path": path, **found}:
+        case {"path": str() as path, "kind": str() as kind, "size": int() as size}:
+            return FileInfo(path, _KINDS.get(kind, "other"), size)
+        case _:
+            raise ShellLost("the interpreter answered something else than a file")
 
 
 class _Refused(Exception):
@@ -492,7 +498,10 @@ class _Copy:
         """
         match request:
             case {"do": "write", "path": path}:
-                self.put(path, "file", replies[0][0]["mode"], data)
+                mode = replies[0][0].get("mode") if replies else None
+                if not isinstance(mode, int):
+                    raise _Lost("it sent something else than a mode")
+                self.put(path, "file", mode, data)
             case {"do": "make_directory", "path": path}:
                 self.put(path, "directory", 0o755, b"")
             case {"do": "delete", "path": path}:
@@ -530,6 +539,8 @@ class _Connection:
         self._socket = connection
         self._socket.setblocking(False)
         self._buffer = bytearray()
+        self._left = 2 * _KEPT_BYTES
+        """Bytes that may come."""
 
     def __enter__(self) -> Self:
         return self
@@ -563,7 +574,8 @@ class _Connection:
             _Lost: there is none.
         """
         lengths = HEADER.unpack(await self._read(HEADER.size))
-        if lengths[0] > MESSAGE_BYTES or lengths[1] > DATA_BYTES:
+        self._left -= HEADER.size + sum(lengths)
+        if lengths[0] > MESSAGE_BYTES or lengths[1] > DATA_BYTES or self._left < 0:
             raise _Lost("it sent more than it may")
         text, data = await self._read(lengths[0]), await self._read(lengths[1])
         try:
@@ -572,6 +584,8 @@ class _Connection:
             raise _Lost("it sent something else than JSON") from error
         if not isinstance(message, dict):
             raise _Lost("it sent something else than a message")
+        if any(isinstance(each, (dict, list)) for each in cast("Message", message).values()):
+            raise _Lost("it sent a message that is not flat")
         return cast("Message", message), data
 
     async def reply(self) -> Reply | None:
