@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from tempfile import TemporaryDirectory
 
 from bench.options import positive
-from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
+from corral.shells import JailedShell, LocalShell, MemoryShell, Shell, ShellLimits
 
 _RESISTS = """
 trap '' TERM INT HUP
@@ -41,8 +41,13 @@ async def _end(shell: Shell) -> float:
         return await _timed(process.kill)
 
 
+async def _opened() -> None:
+    async with MemoryShell() as shell:
+        await shell.run("echo hello")
+
+
 async def _measure(rounds: int) -> None:
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, MemoryShell() as memory:
         shells: dict[str, Shell] = {
             "LocalShell": LocalShell(stack.enter_context(TemporaryDirectory())),
             "JailedShell, namespaces": await stack.enter_async_context(
@@ -53,14 +58,22 @@ async def _measure(rounds: int) -> None:
             ),
         }
         bare: list[float] = []
+        in_memory: list[float] = []
+        opened: list[float] = []
         commands: dict[str, list[float]] = {name: [] for name in shells}
         ends: dict[str, list[float]] = {name: [] for name in shells}
         for _ in range(rounds):
             bare.append(await _timed(_bare))
+            in_memory.append(await _timed(lambda: memory.run("echo hello")))
+            opened.append(await _timed(_opened))
             for name, shell in shells.items():
                 commands[name].append(await _timed(lambda shell=shell: shell.run("echo hello")))
                 ends[name].append(await _end(shell))
     print(f"bare bash: a command {statistics.median(bare):.1f} ms")
+    print(
+        f"MemoryShell: a command {statistics.median(in_memory):.1f} ms; "
+        f"opened for one, and closed {statistics.median(opened):.1f} ms"
+    )
     for name in shells:
         print(
             f"{name}: a command {statistics.median(commands[name]):.1f} ms; "

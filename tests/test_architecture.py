@@ -74,6 +74,7 @@ ALLOWED: dict[str, set[str]] = {
         "skills",
         "tools",
         "types",
+        "workers",
     },
     "tools": {"arguments", "concurrency", "errors", "json_schema", "rendering", "types"},
     "bridges": {

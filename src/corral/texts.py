@@ -34,6 +34,7 @@ LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
 """Regular expression of the line ends of JavaScript."""
 _BASE64 = {letter: value for value, letter in enumerate(f"{ascii_uppercase}{ascii_lowercase}{digits}+/")}
 _MAX_MAPPINGS = 1_000_000
+_MAX_LINES = 100_000
 _SEGMENT = 3
 _END = 1 << 31
 _WIDE = re.compile(rb"[\xc0-\xff][\x80-\xbf]*")
@@ -180,7 +181,7 @@ def read_source_map(text: str, margin: int = 0) -> SourceMap:
     mappings = cast("dict[str, object]", found).get("mappings") if isinstance(found, dict) else None
     if not isinstance(mappings, str):
         raise ValueError("it has no mappings")
-    if len(mappings) > _MAX_MAPPINGS:
+    if len(mappings) > _MAX_MAPPINGS or mappings.count(";") >= _MAX_LINES:
         raise ValueError("the source map is too large")
     lines: list[tuple[int, ...]] = []
     source_line = source_column = 0

@@ -121,8 +121,9 @@ async def test_a_compiler_may_be_a_class_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"mappings": 1}', '{"mappings": "!"}', '{"mappings": "gggggggggggA"}']
+    "text", ["", "[]", "{}", '{"mappings": 1}', '{"mappings": "!"}', '{"mappings": "gggggggggggA"}', "many lines"]
 )
 def test_a_source_map_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"mapping|JSON|EOF|expected"):
+    text = text.replace("many lines", f'{{"mappings": "{";" * 100_000}"}}')
+    with pytest.raises(ValueError, match=r"mapping|JSON|EOF|expected|too large"):
         read_source_map(text)

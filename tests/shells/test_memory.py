@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import anyio
 import pytest
 import trio
 
-from corral.errors import ConfigError, FileError, ShellError
+from corral.errors import ConfigError, FileError, ShellError, ShellLost
 from corral.sandboxes import ShellSandbox
-from corral.shells import MemoryShell, Shell
+from corral.shells import MemoryShell, Shell, memory
 from corral.testing import FilesSuite, ShellSuite
+from tests.processes import descendants, descriptors
 from tests.shells.shared import SharedShell
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -176,6 +180,128 @@ async def test_files_have_bounds() -> None:
         for path in ("/", "..", "/workspace", "/workspace/", "../workspace"):
             with pytest.raises(FileError, match="stay"):
                 await shell.files.delete(path)
+
+
+OVERFLOWS = ("time " * 4_000 + ":", "echo '" + "(" * 60_000 + "1" + ")" * 60_000 + "' | bc")
+"""Commands of which the library's native stack has not room enough."""
+
+
+@pytest.mark.parametrize("command", OVERFLOWS, ids=["time", "bc"])
+async def test_a_crash_ends_the_commands_of_its_shell_and_the_files_stay(command: str) -> None:
+    async with MemoryShell() as shell, MemoryShell() as other:
+        await shell.files.write_text("a/written", "by the host\n")
+        await shell.files.write_text("gone", "")
+        await shell.run(
+            "chmod 750 a; ln -s a/written link; echo made > made; chmod 755 made; rm gone; mkfifo pipe", check=True
+        )
+        before = await shell.run("ls -l . a | sed 's/ 20.*:.. / /; /pipe/d'; cat link made")
+        async with await shell.spawn("echo lost > made; sleep 100") as beside, await other.spawn("sleep 0.1"):
+            crashed = await shell.run(command)
+            assert (crashed.exit_code, crashed.timed_out) == (139, False)
+            assert "the interpreter crashed (SIGSEGV)" in crashed.stderr
+            assert await beside.wait() == 139
+            assert beside.reason is not None
+        assert await shell.run("ls -l . a | sed 's/ 20.*:.. / /'; cat link made") == before
+        assert (await other.run("echo on")).stdout == "on\n"
+
+
+def _interpreters(before: dict[int, str]) -> list[int]:
+    """Numbers of the processes of interpreters that were started since."""
+    started = {pid: Path(f"/proc/{pid}/status").read_text() for pid in descendants().keys() - before.keys()}
+    return [pid for pid, status in started.items() if "Seccomp:\t2" in status]
+
+
+async def test_the_process_is_jailed_and_ends_with_its_shell() -> None:
+    before, open_before = descendants(), descriptors()
+    async with MemoryShell() as shell:
+        await shell.run("true")
+        (pid,) = _interpreters(before)
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        assert (status["NoNewPrivs"], int(status["CapEff"], 16), int(status["CapBnd"], 16) and os.geteuid()) == (
+            "1",
+            0,
+            0,
+        )
+        assert status["Uid"].split()[0] != "0"
+        assert str(1 << 30) in Path(f"/proc/{pid}/limits").read_text().split("Max data size")[1].splitlines()[0]
+    assert not _interpreters(before)
+    assert descriptors() == open_before
+
+
+async def test_a_command_that_cannot_be_cancelled_ends_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_GRACE_SECONDS", 0.1)
+    before = descendants()
+    async with MemoryShell() as shell:
+        process = await shell.spawn("echo kept > file; sleep 100")
+        await shell.run("until test -s file; do sleep 0.01; done", check=True)
+        (pid,) = _interpreters(before)
+        os.kill(pid, signal.SIGSTOP)  # as if it computed
+        await process.aclose()
+        await until(lambda: not Path(f"/proc/{pid}").exists())
+        with pytest.raises(ShellLost):
+            await process.wait()
+        assert await shell.files.read_text("file") == "kept\n"
+        (pid,) = _interpreters(before)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not Path(f"/proc/{pid}").exists())
+        assert (await shell.run("cat file")).stdout == "kept\n"
+
+
+async def test_a_write_that_was_cancelled_is_not_forgotten() -> None:
+    before = descendants()
+    async with MemoryShell() as shell:
+        await shell.run("true")
+        (pid,) = _interpreters(before)
+        os.kill(pid, signal.SIGSTOP)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shell.files.write_text, "file", "written")
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        os.kill(pid, signal.SIGCONT)
+        await shell.run("until test -s file; do sleep 0.01; done", check=True)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not Path(f"/proc/{pid}").exists())
+        assert await shell.files.read_text("file") == "written"
+
+
+async def test_more_files_than_the_library_allows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_KEPT_FILES", 5)  # three of them are folders
+    async with MemoryShell() as shell:
+        await shell.run("echo 1 > 1; echo 2 > 2", check=True)
+        done = await shell.run("echo 3 > 3")
+        assert done.exit_code == 137
+        assert "more files than the library allows" in done.stderr
+
+
+NONSENSE = {
+    "sizes": "b'\\xff' * 8",
+    "no JSON": "HEADER.pack(4, 0) + b'nope'",
+    "depth": "HEADER.pack(60_000, 0) + b'[' * 60_000",
+    "no message": "HEADER.pack(2, 0) + b'[]'",
+    "values": "HEADER.pack(11, 0) + b'{\"size\":[]}'",
+    "no end": "(HEADER.pack(2, 0) + b'{}') * 30",
+    "nothing": "b''",
+}
+
+
+@pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE.keys())
+async def test_a_process_that_answers_nonsense_is_ended(reply: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_KEPT_FILES", 20)
+    monkeypatch.setattr(
+        memory,
+        "BOOT",
+        "import os, socket, struct; HEADER = struct.Struct('>II'); os.write(1, b'corral shell\\n')\n"
+        "control = socket.socket(fileno=0)\n"
+        "while (received := socket.recv_fds(control, 1, 1))[0]:\n"
+        f"    os.write(received[1][0], {reply}); os.close(received[1][0])\n",
+    )
+    before = descendants()
+    async with MemoryShell() as shell:
+        with pytest.raises(ShellLost, match="the interpreter was ended"):
+            await shell.files.list()
+        with suppress(ShellLost):
+            assert (await shell.run("true")).exit_code == 137
+            assert len(descendants().keys() - before.keys()) == 1  # the launcher
 
 
 async def test_programs_are_refused() -> None:

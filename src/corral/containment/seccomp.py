@@ -23,11 +23,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["ALLOWED", "SyscallProfile", "filter_program", "supported"]
 
-SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker", "shell", "offline shell"]
+SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker", "interpreter", "shell", "offline shell"]
 """An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
-of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none. A shell runs
-commands in namespaces of its own; an offline one does without them, so it has no sockets but pairs, and reaches what
-the kernel holds of processes for itself only."""
+of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none. An interpreter
+is a program to which the host sends connections. A shell runs commands in namespaces of its own; an offline one does
+without them, so it has no sockets but pairs, and reaches what the kernel holds of processes for itself only."""
 
 # Name: (x86-64, arm64); None where an architecture does not have it. Numbers from Linux's
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order in which they are compared.
@@ -382,6 +382,9 @@ def _calls_of(
         case "program":
             calls = {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}
             return calls, _CHECKS_OF_A_PROGRAM
+        case "interpreter":
+            calls, checks = _calls_of("program")
+            return {**calls, "recvmsg": _CALLS_OF_A_SERVER["recvmsg"]}, checks
         case "shell" | "offline shell":
             calls = _CALLS | _CALLS_OF_A_SERVER | _CALLS_OF_A_WRITER | _CALLS_OF_A_SHELL | _CALLS_OF_A_SOCKET
             if profile == "shell":

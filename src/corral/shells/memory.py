@@ -1,55 +1,81 @@
-"""`MemoryShell`: an interpreter of bash and files, both in memory."""
+"""`MemoryShell`: an interpreter of bash, with files in its memory, in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-import anyio.to_thread
+import anyio
+import anyio.lowlevel
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.event_loop import asyncio_loop
-from corral.errors import ConfigError, FileError, MissingExtra, ShellError
+from corral.concurrency.forks import ProcessOwner, finalize_in_owner
+from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import LauncherClient, Plan
+from corral.containment.process import ContainedProcess, can_limit
+from corral.errors import ConfigError, FileError, MissingExtra, ShellError, ShellLost, StartFailed
 from corral.isolation import Isolation
 from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment, expect_command
 from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
+from corral.shells.memory_worker import (
+    BOOT,
+    DATA_BYTES,
+    FILES,
+    HEADER,
+    HOME,
+    MESSAGE_BYTES,
+    READY,
+    RUN,
+    Message,
+    Reply,
+    frame,
+)
 from corral.shells.pushed import PushedProcess
 
-if TYPE_CHECKING:
-    from bashkit import Bash, BuiltinContext, BuiltinResult, FileSystem
+if TYPE_CHECKING or sys.platform != "win32":
+    import resource
 
 __all__ = ["MemoryShell"]
 
-T = TypeVar("T")
-
-_HOME = "/workspace"
-_FOLDERS = (_HOME, "/tmp", "/dev")  # noqa: S108
-_FILE_BYTES = 10_000_000
-_VARIABLE_BYTES = 10_000_000
-_ENDLESS = ("jq", "yq", "tomlq")
-"""Commands that compute on after they were cancelled, and keep those of all shells waiting."""
+_MEMORY_BYTES = 1 << 30
+"""RLIMIT_DATA of the process: files are at most 100 MB of it, and each command's variables 42."""
+_KEPT_BYTES = 110_000_000
+_KEPT_FILES = 25_000
+"""Bounds of the copy, which are above those of the library."""
+_START_SECONDS = 30.0
+_GRACE_SECONDS = 5.0
+"""Time for a command to end after its own bound, or after it was cancelled."""
+_READ_BYTES = 1 << 18
 _KINDS: Mapping[str, FileKind] = {"file": "file", "directory": "directory", "symlink": "link"}
 
 
 class MemoryShell(Shell):
-    """Bash that a library interprets in this process, with files in its memory: nothing of the host is there.
+    """Bash that a library interprets in a process of its own, with files in memory: nothing of the host is there.
 
     It has commands such as cat, grep, sed, awk, find, sort and tar, and no programs: no git, no Python. There is no
-    network, and no standard input. It works on asyncio only.
+    network, and no standard input. Commands work on asyncio only.
 
     A command ends after `command_seconds`, or `command_steps` commands and turns of loops. At most `commands` run at
-    the same time. Files have 10 MB each and 100 MB together, and there are 10,000 of them.
+    the same time. Files have 10 MB each and 100 MB together, and there are 10,000 of them. A command that brings the
+    process down ends with the others of the shell; files are then as they were when a command last ended.
 
     Raises:
         MissingExtra: bashkit is not installed.
-        ConfigError: a bound is not positive.
+        ConfigError: a bound is not positive, or this is another system than Linux.
     """
 
     @checked
@@ -63,24 +89,21 @@ class MemoryShell(Shell):
     ) -> None:
         if min(command_seconds, command_steps, commands) <= 0:
             raise ConfigError("MemoryShell: command_seconds, command_steps and commands must be positive")
-        try:
-            self._bashkit = import_module("bashkit")
-        except ImportError as error:
-            raise MissingExtra("MemoryShell needs bashkit: pip install 'corral[bashkit]'") from error
-        self._env = {"HOME": _HOME, **checked_environment(env or {})}
+        if find_spec("bashkit") is None:
+            raise MissingExtra("MemoryShell needs bashkit: pip install 'corral[bashkit]'")
+        if not can_limit:
+            raise ConfigError("MemoryShell needs Linux, which bounds the process of its interpreter")
+        self._env = {"HOME": HOME, **checked_environment(env or {})}
         self._seconds = command_seconds
         self._steps = command_steps
         self._commands = commands
         self._running: set[_MemoryProcess] = set()
+        self._starting = 0
         self._closed = False
-        self._system: FileSystem = self._bashkit.FileSystem()
-        for entry in self._system.read_dir("/"):
-            if f"/{entry['name']}" not in _FOLDERS:
-                self._system.remove(f"/{entry['name']}", recursive=True)
-        self._system.mkdir(_HOME)
-        self._files = _MemoryFiles(self._system)
+        self._computer = _Computer(commands, command_seconds)
+        self._files = _MemoryFiles(self._computer)
         self.description = (
-            f"An interpreter of bash with the usual text tools and files in memory, below {_HOME}. It has no programs "
+            f"An interpreter of bash with the usual text tools and files in memory, below {HOME}. It has no programs "
             f"such as git, python3 or jq, no network, and no processes."
         )
 
@@ -116,26 +139,20 @@ class MemoryShell(Shell):
         variables = {**self._env, **checked_environment(env or {})}
         if asyncio_loop() is None:
             raise ConfigError("MemoryShell works on asyncio only, not on this event loop")
-        folder = posixpath.join(_HOME, cwd or "")
-        found = await self._files.stat(folder)
-        if found is None or found.kind != "directory":
-            raise FileError(f"{cwd}: there is no such folder to run the command in")
         self._running = {each for each in self._running if not each.ended}
-        if len(self._running) >= self._commands:
+        if len(self._running) + self._starting >= self._commands:
             raise ShellError(
                 f"{self._commands} commands run in this MemoryShell already; wait for one, or raise commands="
             )
-        bash: Bash = self._bashkit.Bash(
-            cwd=posixpath.normpath(folder),
-            env=variables,
-            timeout_seconds=self._seconds,
-            max_commands=self._steps,
-            max_loop_iterations=self._steps,
-            max_memory=_VARIABLE_BYTES,
-            custom_builtins=dict.fromkeys(_ENDLESS, partial(_absent, self._bashkit.BuiltinResult)),
-        )
-        bash.mount("/", self._system)
-        process = _MemoryProcess(bash, command)
+        request = {"command": command, "cwd": _full(cwd or ""), "env": variables}
+        self._starting += 1
+        try:
+            begun = await self._computer.begin({**request, "seconds": self._seconds, "steps": self._steps})
+        except _Refused as error:
+            raise FileError(f"{cwd}: {error}") from error
+        finally:
+            self._starting -= 1
+        process = _MemoryProcess(self._computer, *begun)
         self._running.add(process)
         return process
 
@@ -143,34 +160,58 @@ class MemoryShell(Shell):
     async def aclose(self) -> None:
         self._closed = True
         for process in self._running:
+            process.killed = True
+        await self._computer.aclose()
+        for process in self._running:
             await process.aclose()
         self._running.clear()
 
 
-def _absent(result: type[BuiltinResult], context: BuiltinContext) -> BuiltinResult:
-    return result("", f"bash: {context.name}: command not found\n", 127)
-
-
 class _MemoryProcess(PushedProcess):
-    def __init__(self, bash: Bash, command: str) -> None:
+    def __init__(self, computer: _Computer, interpreter: _Interpreter, connection: _Connection) -> None:
         super().__init__("the interpreter", stdin=False)
-        self._bash = bash
-        self._work = asyncio.ensure_future(self._run(command))
+        self.killed = False
+        self._computer = computer
+        self._interpreter = interpreter
+        self._connection = connection
+        self._work = asyncio.ensure_future(self._run())
 
-    async def _run(self, command: str) -> None:
+    async def _run(self) -> None:
         try:
-            done = await self._bash.execute(
-                command, stdout=partial(self.take, "stdout"), stderr=partial(self.take, "stderr")
-            )
-            if done.stdout_truncated or done.stderr_truncated:
-                await self.take("stderr", b"bash: what is over 1 MiB of an output was left out\n")
-            if done.error is not None:  # a bound, or a fault of the syntax
-                await self.take("stderr", f"bash: {done.error}\n".encode())
-            self.finish(done.exit_code)
+            with self._connection:
+                code = await self._followed()
+            await self._computer.keep(self._interpreter)
+            self.finish(code)
+        except (_Lost, TimeoutError) as error:
+            status = await self._interpreter.end()
+            if not self.killed:
+                self.reason = (
+                    f"{_cause(error, status)}, and with it all commands of this shell. Its files are as they were when "
+                    "a command last ended, and the next command has them"
+                )
+            self.finish(None if self.killed else 128 - status if status < 0 else status or 1)
         except BaseException as error:
             self.finish(None, error)
             if not isinstance(error, Exception):
                 raise
+
+    async def _followed(self) -> int | None:
+        """Hands over the output, and returns the exit code; None of a command that was cancelled."""
+        left = self._computer.seconds
+        while True:
+            began = time.monotonic()
+            with anyio.fail_after(left):
+                message, data = await self._connection.receive()
+            left -= time.monotonic() - began  # not the time until the output is read
+            match message:
+                case {"output": "stdout" | "stderr" as name}:
+                    await self.take(name, data)
+                case {"done": True, "code": int() | None as code}:
+                    return code
+                case {"error": str() as text}:
+                    raise ShellError(text)
+                case _:
+                    raise _Lost("it sent something else than a reply")
 
     @override
     async def feed(self, data: bytes) -> None:
@@ -183,103 +224,452 @@ class _MemoryProcess(PushedProcess):
     @override
     async def kill(self) -> None:
         self.discard()
-        if not self.ended:
-            self._bash.cancel()
-            self._work.cancel()
-            await asyncio.wait([self._work])
-            self.finish(None)  # it may not have begun
+        if self.ended:
+            return
+        self.killed = True
+        self._connection.cancel()
+        _, at_work = await asyncio.wait([self._work], timeout=_GRACE_SECONDS)
+        if at_work:
+            await self._interpreter.end()
+            await asyncio.wait(at_work)
 
 
 class _MemoryFiles(Files):
-    """Files of an interpreter. Its calls wait for commands at work on the same ones, so threads make them."""
-
-    def __init__(self, system: FileSystem) -> None:
-        self._system = system
+    def __init__(self, computer: _Computer) -> None:
+        self._computer = computer
 
     @override
     async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
-        def read(full: str) -> bytes | None:
-            found = self._described(full)
-            if found is None:
-                return None
-            if found["file_type"] != "file":
-                raise FileError(f"{path}: it is no regular file, but a {found['file_type']}")
-            if found["size"] > max_bytes:
-                raise FileError(f"{path}: it is larger than max_bytes={max_bytes}")
-            return self._system.read_file(full)
-
-        return await self._run(path, read)
+        found = await self._ask(path, "read", max_bytes=max_bytes)
+        return found[0][1] if found else None
 
     @override
     async def write_binary(self, path: str, data: bytes) -> None:
-        def write(full: str) -> None:
-            if len(data) > _FILE_BYTES:
-                raise FileError(f"{path}: a file of this shell has {_FILE_BYTES} bytes at most")
-            self._system.mkdir(posixpath.dirname(full), recursive=True)
-            self._system.write_file(full, data)
-
-        await self._run(path, write)
+        if len(data) > DATA_BYTES:
+            raise FileError(f"{path}: a file of this shell has {DATA_BYTES} bytes at most")
+        await self._ask(path, "write", data)
 
     @override
     async def stat(self, path: str) -> FileInfo | None:
-        def stat(full: str) -> FileInfo | None:
-            found = self._described(full)
-            return None if found is None else FileInfo(path, _kind(found), found["size"])
-
-        return await self._run(path, stat)
+        found = await self._ask(path, "stat")
+        return _described(path, found[0][0]) if found else None
 
     @override
     async def list(
         self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
     ) -> list[FileInfo] | None:
-        def list_(full: str) -> list[FileInfo] | None:
-            if self._described(full) is None:
-                return None
-            return sorted_entries(path, self._entries(full, "", recursive=recursive), max_entries)
-
-        return await self._run(path, list_)
+        found = await self._ask(path, "list", recursive=recursive, most=max_entries)
+        if not found:
+            return None
+        return sorted_entries(path, (_described("", each) for each, _ in found[1:]), max_entries)
 
     @override
     async def make_directory(self, path: str) -> None:
-        await self._run(path, lambda full: self._system.mkdir(full, recursive=True))
+        await self._ask(path, "make_directory")
 
     @override
     async def delete(self, path: str) -> bool:
         expect_deletable(path)
+        full = _full(path)
+        if full == HOME or HOME.startswith(full.rstrip("/") + "/"):
+            raise FileError(f"{path}: the working directory and what is above it stay; delete what is in it")
+        return bool(await self._ask(path, "delete"))
 
-        def delete(full: str) -> bool:
-            found = self._described(full)
-            if found is None:
-                return False
-            if full == _HOME or _HOME.startswith(full.rstrip("/") + "/"):
-                raise FileError(f"{path}: the working directory and what is above it stay; delete what is in it")
-            self._system.remove(full, recursive=found["file_type"] == "directory")
-            return True
-
-        return await self._run(path, delete)
-
-    def _described(self, full: str) -> dict[str, Any] | None:
-        try:
-            return self._system.stat(full)
-        except RuntimeError:  # it has no other kind of errors
-            return None
-
-    def _entries(self, folder: str, prefix: str, *, recursive: bool) -> Iterator[FileInfo]:
-        for entry in self._system.read_dir(folder):
-            name, found = entry["name"], entry["metadata"]
-            yield FileInfo(prefix + name, _kind(found), found["size"])
-            if recursive and found["file_type"] == "directory":
-                yield from self._entries(f"{folder}/{name}", f"{prefix}{name}/", recursive=True)
-
-    async def _run(self, path: str, work: Callable[[str], T]) -> T:
+    async def _ask(self, path: str, do: str, data: bytes = b"", **details: object) -> list[Reply]:
         if "\0" in path:
             raise FileError(f"{path[:100]!r}: a path has no NUL")
-        full = posixpath.normpath(posixpath.join(_HOME, path))
         try:
-            return await anyio.to_thread.run_sync(work, full)
-        except RuntimeError as error:
-            raise FileError(f"{path or '.'}: {str(error).removeprefix('io error: ')}") from error
+            return await self._computer.ask({"do": do, "path": _full(path), **details}, data)
+        except _Refused as error:
+            raise FileError(f"{path or '.'}: {error}") from error
 
 
-def _kind(found: Mapping[str, Any]) -> FileKind:
-    return _KINDS.get(found["file_type"], "other")
+class _Computer:
+    """The process, begun anew whenever it has ended, and the files that it begins with."""
+
+    def __init__(self, commands: int, seconds: float) -> None:
+        self.seconds = seconds + _GRACE_SECONDS
+        """Time for any request. The process has one thread for commands, and others wait for it."""
+        self._plan = _plan(commands)
+        self._copy = _Copy()
+        self._lock = anyio.Lock()
+        """For all but commands: the copy gets changes in the order in which they are made."""
+        self._known = False
+        """False while the process may take the copy for newer than it is, as after a write that was cancelled."""
+        self._closed = False
+        self._launcher = LauncherClient()
+        self._current: list[_Interpreter] = []
+        finalize_in_owner(self, _close, self._launcher, self._current)
+
+    async def begin(self, request: Message) -> tuple[_Interpreter, _Connection]:
+        """Begins a command.
+
+        Raises:
+            _Refused: there is no such folder.
+            ConfigError, ShellLost: as `ask`.
+        """
+        async with self._lock:
+            interpreter = await self._running()
+        try:
+            with anyio.fail_after(self.seconds):
+                connection = await interpreter.request(RUN, request)
+                try:
+                    await connection.reply()
+                except BaseException:
+                    connection.close()
+                    raise
+        except (_Lost, TimeoutError) as error:
+            raise ShellLost(f"{_cause(error, await interpreter.end())} before the command began") from error
+        return interpreter, connection
+
+    async def ask(self, request: Message, data: bytes = b"") -> list[Reply]:
+        """All replies to a request about a file.
+
+        Raises:
+            _Refused: it cannot be done.
+            ConfigError: the shell is closed.
+            ShellLost: the process does not start, or ended before it was done.
+        """
+        async with self._lock:
+            interpreter = await self._running()
+            known, self._known = self._known, False
+            replies: list[Reply] = []
+            try:
+                with anyio.fail_after(self.seconds), await interpreter.request(FILES, request, data) as connection:
+                    while (reply := await connection.reply()) is not None:
+                        replies.append(reply)
+                        if len(replies) > _KEPT_FILES:
+                            raise _Lost("it sent more than it may")
+                self._copy.follow(request, data, replies)
+                self._known = known
+            except _Refused:
+                self._known = known
+                raise
+            except (_Lost, TimeoutError) as error:
+                raise ShellLost(f"{_cause(error, await interpreter.end())}; it may be done or not") from error
+            return replies
+
+    async def keep(self, interpreter: _Interpreter) -> None:
+        """Takes what commands have changed into the copy.
+
+        Raises:
+            _Lost, TimeoutError: the process has ended, or has to be.
+        """
+        async with self._lock:
+            request = {"do": "changes", "all": not self._known}
+            self._known = False
+            try:
+                with anyio.fail_after(self.seconds), await interpreter.request(FILES, request) as connection:
+                    while (reply := await connection.reply()) is not None:
+                        self._copy.take(*reply)
+            except _Refused as error:
+                raise _Lost(str(error)) from error
+            self._known = True
+
+    async def aclose(self) -> None:
+        """Ends the process. Idempotent."""
+        self._closed = True
+        await run_shielded_in_thread(lambda: _close(self._launcher, self._current))
+
+    async def _running(self) -> _Interpreter:
+        if self._closed:
+            raise ConfigError("this shell is closed")
+        for each in self._current:
+            if each.owner.is_current:
+                if each.alive:
+                    return each
+                await each.end()
+        try:
+            made = await run_shielded_in_thread(lambda: _Interpreter(self._launcher, self._plan))
+        except StartFailed as error:
+            raise ShellLost(f"the interpreter did not start: {error}") from error
+        try:
+            if self._copy.files:
+                with anyio.fail_after(self.seconds):
+                    await self._restore(made)
+        except (_Lost, TimeoutError, _Refused) as error:
+            raise ShellLost(f"{_cause(error, await made.end())} while it got its files") from error
+        except BaseException:
+            made.close()
+            raise
+        self._current[:] = [made]
+        return made
+
+    async def _restore(self, interpreter: _Interpreter) -> None:
+        with await interpreter.request(FILES, {"do": "restore"}) as connection:
+            for path, kept in sorted(self._copy.files.items()):
+                await connection.send({"path": path, "kind": kept.kind, "mode": kept.mode}, kept.data)
+            await connection.send({})
+            await connection.reply()
+        self._known = True
+
+
+def _plan(commands: int) -> Plan:
+    folders = [path for path in sys.path if path], str(Path(__file__).parents[1])
+    return Plan(
+        executable=Path(sys.executable),
+        arguments=(sys.executable, "-I", "-S", "-B", "-c", BOOT, json.dumps(folders)),
+        environment={"LC_CTYPE": "C.UTF-8", "TOKIO_WORKER_THREADS": "1"},
+        limits=(
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_NOFILE, 64 + commands),
+            (resource.RLIMIT_DATA, _MEMORY_BYTES),
+        ),
+        serves=True,
+    )
+
+
+def _close(launcher: LauncherClient, current: list[_Interpreter]) -> None:
+    launcher.close()
+    for each in current:
+        each.close()
+
+
+def _cause(error: Exception, status: int) -> str:
+    """Reason for which a process has ended."""
+    if isinstance(error, TimeoutError):
+        return "the interpreter was ended, for it did not answer in time"
+    if status >= 0 or status == -signal.SIGKILL:
+        return f"the interpreter was ended: {error}"
+    name = signal.Signals(-status).name
+    return f"the interpreter crashed ({name}), by a fault of its own or for want of memory, of which it has 1 GiB"
+
+
+def _full(path: str) -> str:
+    return posixpath.normpath(posixpath.join(HOME, path))
+
+
+def _described(path: str, found: Message) -> FileInfo:
+    match {"path": path, **found}:
+        case {"path": str() as path, "kind": str() as kind, "size": int() as size}:
+            return FileInfo(path, _KINDS.get(kind, "other"), size)
+        case _:
+            raise ShellLost("the interpreter answered something else than a file")
+
+
+class _Refused(Exception):
+    """The process cannot do what it was asked."""
+
+
+class _Lost(Exception):
+    """The process has ended, or sends what it should not."""
+
+
+class _Kept(NamedTuple):
+    kind: str
+    mode: int
+    data: bytes
+    """Of a link, its target."""
+
+
+class _Copy:
+    """The files of a shell as the host keeps them, for the next process."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, _Kept] = {}
+        self._bytes = 0
+
+    def put(self, path: str, kind: str, mode: int, data: bytes) -> None:
+        """Adds or replaces a file and adds the folders that it is in; FIFOs are not kept.
+
+        Raises:
+            _Lost: there is more than the library lets a shell have.
+        """
+        self.drop(path)
+        if kind in _KINDS:
+            self.files[path] = _Kept(kind, mode, data)
+            self._bytes += len(data)
+        while (path := posixpath.dirname(path)) != "/" and path not in self.files:
+            self.files[path] = _Kept("directory", 0o755, b"")
+        if self._bytes > _KEPT_BYTES or len(self.files) > _KEPT_FILES:
+            raise _Lost("it has more files than the library allows")
+
+    def drop(self, path: str) -> None:
+        """Forgets a file, if it is there."""
+        found = self.files.pop(path, None)
+        self._bytes -= 0 if found is None else len(found.data)
+
+    def follow(self, request: Message, data: bytes, replies: list[Reply]) -> None:
+        """Takes what a request has changed.
+
+        Raises:
+            _Lost: as `put`.
+        """
+        match request:
+            case {"do": "write", "path": path}:
+                mode = replies[0][0].get("mode") if replies else None
+                if not isinstance(mode, int):
+                    raise _Lost("it sent something else than a mode")
+                self.put(path, "file", mode, data)
+            case {"do": "make_directory", "path": path}:
+                self.put(path, "directory", 0o755, b"")
+            case {"do": "delete", "path": path}:
+                self._drop_tree(path)
+            case _:
+                pass
+
+    def take(self, change: Message, data: bytes) -> None:
+        """Takes a change that the process tells of.
+
+        Raises:
+            _Lost: it is none, or as `put`.
+        """
+        match change:
+            case {"path": str() as path, "kind": None}:
+                self.drop(path)
+            case {"path": str() as path, "kind": str() as kind, "mode": int() as mode} if path.startswith("/"):
+                self.put(path, kind, mode, data)
+            case _:
+                raise _Lost("it sent something else than a change")
+
+    def _drop_tree(self, path: str) -> None:
+        """Forgets a file and all within it."""
+        found = self.files.get(path)
+        if found is not None and found.kind == "directory":
+            for each in [each for each in self.files if each.startswith(f"{path}/")]:
+                self.drop(each)
+        self.drop(path)
+
+
+class _Connection:
+    """A request to the process, and its replies."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._socket.setblocking(False)
+        self._buffer = bytearray()
+        self._left = 2 * _KEPT_BYTES
+        """Bytes that may come."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees it. Idempotent."""
+        self._socket.close()
+
+    async def send(self, message: Message, data: bytes = b"") -> None:
+        """Sends a frame. That the process has ended shows in what is received."""
+        rest = memoryview(frame(message, data))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while rest:
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._socket)
+
+    def cancel(self) -> None:
+        """Has the process give up the request."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    async def receive(self) -> Reply:
+        """Receives a frame.
+
+        Raises:
+            _Lost: there is none.
+        """
+        lengths = HEADER.unpack(await self._read(HEADER.size))
+        self._left -= HEADER.size + sum(lengths)
+        if lengths[0] > MESSAGE_BYTES or lengths[1] > DATA_BYTES or self._left < 0:
+            raise _Lost("it sent more than it may")
+        text, data = await self._read(lengths[0]), await self._read(lengths[1])
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _Lost("it sent something else than JSON") from error
+        if not isinstance(message, dict):
+            raise _Lost("it sent something else than a message")
+        if any(isinstance(each, (dict, list)) for each in cast("Message", message).values()):
+            raise _Lost("it sent a message that is not flat")
+        return cast("Message", message), data
+
+    async def reply(self) -> Reply | None:
+        """Receives a reply; None after the last one.
+
+        Raises:
+            _Refused: the last one is an error.
+            _Lost: there is none.
+        """
+        message, data = await self.receive()
+        if isinstance(error := message.get("error"), str):
+            raise _Refused(error)
+        return None if "done" in message else (message, data)
+
+    async def _read(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            await anyio.lowlevel.checkpoint()
+            try:
+                data = self._socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+                continue
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                raise _Lost("it ended")
+            self._buffer += data
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+
+class _Interpreter:
+    """A process of the library's. Making one blocks until it is ready.
+
+    Raises:
+        StartFailed: it does not start.
+    """
+
+    def __init__(self, launcher: LauncherClient, plan: Plan) -> None:
+        self.owner = ProcessOwner()
+        self._status: int | None = None
+        self._ending = anyio.Lock()
+        self._process = ContainedProcess.spawn(launcher, plan)
+        try:
+            if self._process.await_output(_START_SECONDS) != READY:
+                raise StartFailed("the interpreter wrote something else than READY")
+        except BaseException:
+            self._process.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    async def request(self, kind: bytes, message: Message, data: bytes = b"") -> _Connection:
+        """Opens a connection, and sends a request on it.
+
+        Raises:
+            _Lost: the process has ended, or does not keep up.
+        """
+        ours, theirs = socket.socketpair()
+        connection = _Connection(ours)
+        with theirs:
+            try:
+                self._process.ask(kind, [theirs.fileno()])
+                await connection.send(message, data)
+            except BaseException as error:
+                connection.close()
+                if isinstance(error, OSError):
+                    raise _Lost("it ended") from error
+                raise
+        return connection
+
+    async def end(self) -> int:
+        """Ends it, if it has not ended, and returns its status as `wait` does. Idempotent."""
+        with anyio.CancelScope(shield=True):
+            async with self._ending:
+                if self._status is None:
+                    self._status = await self._process.wait(0)
+                    self._process.close()
+        assert self._status is not None
+        return self._status
+
+    def close(self) -> None:
+        """Ends it without waiting. Idempotent."""
+        self._process.close()

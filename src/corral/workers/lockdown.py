@@ -10,7 +10,7 @@ from corral.containment.privileges import NOBODY, drop_privileges, forgo_privile
 __all__ = ["lock_down"]
 
 
-def lock_down() -> None:
+def lock_down(profile: seccomp.SyscallProfile = "program") -> None:
     """Leaves this process what it has open, memory and time, by Landlock and a system call filter where there are any.
 
     Raises:
@@ -27,4 +27,4 @@ def lock_down() -> None:
         restrict(rules)
         os.close(rules)
     if seccomp.supported():
-        seal(seccomp.filter_program(profile="program"))
+        seal(seccomp.filter_program(profile=profile))
