@@ -101,7 +101,8 @@ class OperationCalls:
     def batch(self, calls: object) -> Batch:
         """Returns the calls of a subscription to `_calls`. Raises GraphQLError."""
         try:
-            return Batch(self._host, self._grant, "graphql", {"calls": calls, "stream": True}, self._body_bytes)
+            found, _ = calls_of({"calls": calls}, self._body_bytes, self._grant)
+            return Batch(self._host, self._grant, "graphql", found, reads_streams=True)
         except CorralError as error:
             raise error_of(error) from None
 
