@@ -282,13 +282,11 @@ class _Delivery:
         self._end_step()
         call, grant = self._call, self._grant
         try:
-            value = await encode_by_size(
-                await self._tool.dump_item(item, call.warn, grant.context), grant.context
-            )
-        except UnencodableValue as problem:
-            raise _withheld(call, problem) from problem
-        except InvalidToolOutput:
+            value = await encode_by_size(await self._tool.dump_item(item, call.warn, grant.context), grant.context)
+        except (InvalidToolOutput, UnencodableValue) as problem:
             logger.warning("an item was withheld in execution %s", grant.execution_id, exc_info=True)
+            if isinstance(problem, UnencodableValue):
+                raise _withheld(call, problem) from problem
             raise
         self._bytes += len(value.text)
         if self._bytes > (allowed := grant.limits.tool_output_bytes):

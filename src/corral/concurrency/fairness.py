@@ -95,9 +95,7 @@ class _Turns:
 _turns: RunVar[_Turns] = RunVar("turns")
 
 
-async def run_in_turn(
-    function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, tenant: Hashable = None
-) -> T:
+async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, tenant: Hashable = None) -> T:
     """Runs the function in a thread, without garbage collection; one for an event loop at a time.
 
     For work on large values. In a thread, Python yields to the event loop every 5 ms; several threads would each take

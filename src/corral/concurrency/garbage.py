@@ -1,8 +1,8 @@
 """Cyclic garbage collection, switched off while large values are made and modules are loaded.
 
 The collector runs after every few hundred new containers and sometimes visits all of them: of half a million lists,
-reading the JSON takes 30 ms and the collector 200. Nor does it look at a large value as soon as it is made: that would be
-at all objects of the process, twice.
+reading the JSON takes 30 ms and the collector 200. Nor does it look at a large value as soon as that is made: it would
+look at all objects of the process, twice.
 """
 
 from __future__ import annotations

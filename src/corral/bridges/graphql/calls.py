@@ -111,9 +111,7 @@ class OperationCalls:
 
     async def _read(self, calls: object) -> tuple[list[CallRequest], bool]:
         size, grant = self._body_bytes, self._grant
-        return await run_by_size(
-            calls_of, {"calls": calls}, size, grant, size=size, tenant=grant.context.trust_domain
-        )
+        return await run_by_size(calls_of, {"calls": calls}, size, grant, size=size, tenant=grant.context.trust_domain)
 
     def handle(self, request: CallRequest) -> Awaitable[Reply]:
         """Makes one of the calls of `requests`."""

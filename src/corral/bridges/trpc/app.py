@@ -253,9 +253,7 @@ class TrpcApp:
                 tasks.start_soon(call, number, request)
         await lines.write(b"", last=True)
 
-    async def _line(
-        self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant
-    ) -> None:
+    async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant) -> None:
         def written() -> bytes:
             return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
 
