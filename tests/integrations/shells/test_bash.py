@@ -70,7 +70,7 @@ async def test_a_command_may_define_a_printf_of_its_own(bash: LastingBash) -> No
 
 @pytest.mark.parametrize("code", ["9" * 5_000, "²", "-1", "x"])
 async def test_a_forged_exit_code_that_is_none_ends_bash(bash: LastingBash, code: str) -> None:
-    done = await bash.run(f"builtin() {{ command printf \"${{2/\\%s/{code}}}\"; }}")
+    done = await bash.run(f'builtin() {{ command printf "${{2/\\%s/{code}}}"; }}')
     assert (done.exit_code, done.timed_out) == (None, False)
     assert (await bash.run("false")).exit_code == 1
 
