@@ -17,7 +17,7 @@ from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
 from corral.checking.languages import CHECKED
 from corral.checking.runnable_types import declared_names, literal_values, runnable_types
-from corral.checking.schema_weight import MAX_WEIGHT, affordable, weight
+from corral.declarations.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.checking.servers.workspace import Location
 from corral.checking.source_map import Declarations
 from corral.checking.verdict import Verdict
