@@ -37,8 +37,6 @@ _LEVELS: Mapping[Degree, CatalogLevel] = {
 }
 _LEAST_BUDGET = 500
 """Tokens: what `tools.search` and `tools.describe` and how to use them take, and some more."""
-_WEIGHT_PER_TOKEN = 2
-"""A schema of more weight has no room as a whole, and is not read to find that out."""
 _NEWS_SHARE = 8
 """News may take this part of the budget when all of it is spent."""
 _MANNERS: Mapping[Degree, str] = {
@@ -147,8 +145,9 @@ class Catalog:
             return self._partial(views, degrees, advertised, budget, heading)
 
         def cost(degrees: Mapping[ToolName, Degree]) -> int:
+            # What weighs more than all tokens has no room, and is not read to find that out.
             heaviest = max((views.weight(*each) for each in degrees.items()), default=0)
-            return heaviest if heaviest > budget * _WEIGHT_PER_TOKEN else self._count(text(degrees))
+            return heaviest if heaviest > budget else self._count(text(degrees))
 
         degrees = fill_budget(names, self._likely(tools), cost, budget)
         self._advertised = True
@@ -169,12 +168,12 @@ class Catalog:
             return None
         kept = 1
         while kept < len(tools):
-            if any(views.weight(name, Degree.FULL) > budget * _WEIGHT_PER_TOKEN for name in islice(tools, kept)):
+            if any(views.weight(name, Degree.FULL) > budget for name in islice(tools, kept)):
                 return None
             if self._count(views.declare(dict.fromkeys(islice(tools, kept), Degree.FULL))) > budget:
                 return None
             kept *= 2
-        if any(views.weight(name, Degree.FULL) > budget * _WEIGHT_PER_TOKEN for name in tools):
+        if any(views.weight(name, Degree.FULL) > budget for name in tools):
             return None
         remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
         text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}") + views.declare_whole()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from corral.declarations.printing.named_types import share
 from corral.declarations.printing.python import PYTHON_ALIAS, declare_python, print_python, python_call
+from corral.declarations.printing.schema_weight import outline, reachable_weight
 from corral.declarations.printing.short import shortened
 from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
 from corral.declarations.printing.typescript import (
@@ -17,7 +18,6 @@ from corral.declarations.printing.typescript import (
     print_typescript,
     typescript_call,
 )
-from corral.declarations.schema_weight import outline, reachable_weight
 from corral.declarations.shapes import type_systems
 from corral.declarations.shapes.definitions import Definitions
 from corral.declarations.shapes.descriptions import summary
