@@ -289,6 +289,45 @@ ALLOWED: dict[str, set[str]] = {
     "logs": set(),
 }
 
+DECODERS: dict[str, set[str]] = {
+    "bashkit": {"shells/memory.py"},
+    "bz2": set(),
+    "email": set(),
+    "gzip": {"chat/assets.py"},
+    "html": {"chat/assets.py", "programs/encoded.py"},
+    "lzma": set(),
+    "marshal": {
+        "containment/launcher.py",
+        "containment/launcher_client.py",
+        "guest/python/boot.py",
+        "guest/runtime.py",
+    },
+    "pickle": {"tools/tool.py", "workers/wire.py"},
+    "plistlib": set(),
+    "shelve": set(),
+    "shutil.unpack_archive": set(),
+    "tarfile": {"sessions/archive.py"},
+    "xml": set(),
+    "yaml": {"sources/openapi/yaml.py"},
+    "zipfile": set(),
+    "zlib": {"bridges/connect/forms.py", "egress/decoding.py"},
+}
+"""Modules that may import what unpacks, parses or runs bytes, most of which come from others.
+
+A new one bounds sizes before it decodes, and does in a worker what these bounds do not make cheap.
+"""
+MADE_PATTERNS = {
+    "egress/masking.py": 1,
+    "programs/python/functions.py": 2,
+    "programs/typography.py": 1,
+    "sources/openapi/yaml.py": 1,
+    "texts.py": 1,
+}
+"""Modules that make patterns of what is no literal, and how many: of words, of escaped secrets, and of patterns that are
+literals elsewhere. None is a pattern of somebody else.
+"""
+_OF_PATTERNS = {"compile", "findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"}
+
 
 @pytest.fixture(autouse=True, scope="module")
 def trees_uncollected() -> Iterator[None]:
@@ -444,3 +483,71 @@ def test_nothing_branches_on_the_name_of_a_language() -> None:
         and any(isinstance(each, ast.Constant) and each.value in get_args(Language) for each in node.comparators)
     ]
     assert branches == []
+
+
+def imported_names(module: Path) -> Iterator[str]:
+    """The names of all modules, and of what is taken from them, that a module imports; strings for `import_module` too."""
+    for node in nodes(module):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str() as name, level=0):
+                yield from (f"{name}.{alias.name}" for alias in node.names)
+            case ast.Call(func=ast.Name(id="import_module" | "__import__"), args=[ast.Constant(value=str() as name)]):
+                yield name
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str() as name)]):
+                yield name
+            case ast.Attribute(value=ast.Name(id="shutil"), attr=attribute):
+                yield f"shutil.{attribute}"
+            case _:
+                pass
+
+
+def test_only_these_modules_decode_what_may_be_hostile() -> None:
+    found: dict[str, set[str]] = {name: set() for name in DECODERS}
+    for module in MODULES:
+        own = {each for name in imported_names(module) for each in (name, name.split(".")[0])}
+        for name in own & found.keys():
+            found[name].add(str(module.relative_to(SOURCE)))
+    assert found == DECODERS
+
+
+def constants(module: Path) -> set[str]:
+    """Names of a module that stand for literals, or for what is made of literals."""
+    known: set[str] = set()
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(
+                target=ast.Name(id=name), value=ast.expr() as value
+            ) if is_literal(value, known):
+                known.add(name)
+            case _:
+                pass
+    return known
+
+
+def is_literal(value: ast.AST, known: set[str]) -> bool:
+    """True for a literal, for names that stand for some, for escaped texts, and for what is made of those."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr="escape")):
+            return True
+        case ast.Name(id=name):
+            return name in known or name.isupper() or name in ("map", "sorted")
+        case _:
+            return all(is_literal(each, known) for each in ast.iter_child_nodes(value))
+
+
+def test_patterns_are_literals() -> None:
+    """A pattern of somebody else takes as long as it likes to compile and to match: only workers do either."""
+    found: Counter[str] = Counter()
+    for module in MODULES:
+        known = constants(module)
+        for node in nodes(module):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="re" | "regex"), attr=name), args=[pattern, *_]
+                ) if name in _OF_PATTERNS and not is_literal(pattern, known):
+                    found[f"{module.relative_to(SOURCE)}"] += 1
+                case _:
+                    pass
+    assert found == Counter(MADE_PATTERNS)

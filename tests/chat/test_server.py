@@ -325,6 +325,28 @@ async def test_messages_that_come_at_once_begin_no_more_replies_than_there_may_b
     assert sorted(answers) == [200, 429]
 
 
+async def test_a_conversation_has_so_many_bytes(corral: Corral, agent: ProgramAgent) -> None:
+    bounds = ChatBounds(conversation_bytes=1_000)
+    app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"), bounds=bounds)
+    ann = Browser(app, "ann")
+    assert (await ann.send("say " + "a" * 1_000)).status_code == 200
+    refused = await ann.send("say something", message="m2")
+    assert (refused.status_code, refused.json()["error"]) == (
+        422,
+        "the conversation has more than 1000 bytes, all it may; begin another one",
+    )
+    assert (await ann.send("say something", id="another")).status_code == 200
+
+
+async def test_executions_in_memory_go_of_the_user_who_has_the_most() -> None:
+    store, ann, bob = MemoryChats(executions=4), Owner("acme", "ann"), Owner("acme", "bob")
+    await store.save_execution(ann, {"id": "a"})
+    for number in range(10):
+        await store.save_execution(bob, {"id": f"b{number}"})
+    assert await store.execution(ann, "a") == {"id": "a"}
+    assert [await store.execution(bob, f"b{number}") is not None for number in range(10)] == [False] * 7 + [True] * 3
+
+
 async def test_a_user_sends_so_many_messages_a_minute(
     corral: Corral, agent: ProgramAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,16 @@
-"""Imports that garbage collection passes over."""
+"""Imports and large values that garbage collection passes over."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from corral.concurrency.garbage import import_uncollected
+from corral.concurrency.garbage import gc_disabled, import_uncollected
 
 
 @pytest.fixture
@@ -44,3 +45,38 @@ def test_what_others_have_frozen_stays_frozen(module: str) -> None:
     finally:
         if not earlier:
             gc.unfreeze()
+
+
+class Node:
+    """Object that can be in a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_a_large_value_is_not_collected_and_cycles_are_collected_after_many() -> None:
+    generations: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(info["generation"])
+
+    node = weakref.ref(Node())
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    gc.callbacks.append(note)
+    try:
+        with gc_disabled():
+            values = [[] for _ in range(21_000)]
+        made = [[] for _ in range(10)]
+        assert (len(values), len(made), generations) == (21_000, 10, [])
+        for _ in range(100):
+            values.clear()
+            with gc_disabled():
+                values = [[] for _ in range(21_000)]
+        assert generations == [2]
+    finally:
+        gc.callbacks.remove(note)
+        if frozen:
+            gc.freeze()
+    assert node() is None

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from corral import Language
-from corral.declarations import declare_python, declare_typescript, secret_parameters
+from corral import Language, ToolRegistry, define_tool
+from corral.declarations import Catalog, declare_python, declare_typescript, secret_parameters
 from corral.declarations.printing.printers import declare_short
 from corral.types import ToolName
 from tests.work import calls_of
@@ -132,3 +132,10 @@ def test_a_schema_that_says_where_it_is_stands_by_itself() -> None:
     tools = chained(2, definitions) | chained(1, {**definitions, "D2": {"$id": "http://a/", "$ref": "#"}})
     text = declare_typescript(tools)
     assert text == declare_typescript(deepcopy(tools))
+
+
+@pytest.mark.parametrize("language", ["typescript", "python"])
+def test_a_catalog_does_not_read_whole_what_has_no_room_in_it(language: Language) -> None:
+    schema = {"type": "object", "properties": {"e": {"enum": [f"value {number}" for number in range(30_000)]}}}
+    tools = ToolRegistry(*(define_tool(name=f"t{number}", input_schema=schema, execute=print) for number in range(20)))
+    assert calls_of(lambda: Catalog(tools, language)) < 1_000_000

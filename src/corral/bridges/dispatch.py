@@ -23,11 +23,11 @@ from corral.errors import (
     ToolError,
     ToolFailed,
 )
-from corral.guest import UnencodableValue, encode_value
+from corral.guest import UnencodableValue, encode_by_size
 from corral.logs import get_logger
 from corral.tools import ParsedInput, Tool, ToolCall
 from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS, TooMuch
-from corral.types import EncodedValue, OpenStream, Reply, StreamSink
+from corral.types import OpenStream, Reply, StreamSink
 
 __all__ = [
     "being_cancelled",
@@ -123,18 +123,11 @@ def _too_much(call: Call, allowed: int) -> MessageTooLarge:
     )
 
 
-def _encoded_output(call: Call, value: object) -> EncodedValue:
-    """Encodes a result, or an item of a stream.
-
-    Raises:
-        InvalidToolOutput: a program cannot receive it.
-    """
-    try:
-        return encode_value(value)
-    except UnencodableValue as problem:
-        raise InvalidToolOutput(
-            f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
-        ) from problem
+def _withheld(call: Call, problem: UnencodableValue) -> InvalidToolOutput:
+    """Returns the error of a result, or an item of a stream, that a program cannot receive."""
+    return InvalidToolOutput(
+        f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
+    )
 
 
 def encode_output(handler: Handler) -> Handler:
@@ -144,7 +137,10 @@ def encode_output(handler: Handler) -> Handler:
         reply = await handler(call)
         if reply.error is not None or reply.nothing:
             return reply
-        value = _encoded_output(call, reply.value)
+        try:
+            value = await encode_by_size(reply.value, call.grant.context)
+        except UnencodableValue as problem:
+            raise _withheld(call, problem) from problem
         allowed = call.grant.limits.tool_output_bytes
         if len(value.text) > allowed:
             raise MessageTooLarge(
@@ -286,9 +282,11 @@ class _Delivery:
         self._end_step()
         call, grant = self._call, self._grant
         try:
-            value = _encoded_output(call, await self._tool.dump_item(item, call.warn, grant.context))
-        except InvalidToolOutput:
+            value = await encode_by_size(await self._tool.dump_item(item, call.warn, grant.context), grant.context)
+        except (InvalidToolOutput, UnencodableValue) as problem:
             logger.warning("an item was withheld in execution %s", grant.execution_id, exc_info=True)
+            if isinstance(problem, UnencodableValue):
+                raise _withheld(call, problem) from problem
             raise
         self._bytes += len(value.text)
         if self._bytes > (allowed := grant.limits.tool_output_bytes):

@@ -32,7 +32,7 @@ from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant
 from corral.bridges.guards import convert_errors
 from corral.errors import ExecutionEnded, MessageTooLarge
-from corral.guest import encode_value
+from corral.guest import encode_by_size
 from corral.types import Reply
 
 __all__ = ["Service", "ServiceSource", "route_services"]
@@ -75,7 +75,8 @@ async def _answer(call: Call) -> Reply:
         raise MessageTooLarge(
             f"{request.tool}: the input has {request.size} bytes; {limits.tool_input_bytes} are allowed"
         )
-    encoded = encode_value(await grant.host_services[request.tool](request.input))
+    value = await grant.host_services[request.tool](request.input)
+    encoded = await encode_by_size(value, grant.context)
     if len(encoded.text) > limits.tool_output_bytes:
         raise MessageTooLarge(
             f"{request.tool}: the answer has {len(encoded.text)} bytes; tool_output_bytes={limits.tool_output_bytes}"

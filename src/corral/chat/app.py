@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import math
 import re
 import time
@@ -200,6 +201,8 @@ class _ChatServer:
             del conversation.messages[before.index(message["id"]) :]
         if len(conversation.messages) + 2 > self._bounds.messages:
             raise HTTPException(422, f"the conversation has {len(before)} messages; begin another one")
+        if len(json.dumps(conversation.messages)) > (most := self._bounds.conversation_bytes):
+            raise HTTPException(422, f"the conversation has more than {most} bytes, all it may; begin another one")
         conversation.messages.append(message)
         conversation.updated = time.time()
         if not conversation.title:

@@ -16,6 +16,8 @@ class ChatBounds(Frozen):
     """Body of one request: pages may send the whole conversation."""
     messages: Positive = 200
     """Messages of one conversation."""
+    conversation_bytes: Positive = 2_000_000
+    """Messages of one conversation as JSON, before its next one. Each is stored with all that came before."""
     messages_per_minute: Positive = 60
     """Messages of one user. So many may come at once."""
     replies: Positive = 3

@@ -11,7 +11,8 @@ __all__ = ["AssembledMessage", "replayed"]
 
 _TEXTS = ("text", "reasoning")
 _MOST_PARTS = 2_000
-_MOST_CHARS = 4_000_000
+_MOST_CHARS = 2_000_000
+_GROWING = ("delta", "inputTextDelta", "input", "output", "errorText")
 _PASSED_ON = frozenset({"start-step", "finish-step", "source-url", "source-document", "file"})
 
 
@@ -46,7 +47,7 @@ class AssembledMessage:
         """Applies one part of the stream that `fits`. Parts of unknown types change nothing."""
         kind = str(part.get("type"))
         family, _, step = kind.rpartition("-")
-        self._chars += len(str(part.get("delta") or part.get("inputTextDelta") or ""))
+        self._chars += sum(len(str(part[key])) for key in _GROWING if key in part)
         if family in _TEXTS:
             self._text(family, step, part)
         elif kind.startswith("tool-"):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from typing_extensions import override
 
 from corral.chat.records import Owner
 from corral.chat.store import ChatStore, Conversation
+from corral.chat.turn import Message
+from corral.concurrency.fairness import run_by_size, run_in_turn
 
 __all__ = ["SCHEMA", "SqlChats", "Statement"]
 
@@ -80,12 +82,13 @@ class SqlChats(ChatStore):
     async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
         query = "SELECT id, title, updated, messages FROM conversations WHERE owner = $1 AND id = $2"
         for row in await self._rows(_statement(query, str(owner), conversation_id)):
-            return Conversation(id=row[0], title=row[1], updated=row[2], messages=json.loads(row[3]))
+            messages = await run_by_size(json.loads, row[3], size=len(row[3]), tenant=owner)
+            return Conversation(id=row[0], title=row[1], updated=row[2], messages=messages)
         return None
 
     @override
     async def save(self, owner: Owner, conversation: Conversation) -> None:
-        whose, messages = str(owner), json.dumps(conversation.messages)
+        whose, messages = str(owner), await run_in_turn(_json, conversation.messages, tenant=owner)
         await self._write(
             _statement(_SAVE, whose, conversation.id, conversation.title, float(conversation.updated), messages),
             _statement(_PRUNE_CONVERSATIONS, whose, self._most_conversations),
@@ -111,6 +114,11 @@ class SqlChats(ChatStore):
         for row in await self._rows(_statement(query, str(owner), execution_id)):
             return json.loads(row[0])
         return None
+
+
+def _json(messages: Iterable[Message]) -> str:
+    """Writes messages one by one, so that the event loop runs in between."""
+    return f"[{', '.join(map(json.dumps, messages))}]"
 
 
 def _statement(query: str, *values: Any) -> Statement:

@@ -64,13 +64,16 @@ class ChatStore(ABC):
 
 
 class MemoryChats(ChatStore):
-    """Keeps everything in this process: the last `conversations` of each user, and the last `executions` of all."""
+    """Keeps everything in this process: the last `conversations` of each user, and `executions` of all users.
+
+    Beyond those, the oldest execution of the user who has the most goes.
+    """
 
     def __init__(self, *, conversations: int = 200, executions: int = 500) -> None:
         self._most_conversations = conversations
         self._most_executions = executions
         self._conversations: dict[Owner, OrderedDict[str, Conversation]] = {}
-        self._executions: OrderedDict[tuple[Owner, str], dict[str, Any]] = OrderedDict()
+        self._executions: dict[Owner, OrderedDict[str, dict[str, Any]]] = {}
 
     async def conversations(self, owner: Owner) -> list[Conversation]:
         own = self._own(owner)
@@ -91,12 +94,15 @@ class MemoryChats(ChatStore):
         self._own(owner).pop(conversation_id, None)
 
     async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
-        self._executions[owner, data["id"]] = data
-        while len(self._executions) > self._most_executions:
-            self._executions.popitem(last=False)
+        self._executions.setdefault(owner, OrderedDict())[data["id"]] = data
+        if sum(map(len, self._executions.values())) > self._most_executions:
+            whose = max(self._executions, key=lambda each: len(self._executions[each]))
+            self._executions[whose].popitem(last=False)
+            if not self._executions[whose]:
+                del self._executions[whose]
 
     async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
-        return self._executions.get((owner, execution_id))
+        return self._executions.get(owner, {}).get(execution_id)
 
     def _own(self, owner: Owner) -> OrderedDict[str, Conversation]:
         return self._conversations.setdefault(owner, OrderedDict())

@@ -17,12 +17,12 @@ from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
 from corral.checking.languages import CHECKED
 from corral.checking.runnable_types import declared_names, literal_values, runnable_types
-from corral.checking.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.checking.servers.workspace import Location
 from corral.checking.source_map import Declarations
 from corral.checking.verdict import Verdict
 from corral.concurrency.cached_property import cached_property
 from corral.declarations import checked_discovery, declare_tools
+from corral.declarations.printing.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.errors import ToolNotFound
 from corral.json_schema.keywords import open_objects
 from corral.programs.syntax.parsing import parsing_within

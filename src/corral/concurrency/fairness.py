@@ -1,4 +1,6 @@
-"""Fairness between tenants: a queue that serves them in turn, and shares of places that they have in common."""
+"""Fairness between tenants: a queue that serves them in turn, shares of places that they have in common, and a thread
+that they use in turn.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,19 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 import anyio
+from anyio.lowlevel import RunVar
+from typing_extensions import TypeVarTuple, Unpack
 
-from corral.concurrency.threads import thread_safe_callback
+from corral.concurrency.garbage import gc_disabled
+from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 
-__all__ = ["FairQueue", "Shares", "wait_for_job"]
+__all__ = ["INLINE_BYTES", "FairQueue", "Shares", "run_by_size", "run_in_turn", "wait_for_job"]
 
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+INLINE_BYTES = 32_000
+"""Maximum input that is handled on the event loop: a few milliseconds, if the cost grows with the size."""
 
 
 class FairQueue(Generic[T]):
@@ -53,6 +62,67 @@ class FairQueue(Generic[T]):
             items.remove(item)
             if not items:
                 del self._waiting[tenant]
+
+
+class _Turns:
+    """Place of one thread, which tenants take in turn."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: FairQueue[anyio.Event] = FairQueue()
+
+    async def take(self, tenant: Hashable) -> None:
+        if not self._taken:
+            self._taken = True
+            return
+        turn = anyio.Event()
+        self._waiting.add(tenant, turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self.pass_on()
+            self._waiting.discard(tenant, turn)
+            raise
+
+    def pass_on(self) -> None:
+        try:
+            self._waiting.take().set()
+        except LookupError:
+            self._taken = False
+
+
+_turns: RunVar[_Turns] = RunVar("turns")
+
+
+async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, tenant: Hashable = None) -> T:
+    """Runs the function in a thread, without garbage collection; one for an event loop at a time.
+
+    For work on large values. In a thread, Python yields to the event loop every 5 ms; several threads would each take
+    as long again, and finish no sooner.
+    """
+    turns = _turns.get(None)
+    if turns is None:
+        _turns.set(turns := _Turns())
+    await turns.take(tenant)
+    try:
+        return await run_in_own_thread(_without_collection, function, *arguments)
+    finally:
+        turns.pass_on()
+
+
+def _without_collection(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
+    with gc_disabled():
+        return function(*arguments)
+
+
+async def run_by_size(
+    function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, size: int, tenant: Hashable = None
+) -> T:
+    """Runs the function at once for an input of at most `INLINE_BYTES`, and else as `run_in_turn`."""
+    if size <= INLINE_BYTES:
+        return function(*arguments)
+    return await run_in_turn(function, *arguments, tenant=tenant)
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:

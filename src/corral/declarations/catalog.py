@@ -144,7 +144,12 @@ class Catalog:
         def text(degrees: Mapping[ToolName, Degree]) -> str:
             return self._partial(views, degrees, advertised, budget, heading)
 
-        degrees = fill_budget(names, self._likely(tools), lambda tried: self._count(text(tried)), budget)
+        def cost(degrees: Mapping[ToolName, Degree]) -> int:
+            # What weighs more than all tokens has no room, and is not read to find that out.
+            heaviest = max((views.weight(*each) for each in degrees.items()), default=0)
+            return heaviest if heaviest > budget else self._count(text(degrees))
+
+        degrees = fill_budget(names, self._likely(tools), cost, budget)
         self._advertised = True
         return _LEVELS[min(degrees.values())], text(degrees)
 
@@ -163,9 +168,13 @@ class Catalog:
             return None
         kept = 1
         while kept < len(tools):
+            if any(views.weight(name, Degree.FULL) > budget for name in islice(tools, kept)):
+                return None
             if self._count(views.declare(dict.fromkeys(islice(tools, kept), Degree.FULL))) > budget:
                 return None
             kept *= 2
+        if any(views.weight(name, Degree.FULL) > budget for name in tools):
+            return None
         remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
         text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}") + views.declare_whole()
         return text if self._count(text) <= budget else None

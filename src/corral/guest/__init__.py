@@ -21,7 +21,15 @@ from corral.guest.runtime import (
     typescript_guest,
     typescript_server,
 )
-from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
+from corral.guest.values import (
+    ArrayBuffer,
+    UnencodableValue,
+    decode_value,
+    encode_by_size,
+    encode_value,
+    plain_json,
+    revive_value,
+)
 
 __all__ = [
     "WEB_PROTOCOLS",
@@ -36,6 +44,7 @@ __all__ = [
     "client_runtime",
     "decode_value",
     "elsewhere_guest",
+    "encode_by_size",
     "encode_frame",
     "encode_value",
     "graphql_runtime",

@@ -7,11 +7,13 @@ is an object with one key that starts with `$`; a flag says whether there are an
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from corral.concurrency.fairness import run_in_turn
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import MalformedMessage
 from corral.guest.python.values import (
@@ -19,28 +21,50 @@ from corral.guest.python.values import (
     SAFE_INTEGER,
     ArrayBuffer,
     PlainEncoder,
+    TooManyParts,
     UnencodableValue,
     revive,
     well_formed,
 )
-from corral.types import EncodedValue
+from corral.types import EncodedValue, ExecutionContext
 
-__all__ = ["MAX_DEPTH", "ArrayBuffer", "UnencodableValue", "decode_value", "encode_value", "plain_json", "revive_value"]
+__all__ = [
+    "MAX_DEPTH",
+    "ArrayBuffer",
+    "UnencodableValue",
+    "decode_value",
+    "encode_by_size",
+    "encode_value",
+    "plain_json",
+    "revive_value",
+]
 
 _LONG_BYTES = 10_000
+_INLINE_PARTS = 10_000
+"""Members and elements of a value that is encoded on the event loop, which takes up to 5 ms."""
 
 
-def encode_value(value: object, root: str = "output") -> EncodedValue:
+async def encode_by_size(value: object, context: ExecutionContext) -> EncodedValue:
+    """As `encode_value`; a large value is encoded in a thread, so it must not change."""
+    try:
+        return encode_value(value, most_parts=_INLINE_PARTS)
+    except TooManyParts:
+        return await run_in_turn(encode_value, value, tenant=context.trust_domain)
+
+
+def encode_value(value: object, root: str = "output", *, most_parts: float = math.inf) -> EncodedValue:
     """Encodes what a tool returned. `root` names the value in errors.
 
     Raises:
         UnencodableValue: a type that has no form in the guest, a cycle, or nesting over `MAX_DEPTH`.
+        TooManyParts: it has more members and elements than `most_parts`.
     """
     if value is None or value is True or value is False or (type(value) is str and value.isascii()):
         return EncodedValue(to_json(value), tagged=False)
     if type(value) is int and -SAFE_INTEGER <= value <= SAFE_INTEGER:
         return EncodedValue(b"%d" % value, tagged=False)
     encoder = _HostEncoder(root)
+    encoder.parts = most_parts
     with gc_disabled():
         plain = encoder.plain(value, 0)
         try:

@@ -15,6 +15,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaWarningKind
 from typing_extensions import override
 
+from corral.concurrency.garbage import gc_disabled
 from corral.errors import ToolDefinitionError
 from corral.json_schema.document_schema import DocumentSchema
 from corral.json_schema.plain_data import read_iterator, to_plain_container, to_plain_data, to_program_data
@@ -187,7 +188,8 @@ class TypeOutput:
             valid = self._of_data(value)
             if valid is ABSENT:
                 raise
-        return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
+        with gc_disabled():
+            return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
 
     def _of_data(self, value: object) -> object:
         """The valid value for the plain data of one that is not valid; ABSENT: that is not valid either."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 import anyio
 
 from corral.concurrency.descriptors import await_readable, await_writable
-from corral.concurrency.fairness import FairQueue
+from corral.concurrency.fairness import INLINE_BYTES, FairQueue
 from corral.concurrency.forks import after_fork
 from corral.concurrency.threads import run_in_own_thread
 from corral.containment import LauncherClient, Plan
@@ -41,8 +41,6 @@ _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""
 _KEPT_BYTES = 300 << 20
 """Memory of a worker after a job, above which it is not used again."""
-_HERE_BYTES = 32_000
-"""Input whose cost is a few milliseconds, if it grows with its size."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
@@ -289,7 +287,7 @@ async def run_bounded(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, size: int, seconds: float, tenant: Hashable = None
 ) -> T:
     """Runs here what is done for an input of so many bytes at once, and anything larger as `run_in_worker`."""
-    if size <= _HERE_BYTES:
+    if size <= INLINE_BYTES:
         return function(*args)
     return await run_in_worker(function, *args, seconds=seconds, tenant=tenant)
 

@@ -62,6 +62,19 @@ async def test_output_that_looks_like_a_mark_is_output(bash: LastingBash) -> Non
     assert "0" * 32 in done.stderr
 
 
+async def test_a_command_may_define_a_printf_of_its_own(bash: LastingBash) -> None:
+    await bash.run("printf() { echo own; }; alias printf=false; shopt -s expand_aliases")
+    done = await bash.run("(exit 5)")
+    assert (done.exit_code, done.stdout) == (5, "")
+
+
+@pytest.mark.parametrize("code", ["9" * 5_000, "²", "-1", "x"])
+async def test_a_forged_exit_code_that_is_none_ends_bash(bash: LastingBash, code: str) -> None:
+    done = await bash.run(f'builtin() {{ command printf "${{2/\\%s/{code}}}"; }}')
+    assert (done.exit_code, done.timed_out) == (None, False)
+    assert (await bash.run("false")).exit_code == 1
+
+
 async def test_a_command_does_not_read_the_mark_as_input(bash: LastingBash) -> None:
     assert (await bash.run('cat; read -r line; echo "[$line]"')).stdout == "[]\n"
 

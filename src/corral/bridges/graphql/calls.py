@@ -14,6 +14,7 @@ from corral.bridges.grants import Grant
 from corral.bridges.graphql.responses import extensions_of
 from corral.bridges.graphql.schema import StreamedCall
 from corral.bridges.web import MAX_CALLS, Batch, calls_of, line, load_of
+from corral.concurrency.fairness import run_by_size
 from corral.errors import AccessDenied, CorralError, MessageTooLarge
 from corral.guest import plain_json
 from corral.types import CallError, CallRequest, OpenStream, Reply
@@ -42,9 +43,8 @@ class OperationCalls:
             raise error_of(reply.error)
         if reply.nothing:
             return None
-        if reply.encoded is None or reply.encoded.tagged:
-            return from_json(plain_json(reply.value))
-        return from_json(reply.encoded.text)  # times and the like are texts there
+        size = 0 if reply.encoded is None else len(reply.encoded.text)
+        return await run_by_size(_plain, reply, size=size, tenant=self._grant.context.trust_domain)
 
     async def query(self, tool: str, input: object) -> object:
         """As `call`, for tools that are read-only. Raises GraphQLError for others."""
@@ -58,18 +58,21 @@ class OperationCalls:
         lines: list[object] = []
 
         async def one(number: int, request: CallRequest) -> None:
-            lines.append(from_json(line(number, await self.handle(request))))
+            reply = await self.handle(request)
+            size = 0 if reply.encoded is None else len(reply.encoded.text)
+            tenant = self._grant.context.trust_domain
+            lines.append(await run_by_size(lambda: from_json(line(number, reply)), size=size, tenant=tenant))
 
-        requests = self.requests(calls)
+        requests = await self.requests(calls)
         async with anyio.create_task_group() as tasks:
             for number, request in requests:
                 tasks.start_soon(one, number, request)
         return lines
 
-    def requests(self, calls: object) -> list[tuple[int, CallRequest]]:
+    async def requests(self, calls: object) -> list[tuple[int, CallRequest]]:
         """Returns calls in the form of the HTTP bridge, with the client's numbers. Raises GraphQLError."""
         try:
-            found, _ = calls_of({"calls": calls}, self._body_bytes, self._grant)
+            found, _ = await self._read(calls)
             first = self._count(len(found))
         except CorralError as error:
             raise error_of(error) from None
@@ -98,16 +101,27 @@ class OperationCalls:
             raise MessageTooLarge(f"the request has more than {MAX_CALLS} calls")
         return load_of(self._grant).count(calls)
 
-    def batch(self, calls: object) -> Batch:
+    async def batch(self, calls: object) -> Batch:
         """Returns the calls of a subscription to `_calls`. Raises GraphQLError."""
         try:
-            return Batch(self._host, self._grant, "graphql", {"calls": calls, "stream": True}, self._body_bytes)
+            found, _ = await self._read(calls)
+            return Batch(self._host, self._grant, "graphql", found, reads_streams=True)
         except CorralError as error:
             raise error_of(error) from None
+
+    async def _read(self, calls: object) -> tuple[list[CallRequest], bool]:
+        size, grant = self._body_bytes, self._grant
+        return await run_by_size(calls_of, {"calls": calls}, size, grant, size=size, tenant=grant.context.trust_domain)
 
     def handle(self, request: CallRequest) -> Awaitable[Reply]:
         """Makes one of the calls of `requests`."""
         return self._host.handle(Call(request, self._grant, protocol="graphql"))
+
+
+def _plain(reply: Reply) -> object:
+    if reply.encoded is None or reply.encoded.tagged:
+        return from_json(plain_json(reply.value))
+    return from_json(reply.encoded.text)  # times and the like are texts there
 
 
 def error_of(error: CallError | CorralError) -> GraphQLError:

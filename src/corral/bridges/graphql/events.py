@@ -86,7 +86,7 @@ class OperationStream(EventStream):
             await self.write(shown + (COMPLETE if last else b""), last=last)
 
         try:
-            batch = calls.batch(given)
+            batch = await calls.batch(given)
         except GraphQLError as error:
             return await self.send_one(result_json(ExecutionResult(None, [error])))
         self._calling = True

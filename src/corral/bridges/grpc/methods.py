@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from pydantic_core import from_json
@@ -24,8 +25,9 @@ from corral.bridges.grpc.messages import CallRequest as CallMessage
 from corral.bridges.grpc.schema import PACKAGE, Method, ToolSchema, path_of
 from corral.bridges.grpc.streams import ItemStream
 from corral.bridges.grpc.values import read_root, write_root
-from corral.bridges.web import Batch, ended, load_of, parse_json
+from corral.bridges.web import Batch, ended, load_of
 from corral.bridges.web.documents import DocumentCache
+from corral.concurrency.fairness import run_by_size
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import decode_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, Reply
@@ -112,20 +114,27 @@ class BridgeMethods:
         exchange.begin(stream=method.stream)
         async with exchange.message(method.request) as (request, size):
             sequence = load_of(grant).count(1)
+            tenant = grant.context.trust_domain
             try:
-                input = read_root(method.input, request)
+                input = await run_by_size(read_root, method.input, request, size=size, tenant=tenant)
             except RecursionError:
                 raise MalformedMessage("the message is nested too deeply") from None
 
             async def write(item: EncodedValue) -> None:
-                await exchange.write(_response(method, _decoded(item)))
+                response = await run_by_size(
+                    lambda: _response(method, _decoded(item)), size=len(item.text), tenant=tenant
+                )
+                await exchange.write(response)
 
             called = CallRequest(method.tool, input, sequence, size)
             reply = await self._answer(called, grant, write if method.stream else None)
             if reply.error is not None:
                 raise MethodFailed(reply.error)
             if not method.stream:
-                await exchange.write(_response(method, _value_of(reply)))
+                size = 0 if reply.encoded is None else len(reply.encoded.text)
+                await exchange.write(
+                    await run_by_size(lambda: _response(method, _value_of(reply)), size=size, tenant=tenant)
+                )
 
     async def _answer(
         self, called: CallRequest, grant: Grant, write: Callable[[EncodedValue], Awaitable[None]] | None
@@ -144,8 +153,9 @@ class BridgeMethods:
 
         async with exchange.message(CallMessage) as (request, _):
             sequence = load_of(grant).count(1)
-            input: object = decode_value(request.input, tagged=request.tagged) if request.input else {}
-            called = CallRequest(request.tool[:MAX_TOOL_PATH], input, sequence, len(request.input))
+            read = partial(decode_value, request.input or b"{}", tagged=request.tagged)
+            input: object = await run_by_size(read, size=len(request.input), tenant=grant.context.trust_domain)
+            called = CallRequest(request.tool[:MAX_TOOL_PATH], input, sequence, len(request.input), read)
             tool = grant.peek_tool(called.tool)
             streams = stream and tool is not None and tool.stream
             reply = await self._answer(called, grant, write if streams else None)
@@ -164,8 +174,9 @@ class BridgeMethods:
             if data:
                 await exchange.write(CallsReply(line=data), last=last)
 
-        async with exchange.message(CallsRequest, batch=True) as (request, size):
-            await Batch(self._host, grant, self._protocol, parse_json(request.calls), size).answer(write)
+        async with exchange.message(CallsRequest, batch=True) as (request, _):
+            batch = await Batch.read(self._host, grant, self._protocol, request.calls)
+            await batch.answer(write)
 
     async def _renew(self, exchange: Exchange, grant: Grant) -> None:
         exchange.begin(stream=False)

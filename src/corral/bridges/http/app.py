@@ -71,11 +71,10 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
             watch_request(grant, request.receive, _no_heartbeat) as watch,
             Body(head, request.receive, grant.limits.tool_input_bytes, grant) as body,
         ):
-            input = parse_json(body)
-            sequence = load_of(grant).count(1)
+            called = _request(name, body, grant)
             body_came = True
             watch.body_received()
-            reply = await host.handle(Call(CallRequest(name, input, sequence, len(body)), grant, protocol="http"))
+            reply = await host.handle(Call(called, grant, protocol="http"))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
@@ -96,8 +95,7 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
                 watch_request(grant, receive, heartbeat) as watch,
                 Body(head, receive, grant.limits.tool_input_bytes, grant) as body,
             ):
-                input = parse_json(body)
-                called = CallRequest(name, input, load_of(grant).count(1), len(body), open_stream=items.open)
+                called = _request(name, body, grant)._replace(open_stream=items.open)
                 body_came = True
                 watch.body_received()
                 async with items.written():
@@ -151,6 +149,11 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
     )
     app.router.redirect_slashes = False  # a redirect might take the token elsewhere
     return app
+
+
+def _request(name: str, body: bytes, grant: Grant) -> CallRequest:
+    input = parse_json(body)
+    return CallRequest(name, input, load_of(grant).count(1), len(body), partial(parse_json, body))
 
 
 class _Streaming(Response):

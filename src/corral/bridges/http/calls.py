@@ -21,7 +21,6 @@ from corral.bridges.web import (
     grant_of,
     late,
     most_body_bytes,
-    parse_json,
     watch_request,
 )
 from corral.errors import BridgeError, CallBudgetExceeded
@@ -54,7 +53,7 @@ class CallsEndpoint:
                 watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
                 Body(head, receive, most_body_bytes(grant), grant) as body,
             ):
-                batch = Batch(self._host, grant, "http", parse_json(body), len(body))
+                batch = await Batch.read(self._host, grant, "http", body)
                 watch.body_received()
                 await batch.answer(lines.write)
                 return None

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
 import anyio
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from corral.bridges.base import ASGIApp, BridgeHost, Receive, Scope, Send
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
-from corral.bridges.trpc.responses import Transformer, error_shape, failed, result_of, shown, status_of_reply
+from corral.bridges.trpc.responses import Transformer, error_shape, failed, result_of, shown, size_of, status_of_reply
 from corral.bridges.trpc.superjson import from_superjson, to_superjson, without_undefined
 from corral.bridges.web import (
     MAX_CALLS,
@@ -30,12 +30,14 @@ from corral.bridges.web import (
     parse_json,
     read_body,
     watch_request,
+    with_own_size,
 )
 from corral.bridges.web.response_stream import ResponseStream
 from corral.bridges.web.runtimes import RUNTIMES
 from corral.bridges.web.server_events import EventStream
+from corral.concurrency.fairness import INLINE_BYTES, run_by_size
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
-from corral.guest import bridge_runtime, plain_json, revive_value
+from corral.guest import bridge_runtime, decode_value, plain_json
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
 
 __all__ = ["TrpcApp"]
@@ -115,7 +117,7 @@ class TrpcApp:
             watch_request(grant, receive, heartbeat) as watch,
             Body(head, receive, most_body_bytes(grant), grant) as body,
         ):
-            batch = Batch(self._host, grant, "trpc", parse_json(body), len(body))
+            batch = await Batch.read(self._host, grant, "trpc", body)
             watch.body_received()
             await batch.answer(write)
             return None
@@ -139,7 +141,10 @@ class TrpcApp:
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
-            asked = self._asked(head, path, None if is_get else bytes(body))
+            tenant = grant.context.trust_domain
+            asked = await run_by_size(
+                self._asked, head, path, None if is_get else bytes(body), size=len(body), tenant=tenant
+            )
             body_came = True
             watch.body_received()
             if _EVENTS in headers.get(b"accept", b"") and not asked.batch:
@@ -158,7 +163,7 @@ class TrpcApp:
             return await self._answered(requests, grant, batch=asked.batch)
         if lines.started:
             for number, request in unanswered.items():
-                await self._line(lines, number, request, Reply(error=ended()))
+                await self._line(lines, number, request, Reply(error=ended()), grant)
             await lines.write(b"", last=True)
             return None
         if stream.started:
@@ -202,14 +207,11 @@ class TrpcApp:
 
     def _requests(self, asked: _Asked, grant: Grant, size: int) -> list[CallRequest]:
         first = load_of(grant).count(len(asked.paths))
-        if size > grant.limits.tool_input_bytes:
-            sizes = [len(to_json(each)) for each in asked.inputs]
-        else:
-            sizes = [size] * len(asked.paths)
-        return [
-            CallRequest(path, input, first + number, sizes[number])
+        requests = [
+            CallRequest(path, input, first + number, size)
             for number, (path, input) in enumerate(zip(asked.paths, asked.inputs, strict=True))
         ]
+        return [with_own_size(each) for each in requests] if size > INLINE_BYTES else requests
 
     async def _answered(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
         replies: dict[int, Reply] = {}
@@ -223,13 +225,18 @@ class TrpcApp:
             async with anyio.create_task_group() as tasks:
                 for number, request in enumerate(requests):
                     tasks.start_soon(call, number, request)
-        contents = [
-            shown(result_of(replies[number], request.tool, self._transformer), self._transformer)
-            for number, request in enumerate(requests)
-        ]
         statuses = {status_of_reply(reply) for reply in replies.values()}
         status = statuses.pop() if len(statuses) == 1 else 207
-        content = to_json(contents if batch else contents[0], inf_nan_mode="null")
+
+        def written() -> bytes:
+            contents = [
+                shown(result_of(replies[number], request.tool, self._transformer), self._transformer)
+                for number, request in enumerate(requests)
+            ]
+            return to_json(contents if batch else contents[0], inf_nan_mode="null")
+
+        size = sum(map(size_of, replies.values()))
+        content = await run_by_size(written, size=size, tenant=grant.context.trust_domain)
         return Response(content, status, {"cache-control": "no-store"}, media_type="application/json")
 
     async def _lines(self, unanswered: dict[int, CallRequest], grant: Grant, lines: ResponseStream) -> None:
@@ -238,20 +245,23 @@ class TrpcApp:
         async def call(number: int, request: CallRequest) -> None:
             reply = await self._handle(request, grant)
             del unanswered[number]
-            await self._line(lines, number, request, reply)
+            await self._line(lines, number, request, reply, grant)
 
-        await self._write(lines, {str(number): [[0], [None, 0, number]] for number in unanswered})
+        await lines.write(self._written({str(number): [[0], [None, 0, number]] for number in unanswered}))
         async with anyio.create_task_group() as tasks:
             for number, request in list(unanswered.items()):
                 tasks.start_soon(call, number, request)
         await lines.write(b"", last=True)
 
-    async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply) -> None:
-        await self._write(lines, [number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+    async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant) -> None:
+        def written() -> bytes:
+            return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
 
-    async def _write(self, lines: ResponseStream, content: Any) -> None:
-        line = to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null")
-        await lines.write(line + b"\n")
+        await lines.write(await run_by_size(written, size=size_of(reply), tenant=grant.context.trust_domain))
+
+    def _written(self, content: Any) -> bytes:
+        """Writes a line."""
+        return to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null") + b"\n"
 
     async def _subscription(self, asked: _Asked, grant: Grant, stream: _Subscription, size: int) -> None:
         """Writes each item of a stream as an event."""
@@ -260,10 +270,12 @@ class TrpcApp:
 
         async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
             for item in items:
-                value = from_json(item)
-                value = revive_value(value) if tagged else value
-                data = plain_json(value) if transformer is None else to_json(to_superjson(value))
+                data = await run_by_size(written, item, tagged, size=len(item), tenant=grant.context.trust_domain)
                 await stream.write(b"data: %b\n\n" % data)
+
+        def written(item: bytes, tagged: bool) -> bytes:
+            value = decode_value(item, tagged=tagged)
+            return plain_json(value) if transformer is None else to_json(to_superjson(value))
 
         await stream.write(b"event: connected\ndata: {}\n\n")
         items = LineStream(write_items)

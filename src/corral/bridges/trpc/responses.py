@@ -11,10 +11,10 @@ from starlette.responses import Response
 from corral.bridges.trpc.superjson import to_superjson
 from corral.bridges.web import refusal_headers, status_of
 from corral.errors import CorralError
-from corral.guest import plain_json, revive_value
+from corral.guest import decode_value, plain_json
 from corral.types import CallError, Reply
 
-__all__ = ["Transformer", "error_shape", "failed", "result_of", "shown", "status_of_reply"]
+__all__ = ["Transformer", "error_shape", "failed", "result_of", "shown", "size_of", "status_of_reply"]
 
 Transformer: TypeAlias = Literal["superjson"] | None
 
@@ -40,6 +40,11 @@ def status_of_reply(reply: Reply) -> int:
     return 200 if reply.error is None else status_of(reply.error)
 
 
+def size_of(reply: Reply) -> int:
+    """Returns the bytes of a result."""
+    return 0 if reply.encoded is None else len(reply.encoded.text)
+
+
 def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, Any]:
     """Makes `{"result": {"data": ...}}`, or `{"error": ...}`; the data are for the transformer still to write."""
     if reply.error is not None:
@@ -52,8 +57,7 @@ def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, An
             value = from_json(plain_json(value))
         return {"result": {"data": value}}
     if reply.encoded is not None:
-        value = from_json(reply.encoded.text)
-        value = revive_value(value) if reply.encoded.tagged else value
+        value = decode_value(reply.encoded.text, tagged=reply.encoded.tagged)
     return {"result": {"data": value}}
 
 

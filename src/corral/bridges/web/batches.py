@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NotRequired, Protocol
+from functools import partial
+from typing import Annotated, Any, NotRequired, Protocol, Self
 
 import anyio
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -14,13 +15,24 @@ from corral.bridges.base import BridgeHost
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
 from corral.bridges.web.refusals import ended
-from corral.bridges.web.request_load import MAX_CALLS, load_of
+from corral.bridges.web.request_load import MAX_CALLS, load_of, parse_json
 from corral.bridges.web.streams import LineStream, WriteItems
+from corral.concurrency.fairness import INLINE_BYTES, run_in_turn
 from corral.errors import MalformedMessage
-from corral.guest import encode_value, revive_value
+from corral.guest import decode_value, encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
 
-__all__ = ["CALLS_SCHEMA", "Batch", "WriteLine", "calls_of", "error_content", "items_writer", "line", "streams"]
+__all__ = [
+    "CALLS_SCHEMA",
+    "Batch",
+    "WriteLine",
+    "calls_of",
+    "error_content",
+    "items_writer",
+    "line",
+    "streams",
+    "with_own_size",
+]
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -51,15 +63,27 @@ class WriteLine(Protocol):
 
 
 class Batch:
-    """Calls of one request. `body` is its parsed body, of `size` bytes.
+    """Calls of one request.
 
     Raises:
-        MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
         CallBudgetExceeded: as `RequestLoad.count`.
     """
 
-    def __init__(self, host: BridgeHost, grant: Grant, protocol: str, body: object, size: int) -> None:
-        found, reads_streams = calls_of(body, size, grant)
+    @classmethod
+    async def read(cls, host: BridgeHost, grant: Grant, protocol: str, body: bytes) -> Self:
+        """Reads the calls of a body. Raises as `calls_of`, and CallBudgetExceeded."""
+        if len(body) <= INLINE_BYTES:
+            found, reads_streams = calls_of(parse_json(body), len(body), grant)
+        else:
+            tenant = grant.context.trust_domain
+            found, reads_streams = await run_in_turn(
+                lambda: calls_of(parse_json(body), len(body), grant), tenant=tenant
+            )
+        return cls(host, grant, protocol, found, reads_streams=reads_streams)
+
+    def __init__(
+        self, host: BridgeHost, grant: Grant, protocol: str, found: list[CallRequest], *, reads_streams: bool
+    ) -> None:
         first = load_of(grant).count(len(found))
         self._host = host
         self._unanswered = {
@@ -110,7 +134,7 @@ def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], 
         MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
     """
     try:
-        given = _calls.validate_python(body)
+        given = _calls.validator.validate_python(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -122,11 +146,21 @@ def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], 
     for call in calls:
         value = call.get("input", {})
         small = len(calls) == 1 and size <= grant.limits.tool_input_bytes
-        own_size = size if small else len(to_json(value))
-        if call.get("tagged"):
+        reread = None
+        tagged = call.get("tagged", False)
+        if not small or size > INLINE_BYTES:
+            text = to_json(value)
+            size, reread = len(text), partial(decode_value, text, tagged=tagged)
+        if tagged:
             value = revive_value(value)
-        made.append(CallRequest(call["tool"], value, call["sequence"], own_size))
+        made.append(CallRequest(call["tool"], value, call["sequence"], size, reread))
     return made, given.get("stream", False)
+
+
+def with_own_size(call: CallRequest) -> CallRequest:
+    """Returns a call of plain JSON with the size of its own input. Its record keeps that encoded."""
+    text = to_json(call.input, inf_nan_mode="constants")
+    return call._replace(size=len(text), reread=partial(decode_value, text, tagged=False))
 
 
 def streams(grant: Grant, call: CallRequest) -> bool:

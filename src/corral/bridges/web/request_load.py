@@ -12,6 +12,7 @@ from corral.bridges.base import Receive
 from corral.bridges.grants import Grant
 from corral.bridges.web.request_filter import RequestHead
 from corral.concurrency.capacity import Capacity
+from corral.concurrency.garbage import gc_disabled
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 
 __all__ = ["MAX_CALLS", "Body", "load_of", "most_body_bytes", "parse_json", "read_body"]
@@ -23,6 +24,7 @@ _BODY_BYTES = 8_000_000
 _LEAST_BODY_BYTES = 1_000_000
 """Maximum input of a batch of the runtimes, unless one call has more."""
 _BESIDE_INPUT_BYTES = 100_000
+_LONG_BYTES = 10_000
 
 
 def most_body_bytes(grant: Grant) -> int:
@@ -122,6 +124,9 @@ def parse_json(body: bytes) -> Any:
         MalformedMessage: it is not JSON, or is nested too deeply.
     """
     try:
-        return from_json(body, allow_inf_nan=False) if body else {}
+        if len(body) <= _LONG_BYTES:
+            return from_json(body, allow_inf_nan=False) if body else {}
+        with gc_disabled():
+            return from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise MalformedMessage("the request's body is not JSON") from error

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from corral.declarations.printing.named_types import share
 from corral.declarations.printing.python import PYTHON_ALIAS, declare_python, print_python, python_call
+from corral.declarations.printing.schema_weight import outline, reachable_weight
 from corral.declarations.printing.short import shortened
 from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
 from corral.declarations.printing.typescript import (
@@ -27,6 +28,10 @@ from corral.types import Language, ToolName
 __all__ = ["Degree", "DegreePrinter", "comment_lines", "declare", "declare_short", "declare_tools", "one_line"]
 
 _LINE_CHARACTERS = 240
+_HEAVY = 2_000
+"""Weight of a tool above which a text has room for few. Reading one of so much takes 20 ms."""
+_MOST_HEAVY = 20_000
+"""Weight of all heavy tools that are read for a text; others are outlined."""
 
 
 class Degree(IntEnum):
@@ -73,6 +78,8 @@ class DegreePrinter:
         self._definitions = Definitions()
         self._whole: dict[ToolName, Signature] = {}
         self._short: dict[ToolName, Signature] = {}
+        self._weights: dict[ToolName, tuple[int, int]] = {}
+        self._heavy_room = _MOST_HEAVY
         self._last: tuple[Mapping[ToolName, Degree] | None, str] = None, ""
 
     def add(self, tools: Mapping[ToolName, ToolShape]) -> None:
@@ -101,8 +108,23 @@ class DegreePrinter:
 
     def _read(self, name: ToolName) -> Signature:
         if name not in self._whole:
-            self._whole[name] = read_signature(name, self._tools[name], self._language, self._definitions)
+            tool = self._tools[name]
+            if (weight := self.weight(name, Degree.FULL)) > _HEAVY:
+                self._heavy_room -= weight
+                if self._heavy_room < 0:
+                    tool = outline(tool)
+            self._whole[name] = read_signature(name, tool, self._language, self._definitions)
         return self._whole[name]
+
+    def weight(self, name: ToolName, degree: Degree) -> int:
+        """Weight of the schemas that a tool shows in this degree, besides its signature."""
+        if degree < Degree.GIVEN:
+            return 0
+        if name not in self._weights:
+            tool = self._tools[name]
+            self._weights[name] = reachable_weight(tool.input_schema), reachable_weight(tool.output_schema)
+        given, returned = self._weights[name]
+        return given + returned if degree == Degree.FULL else given
 
     def _given(self, name: ToolName, whole: Signature, degree: Degree) -> Signature:
         if degree == Degree.FULL:

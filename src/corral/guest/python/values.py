@@ -39,6 +39,7 @@ __all__ = [
     "Encoder",
     "PlainEncoder",
     "TooLarge",
+    "TooManyParts",
     "UnencodableValue",
     "decode",
     "encode",
@@ -81,6 +82,10 @@ class UnencodableValue(ValueError):
 
 class TooLarge(UnencodableValue):
     """A value whose text is longer than allowed."""
+
+
+class TooManyParts(Exception):
+    """A value with more members and elements than the encoder may read."""
 
 
 class Encoded(NamedTuple):
@@ -184,6 +189,8 @@ class Encoder:
 
     sees_all = False
     """True if `plain` is to be called for each member, of flat objects too."""
+    parts: float = math.inf
+    """Members and elements of lists and dicts that it may still read."""
 
     def __init__(self, root: str, max_bytes: float = math.inf) -> None:
         self.tagged = False
@@ -202,12 +209,15 @@ class Encoder:
             return self.integer(value, depth)
         if kind is float:
             return self.number(value)
-        if kind is dict:
+        if kind is dict or kind is list or kind is tuple:
+            self.parts -= len(value)
+            if self.parts < 0:
+                raise TooManyParts
+            if kind is not dict:
+                return self.sequence(value, value, depth)
             if depth < MAX_DEPTH and not self.sees_all and _is_flat(value):
                 return value
             return self.mapping(value, value.items(), depth)
-        if kind is list or kind is tuple:
-            return self.sequence(value, value, depth)
         return self.other(value, depth)
 
     def integer(self, value: int, depth: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator
 from typing import Self
@@ -17,6 +18,7 @@ __all__ = ["LastingBash"]
 _TIMEOUT_SECONDS = 120.0
 _OUTPUT_BYTES = 64_000
 _COMMAND_BYTES = 1_000_000
+_CODE = re.compile("[0-9]{1,3}")
 
 
 class _Output:
@@ -61,7 +63,9 @@ class _Output:
 class LastingBash:
     """A bash over a shell, started by its first command. Leave it with `async with`, or call `aclose`.
 
-    Each command ends with a random mark on both outputs, which the command cannot know.
+    Each command ends with a random mark on both outputs, and its exit code, which bash writes. What a command runs or
+    sources in this bash can change any later exit code, by a function, an alias, PATH or a trap. Where a code decides
+    something, run the command with `shell.run`.
     """
 
     def __init__(
@@ -123,7 +127,8 @@ class LastingBash:
         # command does not read the mark as its input.
         word = command.decode(errors="replace").replace("'", "'\\''")
         separate = self._shell.capabilities.separate_stderr
-        ending = f"printf '\\n{mark} %s\\n' $?" + (f"; printf '\\n{mark} \\n' >&2" if separate else "")
+        write = "\\builtin printf"  # the command may have defined a printf of its own
+        ending = f"{write} '\\n{mark} %s\\n' $?" + (f"; {write} '\\n{mark} \\n' >&2" if separate else "")
         line = f"eval '{word}' < /dev/null\n{ending}\n"
         found: list[str | None] = [None, None]
 
@@ -143,7 +148,7 @@ class LastingBash:
         elif code is None:
             errors += "\n[bash has ended; the next command starts another one]"
         return Completed(
-            exit_code=int(code) if code is not None and code.isdigit() else None,
+            exit_code=int(code) if code is not None and _CODE.fullmatch(code) else None,
             stdout=outputs[0].text(),
             stderr=errors,
             timed_out=deadline.cancelled_caught,

@@ -1,4 +1,6 @@
-"""Tools whose schemas are too large for a language server to read beside every program."""
+"""Weights of schemas, and outlines of tools whose schemas are too large: for a language server to read beside every
+program, or for the event loop to read for a catalog.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from corral.declarations.printing.signatures import ToolOutline, ToolShape
+from corral.json_schema.keywords import mapping
 from corral.logs import get_logger
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName
 
-__all__ = ["MAX_WEIGHT", "affordable", "weight"]
+__all__ = ["MAX_WEIGHT", "affordable", "outline", "reachable_weight", "weight"]
 
 logger = get_logger("corral.checking")
 
@@ -19,6 +22,7 @@ MAX_WEIGHT = 20_000
 _CHARS = 50
 """So many of a text weigh as much as a member."""
 _MAX_NAMES = 200
+_DEFINITIONS = ("$defs", "definitions")
 
 
 def weight(tool: Tool) -> int:
@@ -45,9 +49,42 @@ def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
         found[name] = tool
         if weight(tool) > MAX_WEIGHT:
             logger.warning("programs are not checked against the schemas of tool %r, which are too large", str(name))
-            given = _outlined(tool.input_schema)
-            found[name] = ToolOutline(tool.description, given, None, tool.needs_approval, tool.stream)
+            found[name] = outline(tool)
     return found
+
+
+def reachable_weight(schema: JsonSchema | None) -> int:
+    """Number of members, items and strings in a schema, of its definitions only those that it mentions.
+
+    Counting stops when it is too large.
+    """
+    definitions: dict[str, object] = {}
+    waiting: list[object] = [schema]
+    found = 0
+    while waiting and found <= MAX_WEIGHT:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            members = cast("dict[str, object]", each)
+            found += sum(1 + len(key) // _CHARS for key in members)
+            for key, member in members.items():
+                if each is schema and key in _DEFINITIONS:
+                    definitions.update({f"#/{key}/{name}": part for name, part in mapping(member).items()})
+                elif key == "$ref" and isinstance(member, str):
+                    waiting.append(definitions.pop(member, None))
+                else:
+                    waiting.append(member)
+        elif isinstance(each, list):
+            waiting += cast("list[object]", each)
+            found += len(cast("list[object]", each))
+        elif isinstance(each, str):
+            found += len(each) // _CHARS
+    return found
+
+
+def outline(tool: ToolShape) -> ToolOutline:
+    """The tool with the names of its parameters, which take anything, and a result that may be anything."""
+    given = _outlined(tool.input_schema)
+    return ToolOutline(tool.description, given, None, tool.needs_approval, tool.stream)
 
 
 def _outlined(schema: JsonSchema | None) -> JsonSchema | None:

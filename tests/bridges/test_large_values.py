@@ -1,0 +1,86 @@
+"""Large values leave the event loop: their Python work is done in a thread, whatever the protocol."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from corral import Corral, ExecutionContext, tool
+from corral.bridges.base import BridgeProtocol
+from corral.bridges.connect import ConnectBridge
+from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.http import HttpBridge
+from corral.bridges.trpc import TrpcBridge
+
+T = TypeVar("T")
+
+INPUT = b'{"value":[' + b",".join([b'{"a":[]}'] * 11_000) + b"]}"
+MOST_CALLS = 12_000
+
+
+@tool
+async def echo(value: Any = None) -> Any:
+    return value
+
+
+def of_calls(tagged: bytes) -> bytes:
+    return b'{"calls":[{"sequence":1,"tool":"echo","tagged":%b,"input":%b}]}' % (tagged, INPUT)
+
+
+REQUESTS: dict[str, tuple[Callable[[], BridgeProtocol], str, bytes]] = {
+    "http": (HttpBridge, "/calls", of_calls(b"false")),
+    "http, tagged": (HttpBridge, "/calls", of_calls(b"true")),
+    "http, one tool": (HttpBridge, "/tools/echo", INPUT),
+    "trpc": (TrpcBridge, "/echo", INPUT),
+    "trpc, superjson": (lambda: TrpcBridge(transformer="superjson"), "/echo", b'{"json":%b}' % INPUT),
+    "connect": (
+        ConnectBridge,
+        "/corral.v1.Bridge/Call",
+        json.dumps({"tool": "echo", "tagged": True, "input": b64encode(INPUT).decode()}).encode(),
+    ),
+    "graphql": (GraphqlBridge, "/", b'{"query":"mutation($value:JSON){echo(value:$value)}","variables":%b}' % INPUT),
+    "graphql, calls": (
+        GraphqlBridge,
+        "/",
+        b'{"query":"mutation($calls:[JSON!]!){_calls(calls:$calls)}","variables":%b}' % of_calls(b"true"),
+    ),
+}
+
+
+async def calls_here(work: Callable[[], Awaitable[T]]) -> tuple[int, T]:
+    """Counts the calls of functions on this thread, those of other tasks included."""
+    count = 0
+
+    def counted(_frame: FrameType, event: str, _of: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        result = await work()
+    finally:
+        sys.setprofile(before)
+    return count, result
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_what_a_large_value_costs_in_python_is_not_spent_on_the_event_loop(name: str) -> None:
+    make, path, body = REQUESTS[name]
+    async with Corral([echo]) as corral:
+        with corral.grant(ExecutionContext(user_id="ada")) as grant:
+            headers = {"authorization": f"Bearer {grant.token()}", "content-type": "application/json"}
+            transport = httpx.ASGITransport(app=corral.asgi_app(make()))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                count, response = await calls_here(lambda: client.post(path, content=body, headers=headers))
+    assert response.status_code == 200
+    assert len(response.content) > len(INPUT) * 0.9
+    assert count < MOST_CALLS
