@@ -186,8 +186,11 @@ OVERFLOWS = ("time " * 4_000 + ":", "echo '" + "(" * 60_000 + "1" + ")" * 60_000
 """Commands of which the library's native stack has not room enough."""
 
 
-@pytest.mark.parametrize("command", OVERFLOWS, ids=["time", "bc"])
-async def test_a_crash_ends_the_commands_of_its_shell_and_the_files_stay(command: str) -> None:
+@pytest.mark.parametrize(("command", "contained"), [(OVERFLOWS[0], True), (OVERFLOWS[1], True), (OVERFLOWS[0], False)])
+async def test_a_crash_ends_the_commands_of_its_shell_and_the_files_stay(
+    command: str, contained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "can_limit", contained)  # as on macOS
     async with MemoryShell() as shell, MemoryShell() as other:
         await shell.files.write_text("a/written", "by the host\n")
         await shell.files.write_text("gone", "")

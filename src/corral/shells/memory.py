@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import posixpath
+import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -75,7 +78,7 @@ class MemoryShell(Shell):
 
     Raises:
         MissingExtra: bashkit is not installed.
-        ConfigError: a bound is not positive, or this is another system than Linux.
+        ConfigError: a bound is not positive, or this is Windows.
     """
 
     @checked
@@ -91,8 +94,8 @@ class MemoryShell(Shell):
             raise ConfigError("MemoryShell: command_seconds, command_steps and commands must be positive")
         if find_spec("bashkit") is None:
             raise MissingExtra("MemoryShell needs bashkit: pip install 'corral[bashkit]'")
-        if not can_limit:
-            raise ConfigError("MemoryShell needs Linux, which bounds the process of its interpreter")
+        if sys.platform == "win32":
+            raise ConfigError("MemoryShell needs Linux or macOS: on Windows its interpreter gets no requests")
         self._env = {"HOME": HOME, **checked_environment(env or {})}
         self._seconds = command_seconds
         self._steps = command_steps
@@ -629,7 +632,7 @@ class _Interpreter:
         self.owner = ProcessOwner()
         self._status: int | None = None
         self._ending = anyio.Lock()
-        self._process = ContainedProcess.spawn(launcher, plan)
+        self._process = ContainedProcess.spawn(launcher, plan) if can_limit else _PlainProcess(plan)
         try:
             if self._process.await_output(_START_SECONDS) != READY:
                 raise StartFailed("the interpreter wrote something else than READY")
@@ -673,3 +676,45 @@ class _Interpreter:
     def close(self) -> None:
         """Ends it without waiting. Idempotent."""
         self._process.close()
+
+
+class _PlainProcess:
+    """The process where nothing can contain it, as on macOS: it ends with the host, and nothing bounds its memory.
+
+    Its members are as those of `ContainedProcess`.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                plan.arguments,
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**plan.environment},
+                start_new_session=True,
+            )
+
+    def await_output(self, seconds: float) -> bytes:
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        return os.read(self._process.stdout.fileno(), len(READY)) if readable else b""
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, message: bytes, descriptors: list[int]) -> None:
+        socket.send_fds(self._control, [message], descriptors)
+
+    async def wait(self, grace_seconds: float) -> int:  # noqa: ARG002
+        self._process.kill()  # which changes nothing for one that is ending
+        return await run_shielded_in_thread(self._process.wait)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()

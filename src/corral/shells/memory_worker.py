@@ -14,6 +14,7 @@ import os
 import posixpath
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -83,11 +84,13 @@ def serve() -> None:
     library.Bash().execute_sync(":")  # it then has its threads, and what those load
     worker = _Worker(library)
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    lock_down("interpreter")
+    control = socket.socket(fileno=0)
+    if sys.platform == "linux":
+        lock_down("interpreter")
     os.write(1, READY)
     for stream in (1, 2):  # which nobody reads
         os.dup2(nowhere, stream)
-    asyncio.run(worker.run(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=0)))
+    asyncio.run(worker.run(control))
 
 
 class _Worker:
