@@ -516,8 +516,9 @@ def constants(module: Path) -> set[str]:
     known: set[str] = set()
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(
-                target=ast.Name(id=name), value=ast.expr() as value
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ) if is_literal(value, known):
                 known.add(name)
             case _:
@@ -543,9 +544,9 @@ def test_patterns_are_literals() -> None:
         known = constants(module)
         for node in nodes(module):
             match node:
-                case ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="re" | "regex"), attr=name), args=[pattern, *_]
-                ) if name in _OF_PATTERNS and not is_literal(pattern, known):
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="re" | "regex"), attr=name), args=[pattern, *_]) if (
+                    name in _OF_PATTERNS and not is_literal(pattern, known)
+                ):
                     found[f"{module.relative_to(SOURCE)}"] += 1
                 case _:
                     pass

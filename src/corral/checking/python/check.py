@@ -453,7 +453,9 @@ class PythonCheck(PythonOrigins):
             return warning  # what is left of a dict that is none does not exist
         is_list = members[0].startswith("tuple[")  # which a tuple is when it has come from the host
         is_declared = len(members) == 1 and not is_list and self._is_declared(value)
-        holds_objects = len(members) == 1 and any(re.search(rf"\b{re.escape(each)}\b", members[0]) for each in self._objects)
+        holds_objects = len(members) == 1 and any(
+            re.search(rf"\b{re.escape(each)}\b", members[0]) for each in self._objects
+        )
         if hint is None and not is_declared and not holds_objects:
             return warning
         if hint is None and (members[0] in self._objects or members[0].startswith("dict[")):
