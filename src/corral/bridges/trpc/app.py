@@ -30,8 +30,8 @@ from corral.bridges.web import (
     parse_json,
     read_body,
     watch_request,
-    with_own_size,
 )
+from corral.bridges.web.batches import with_own_size
 from corral.bridges.web.response_stream import ResponseStream
 from corral.bridges.web.runtimes import RUNTIMES
 from corral.bridges.web.server_events import EventStream
