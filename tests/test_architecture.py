@@ -290,7 +290,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 DECODERS: dict[str, set[str]] = {
-    "bashkit": {"shells/memory.py"},
+    "bashkit": {"shells/memory_worker.py"},
     "bz2": set(),
     "email": set(),
     "gzip": {"chat/assets.py"},

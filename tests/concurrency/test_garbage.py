@@ -67,13 +67,13 @@ def test_a_large_value_is_not_collected_and_cycles_are_collected_after_many() ->
     gc.callbacks.append(note)
     try:
         with gc_disabled():
-            values = [[] for _ in range(21_000)]
-        made = [[] for _ in range(10)]
+            values = [[number] for number in range(21_000)]
+        made = [[number] for number in range(10)]
         assert (len(values), len(made), generations) == (21_000, 10, [])
         for _ in range(100):
             values.clear()
             with gc_disabled():
-                values = [[] for _ in range(21_000)]
+                values = [[number] for number in range(21_000)]
         assert generations == [2]
     finally:
         gc.callbacks.remove(note)

@@ -102,7 +102,8 @@ class MemoryChats(ChatStore):
                 del self._executions[whose]
 
     async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
-        return self._executions.get(owner, {}).get(execution_id)
+        own = self._executions.get(owner)
+        return None if own is None else own.get(execution_id)
 
     def _own(self, owner: Owner) -> OrderedDict[str, Conversation]:
         return self._conversations.setdefault(owner, OrderedDict())

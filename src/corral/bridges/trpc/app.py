@@ -30,8 +30,8 @@ from corral.bridges.web import (
     parse_json,
     read_body,
     watch_request,
-    with_own_size,
 )
+from corral.bridges.web.batches import with_own_size
 from corral.bridges.web.response_stream import ResponseStream
 from corral.bridges.web.runtimes import RUNTIMES
 from corral.bridges.web.server_events import EventStream
@@ -255,7 +255,10 @@ class TrpcApp:
 
     async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant) -> None:
         def written() -> bytes:
-            return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+            try:
+                return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+            except MessageTooLarge as error:
+                return self._written([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
 
         await lines.write(await run_by_size(written, size=size_of(reply), tenant=grant.context.trust_domain))
 
@@ -267,8 +270,15 @@ class TrpcApp:
         """Writes each item of a stream as an event."""
         [request] = self._requests(asked, grant, size)
         transformer = self._transformer
+        refused: list[CallError] = []
 
         async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+            try:
+                await write_each([] if refused else items, tagged)
+            except MessageTooLarge as error:
+                refused.append(CallError.of(error))
+
+        async def write_each(items: Sequence[bytes], tagged: bool) -> None:
             for item in items:
                 data = await run_by_size(written, item, tagged, size=len(item), tenant=grant.context.trust_domain)
                 await stream.write(b"data: %b\n\n" % data)
@@ -281,8 +291,8 @@ class TrpcApp:
         items = LineStream(write_items)
         async with items.written():
             reply = await self._handle(request._replace(open_stream=items.open), grant)
-        if reply.error is not None:
-            await stream.fail(reply.error, transformer, request.tool)
+        if (error := reply.error or next(iter(refused), None)) is not None:
+            await stream.fail(error, transformer, request.tool)
         else:
             await stream.write(_RETURN, last=True)
 

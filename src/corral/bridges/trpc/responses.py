@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from corral.bridges.trpc.superjson import to_superjson
 from corral.bridges.web import refusal_headers, status_of
-from corral.errors import CorralError
+from corral.errors import CorralError, MessageTooLarge
 from corral.guest import decode_value, plain_json
 from corral.types import CallError, Reply
 
@@ -81,7 +81,10 @@ def shown(content: dict[str, Any], transformer: Transformer) -> dict[str, Any]:
         return content
     if "error" in content:
         return {"error": to_superjson(content["error"])}
-    return {"result": {"data": to_superjson(content["result"]["data"])}}
+    try:
+        return {"result": {"data": to_superjson(content["result"]["data"])}}
+    except MessageTooLarge as error:
+        return {"error": to_superjson(error_shape(CallError.of(error)))}
 
 
 def failed(error: CallError | CorralError, transformer: Transformer, status: int | None = None) -> Response:

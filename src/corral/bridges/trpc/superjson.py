@@ -7,27 +7,62 @@ path, in which `.` and `\\` have a backslash before them; a list is a type, and 
 from __future__ import annotations
 
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
-from corral.errors import MalformedMessage
+from corral.errors import MalformedMessage, MessageTooLarge
 
 __all__ = ["from_superjson", "to_superjson", "without_undefined"]
 
 _SAFE_INTEGER = 2**53 - 1
 _MOST_DEPTH = 200
+_MOST_PATH_CHARS = 4_000_000
+"""Characters of the paths to values of other types: each has all keys above its value again."""
+_PIECES = re.compile(r"\\(.?)|\.|[^\\.]+", re.DOTALL)
 
 
 def to_superjson(value: object) -> dict[str, Any]:
-    """Writes a value that a tool returned, its tags revived."""
-    found: dict[str, list[Any]] = {}
+    """Writes a value that a tool returned, its tags revived.
+
+    Raises:
+        MessageTooLarge: the paths to values of other types are too long.
+    """
+    found = _Found()
     plain = _plain(value, (), found)
-    if not found:
+    if not found.kinds:
         return {"json": plain}
-    return {"json": plain, "meta": {"values": found.get("", found), "v": 1}}
+    return {"json": plain, "meta": {"values": found.kinds.get("", found.kinds), "v": 1}}
+
+
+class _Found:
+    """Types by path."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, list[Any]] = {}
+        self._room = _MOST_PATH_CHARS
+        self._above: tuple[str, ...] = ()
+        self._prefix = ""
+        """Text of the path `_above`, that of the last container with such a value."""
+
+    def add(self, path: tuple[str, ...], kind: object) -> None:
+        if path[:-1] != self._above:
+            self._above = path[:-1]
+            self._prefix = "".join(f"{_escaped(step)}." for step in self._above)
+        self._room -= len(self._prefix) + 1
+        if self._room < 0:
+            raise MessageTooLarge(
+                "the call was made, but its result was withheld: the paths to its integers over 2^53, bytes and other "
+                f"values without a form in JSON have more than {_MOST_PATH_CHARS} characters"
+            )
+        self.kinds[self._prefix + "".join(map(_escaped, path[-1:]))] = [kind]
+
+
+def _escaped(step: str) -> str:
+    return step.replace("\\", "\\\\").replace(".", "\\.")
 
 
 def from_superjson(given: object) -> Any:
@@ -45,7 +80,7 @@ def from_superjson(given: object) -> Any:
     return _read(document["json"], cast("dict[str, Any]", meta).get("values"), 0)
 
 
-def _plain(value: object, path: tuple[str, ...], found: dict[str, list[Any]]) -> Any:
+def _plain(value: object, path: tuple[str, ...], found: _Found) -> Any:
     match value:
         case None | bool() | str():
             return value
@@ -70,13 +105,9 @@ def _plain(value: object, path: tuple[str, ...], found: dict[str, list[Any]]) ->
             return _plain(to_jsonable_python(value, by_alias=True, inf_nan_mode="constants"), path, found)
 
 
-def _typed(value: Any, kind: object, path: tuple[str, ...], found: dict[str, list[Any]]) -> Any:
-    found[_key(path)] = [kind]
+def _typed(value: Any, kind: object, path: tuple[str, ...], found: _Found) -> Any:
+    found.add(path, kind)
     return value
-
-
-def _key(path: tuple[str, ...]) -> str:
-    return ".".join(each.replace("\\", "\\\\").replace(".", "\\.") for each in path)
 
 
 def _read(value: Any, tree: Any, depth: int) -> Any:
@@ -116,19 +147,13 @@ def _at(parent: Any, step: str) -> Any:
 
 
 def _path(key: str) -> list[str]:
-    parts: list[str] = []
-    part, escaped = "", False
-    for character in key:
-        if escaped:
-            part, escaped = part + character, False
-        elif character == "\\":
-            escaped = True
-        elif character == ".":
-            parts.append(part)
-            part = ""
+    steps: list[list[str]] = [[]]
+    for found in _PIECES.finditer(key):
+        if found[0] == ".":
+            steps.append([])
         else:
-            part += character
-    return [*parts, part]
+            steps[-1].append(found[0] if found[1] is None else found[1])
+    return ["".join(step) for step in steps]
 
 
 _UNDEFINED = object()

@@ -1,7 +1,7 @@
 """Base of bridges over HTTP: checks of every request, authentication by token, and bounds for each execution."""
 
 from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
-from corral.bridges.web.batches import CALLS_SCHEMA, Batch, calls_of, error_content, items_writer, line, with_own_size
+from corral.bridges.web.batches import CALLS_SCHEMA, Batch, calls_of, error_content, items_writer, line
 from corral.bridges.web.bridge import WebBridge, grant_of
 from corral.bridges.web.refusals import NOT_JSON, ended, late, refusal_headers, status_of
 from corral.bridges.web.request_filter import FastPath, RequestHead
@@ -40,5 +40,4 @@ __all__ = [
     "refusal_headers",
     "status_of",
     "watch_request",
-    "with_own_size",
 ]

@@ -71,7 +71,12 @@ class Batch:
 
     @classmethod
     async def read(cls, host: BridgeHost, grant: Grant, protocol: str, body: bytes) -> Self:
-        """Reads the calls of a body. Raises as `calls_of`, and CallBudgetExceeded."""
+        """Reads the calls of a body, of a large one in a thread.
+
+        Raises:
+            MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
+            CallBudgetExceeded: as `RequestLoad.count`.
+        """
         if len(body) <= INLINE_BYTES:
             found, reads_streams = calls_of(parse_json(body), len(body), grant)
         else:
