@@ -204,6 +204,15 @@ async def test_a_store_brings_files_back_after_the_end_of_the_session(warm: Sand
         assert not result.files
 
 
+async def test_a_store_forgets_folders_that_are_empty(tmp_path: Path) -> None:
+    store, key = DirectoryStore(tmp_path), StoreKey("org", "user", "talk", "/workspace")
+    await store.save(key, iter([("a/b/c.txt", [b"1"]), ("a/d.txt", [b"2"])]), [])
+    await store.save(key, iter([("a/b", [b"a file now"])]), ["a/b/c.txt"])
+    assert {path: b"".join(pieces) async for path, pieces in store.load(key)} == {"a/b": b"a file now", "a/d.txt": b"2"}
+    await store.save(key, iter(()), ["a/b", "a/d.txt"])
+    assert list(tmp_path.glob("*/*")) == []
+
+
 async def test_what_the_host_writes_is_stored_too(warm: Sandboxes, tmp_path: Path) -> None:
     files = [Mount("/workspace", Scratch(store=DirectoryStore(tmp_path)))]
     async with Corral(sandbox=warm, check=False) as corral:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from corral import ExecutionContext
-from corral.sessions import OpenSession
+from corral.sessions import OpenSession, quota
 from corral.sessions import tree as tree_module
 from corral.sessions.files import Tree
 from corral.sessions.tree import FileTree, Usage
@@ -30,6 +30,22 @@ async def test_what_a_program_writes_at_once_counts_against_the_quota(tmp_path: 
         (tmp_path / "a").write_bytes(b"x" * 100)  # before any other task has a turn
         with anyio.fail_after(LIMIT_SECONDS):
             await exceeded.wait()
+    tree.close()
+
+
+async def test_no_program_starts_where_there_is_far_more_than_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "_EXCESS", Usage(0, 0))
+    tree = FileTree(os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY))
+    space: Any = SimpleNamespace(space=SimpleNamespace(home="/workspace", file_bytes=1_000))
+    mount = Tree("/workspace", tree, host_writes=True, program_writes=True, own=False, most=Usage(10, 10))
+    session = OpenSession(ExecutionContext(), space, [mount], [], {})
+    for size, reasons in ((20, 0), (21, 1)):
+        (tmp_path / "a").write_bytes(b"x" * size)
+        over: list[str] = []
+        async with session.enter(over.append):
+            assert len(over) == reasons
     tree.close()
 
 

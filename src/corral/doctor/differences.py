@@ -20,7 +20,8 @@ DIFFERENCES = (
         "quotas of scratch directories",
         "held by the kernel, which counts blocks; lengths are looked at when a program has ended, and bound what is "
         "stored and exported",
-        "looked at 4 to 200 times a second, by length; what is written between two looks is beyond them",
+        "looked at 4 to 200 times a second, by length; what is written between two looks is beyond them, and beyond "
+        "twice the quota and 64 MB no program starts",
     ),
     Difference(
         "files that no list shows",

@@ -29,6 +29,8 @@ _ALL = Usage(1 << 62, 1_000_000)
 _DYING_SECONDS = 0.1
 """A program that was ended for it may write until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
+_EXCESS = Usage(64_000_000, 1_000)
+"""What a directory may hold beyond twice its quota as a program starts, to make room. Else each would add some."""
 
 _PAUSE = 20.0
 """Times that a scan of all guests took, until the next one."""
@@ -61,7 +63,9 @@ class QuotaWatch:
             except OSError as error:
                 return f"{quota.mount} cannot be measured: {error.strerror or error}", wait
             if used.bytes > allowed.bytes or used.files > allowed.files:
-                return f"{quota.mount} holds {quota.most.bytes:,} bytes and {quota.most.files:,} files at most", wait
+                may = f"{quota.most.bytes:,} bytes and {quota.most.files:,} files at most"
+                remedy = "delete files by session.files, or open the session again"
+                return f"{quota.mount} holds {may}; if it has far more, {remedy}", wait
             left = (allowed.bytes - used.bytes) / _BYTES_PER_SECOND, (allowed.files - used.files) / _FILES_PER_SECOND
             wait = min(wait, *left)
         return None, max(_LEAST_SECONDS, wait)
@@ -86,6 +90,8 @@ def _most(quota: Quota) -> Usage:
         if found.bytes <= quota.most.bytes and found.files <= quota.most.files:
             break
         time.sleep(_DYING_SECONDS)
+    if any(has > 2 * may + more for has, may, more in zip(found, quota.most, _EXCESS, strict=True)):
+        return quota.most
     return Usage(*map(max, quota.most, found))
 
 

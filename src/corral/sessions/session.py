@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from corral.concurrency.task_groups import plain_task_group
@@ -33,6 +34,8 @@ __all__ = ["OpenSession", "open_session"]
 
 logger = get_logger("corral.sessions")
 _NOTHING = Usage(0, 0)
+_NAME_BYTES = 4_096
+"""What a file of a store that is left out counts as, at least."""
 _MOST_NAMED = 10
 _NAME_CHARS = 200
 
@@ -93,6 +96,9 @@ class OpenSession:
             yield self
             return
         watch = await anyio.to_thread.run_sync(QuotaWatch, self.quotas)  # before a program writes
+        reason, _ = await anyio.to_thread.run_sync(watch.look)
+        if reason is not None:
+            over(reason)
         async with plain_task_group() as tasks:
             tasks.start_soon(watch_quotas, watch, over)
             try:
@@ -143,12 +149,15 @@ class OpenSession:
         async for path, pieces in store.load(self._key(tree.path)):
             taken = _Taken()
             try:
-                if files == 0 or in_vain <= 0:
+                await anyio.lowlevel.checkpoint()  # a store may give names without end, and never wait
+                if files == 0:
                     raise FileError("there is no room left")
                 await self.files.write_stream(f"{tree.path}/{path}", taken.within(pieces, left))
-            except FileError:
-                in_vain -= taken.bytes  # a store that is far too large is not read to its end
+            except (FileError, ValueError):
+                in_vain -= max(taken.bytes, _NAME_BYTES)  # a store that is far too large is not read to its end
                 without.append(path)
+                if in_vain <= 0:
+                    break
             else:
                 left, files = left - tree.takes(taken.bytes), files - 1
         if without:
@@ -275,7 +284,7 @@ class _Taken:
         """
         try:
             for piece in pieces:
-                self.bytes += len(piece)
+                self.bytes += len(piece) or 1  # or they may have no end
                 if self.bytes > left:
                     break
                 yield piece

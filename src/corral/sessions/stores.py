@@ -6,6 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -80,7 +81,7 @@ class DirectoryStore(Store):
 
         def write() -> None:
             for path in deleted:
-                tree.remove(path.split("/"))
+                _remove(tree, path.split("/"))
             for path, pieces in changed:
                 tree.write(path.split("/"), pieces)
 
@@ -93,3 +94,11 @@ class DirectoryStore(Store):
         folder = self.path / sha256(json.dumps(key).encode()).hexdigest()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return FileTree(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def _remove(tree: FileTree, path: list[str]) -> None:
+    """Removes a file, and the folders that are empty without it."""
+    tree.remove(path)
+    with suppress(OSError):  # E2BIG: there is more than one file
+        while (path := path[:-1]) and not tree.list(path, recursive=False, max_entries=1):
+            tree.remove(path)

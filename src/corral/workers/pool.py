@@ -336,8 +336,9 @@ class _Worker:
             raise
 
     def fits(self, module: str) -> bool:
-        """True if it can do a job of this module now."""
-        return module in self._modules and not self._is_full and self._process.alive
+        """True if it can do a job of this module now. One that wrote what nobody asked for may have been taken over."""
+        silent = not self._buffer and self._process.read_now() is None
+        return silent and module in self._modules and not self._is_full and self._process.alive
 
     def answer(self, job: _Job) -> object:
         """The function's result.
@@ -358,7 +359,7 @@ class _Worker:
         try:
             return read_reply(data, job.function)
         except Exception as error:
-            raise WorkerError(f"the answer cannot be read: {error}") from error
+            raise WorkerError(f"the answer cannot be read: {type(error).__name__}") from None  # a text may be large
 
     def close(self) -> None:
         self._process.close()
