@@ -167,13 +167,13 @@ def require_little(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(text=TEXTS)
 def test_what_is_decoded_costs_by_the_bytes_that_came(name: str, text: Text) -> None:
     require_little(name, text.data)
 
 
-@pytest.mark.matrix("the gate has six examples of each decoder; here are twenty of each")
+@pytest.mark.matrix("the gate has four examples of each decoder; here are twenty of each")
 @pytest.mark.parametrize("name", DECODERS)
 @settings(max_examples=20, deadline=None)
 @given(text=TEXTS)

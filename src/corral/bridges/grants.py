@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
@@ -17,6 +17,7 @@ from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
 from corral.concurrency.capacity import Capacity
 from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.fairness import INLINE_BYTES, run_in_turn
 from corral.concurrency.shared_lock import SharedLock
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry
@@ -33,6 +34,9 @@ __all__ = [
     "current_grant",
     "new_execution_id",
 ]
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 _MOST_HELPED = 20
 """Unknown tool names per execution for which suggestions are computed."""
@@ -164,6 +168,12 @@ class Grant:
     def renewable(self) -> bool:
         """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
         return self._ends_at is None
+
+    async def run_by_size(self, function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, size: int) -> T:
+        """Runs the function at once for at most `INLINE_BYTES` of input, and else in a thread, in the caller's turn."""
+        if size <= INLINE_BYTES:
+            return function(*arguments)
+        return await run_in_turn(function, *arguments, tenant=self.context.trust_domain)
 
     def peek_tool(self, path: str) -> Tool | None:
         """Returns the tool of a name, without counting an unknown one."""

@@ -13,7 +13,7 @@ from typing_extensions import override
 from corral.chat.records import Owner
 from corral.chat.store import ChatStore, Conversation
 from corral.chat.turn import Message
-from corral.concurrency.fairness import run_by_size, run_in_turn
+from corral.concurrency.fairness import run_in_turn
 
 __all__ = ["SCHEMA", "SqlChats", "Statement"]
 
@@ -82,7 +82,7 @@ class SqlChats(ChatStore):
     async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
         query = "SELECT id, title, updated, messages FROM conversations WHERE owner = $1 AND id = $2"
         for row in await self._rows(_statement(query, str(owner), conversation_id)):
-            messages = await run_by_size(json.loads, row[3], size=len(row[3]), tenant=owner)
+            messages: list[Message] = await run_in_turn(json.loads, row[3], tenant=owner)
             return Conversation(id=row[0], title=row[1], updated=row[2], messages=messages)
         return None
 

@@ -16,7 +16,7 @@ from typing_extensions import TypeVarTuple, Unpack
 from corral.concurrency.garbage import gc_disabled
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 
-__all__ = ["INLINE_BYTES", "FairQueue", "Shares", "run_by_size", "run_in_turn", "wait_for_job"]
+__all__ = ["INLINE_BYTES", "FairQueue", "Shares", "run_in_turn", "wait_for_job"]
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -114,15 +114,6 @@ async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *A
 def _without_collection(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
     with gc_disabled():
         return function(*arguments)
-
-
-async def run_by_size(
-    function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, size: int, tenant: Hashable = None
-) -> T:
-    """Runs the function at once for an input of at most `INLINE_BYTES`, and else as `run_in_turn`."""
-    if size <= INLINE_BYTES:
-        return function(*arguments)
-    return await run_in_turn(function, *arguments, tenant=tenant)
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:

@@ -13,6 +13,7 @@ from corral.types import JsonSchema
 
 __all__ = [
     "ABSENT",
+    "LEAVES",
     "MAX_PROBLEMS",
     "UNEXPECTED",
     "Path",
@@ -32,7 +33,7 @@ MAX_PROBLEMS = 20
 _MAX_VALUE_CHARACTERS = 60
 _MAX_PATH_CHARACTERS = 200
 _MAX_NUMBER_BITS = 256
-_LEAVES = frozenset({bool, float, int, str, type(None)})
+LEAVES = frozenset({bool, float, int, str, type(None)})
 _MAX_STEPS = 5_000
 _MOST_MEANT = 500
 """Fields among which one that was meant is looked for."""
@@ -191,7 +192,7 @@ def is_large(value: object) -> bool:
 
     What validators do then grows with the lengths of the paths of all that is in it; those are added up here.
     """
-    if type(value) in _LEAVES:  # most results
+    if type(value) in LEAVES:  # most results
         return False
     waiting, depth, steps = [value], 0, 0
     while waiting:

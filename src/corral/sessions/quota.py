@@ -30,7 +30,7 @@ _DYING_SECONDS = 0.1
 """A program that was ended for it may write until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
 _EXCESS = Usage(64_000_000, 1_000)
-"""What a directory may hold beyond twice its quota as a program starts, to make room. Else each would add some."""
+"""Excess over twice its quota that a directory may have as a program starts, to make room. Else each would add some."""
 
 _PAUSE = 20.0
 """Times that a scan of all guests took, until the next one."""

@@ -35,7 +35,7 @@ __all__ = ["OpenSession", "open_session"]
 logger = get_logger("corral.sessions")
 _NOTHING = Usage(0, 0)
 _NAME_BYTES = 4_096
-"""What a file of a store that is left out counts as, at least."""
+"""Least bytes that a file of a store counts as if it is left out."""
 _MOST_NAMED = 10
 _NAME_CHARS = 200
 

@@ -19,7 +19,7 @@ from corral.concurrency.garbage import gc_disabled
 from corral.errors import ToolDefinitionError
 from corral.json_schema.document_schema import DocumentSchema
 from corral.json_schema.plain_data import read_iterator, to_plain_container, to_plain_data, to_program_data
-from corral.json_schema.problems import ABSENT, Problem, SchemaMismatch
+from corral.json_schema.problems import ABSENT, LEAVES, Problem, SchemaMismatch
 from corral.json_schema.type_problems import TypeValidator
 from corral.types import JsonSchema
 
@@ -188,6 +188,8 @@ class TypeOutput:
             valid = self._of_data(value)
             if valid is ABSENT:
                 raise
+        if type(valid) in LEAVES:
+            return self._dump(valid, by_alias=True, warnings="error")
         with gc_disabled():
             return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
 

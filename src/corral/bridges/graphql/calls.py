@@ -14,7 +14,6 @@ from corral.bridges.grants import Grant
 from corral.bridges.graphql.responses import extensions_of
 from corral.bridges.graphql.schema import StreamedCall
 from corral.bridges.web import MAX_CALLS, Batch, calls_of, line, load_of
-from corral.concurrency.fairness import run_by_size
 from corral.errors import AccessDenied, CorralError, MessageTooLarge
 from corral.guest import plain_json
 from corral.types import CallError, CallRequest, OpenStream, Reply
@@ -44,7 +43,7 @@ class OperationCalls:
         if reply.nothing:
             return None
         size = 0 if reply.encoded is None else len(reply.encoded.text)
-        return await run_by_size(_plain, reply, size=size, tenant=self._grant.context.trust_domain)
+        return await self._grant.run_by_size(_plain, reply, size=size)
 
     async def query(self, tool: str, input: object) -> object:
         """As `call`, for tools that are read-only. Raises GraphQLError for others."""
@@ -60,8 +59,7 @@ class OperationCalls:
         async def one(number: int, request: CallRequest) -> None:
             reply = await self.handle(request)
             size = 0 if reply.encoded is None else len(reply.encoded.text)
-            tenant = self._grant.context.trust_domain
-            lines.append(await run_by_size(lambda: from_json(line(number, reply)), size=size, tenant=tenant))
+            lines.append(await self._grant.run_by_size(lambda: from_json(line(number, reply)), size=size))
 
         requests = await self.requests(calls)
         async with anyio.create_task_group() as tasks:
@@ -111,7 +109,7 @@ class OperationCalls:
 
     async def _read(self, calls: object) -> tuple[list[CallRequest], bool]:
         size, grant = self._body_bytes, self._grant
-        return await run_by_size(calls_of, {"calls": calls}, size, grant, size=size, tenant=grant.context.trust_domain)
+        return await grant.run_by_size(calls_of, {"calls": calls}, size, grant, size=size)
 
     def handle(self, request: CallRequest) -> Awaitable[Reply]:
         """Makes one of the calls of `requests`."""

@@ -27,7 +27,6 @@ from corral.bridges.grpc.streams import ItemStream
 from corral.bridges.grpc.values import read_root, write_root
 from corral.bridges.web import Batch, ended, load_of
 from corral.bridges.web.documents import DocumentCache
-from corral.concurrency.fairness import run_by_size
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import decode_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, Reply
@@ -114,16 +113,13 @@ class BridgeMethods:
         exchange.begin(stream=method.stream)
         async with exchange.message(method.request) as (request, size):
             sequence = load_of(grant).count(1)
-            tenant = grant.context.trust_domain
             try:
-                input = await run_by_size(read_root, method.input, request, size=size, tenant=tenant)
+                input = await grant.run_by_size(read_root, method.input, request, size=size)
             except RecursionError:
                 raise MalformedMessage("the message is nested too deeply") from None
 
             async def write(item: EncodedValue) -> None:
-                response = await run_by_size(
-                    lambda: _response(method, _decoded(item)), size=len(item.text), tenant=tenant
-                )
+                response = await grant.run_by_size(lambda: _response(method, _decoded(item)), size=len(item.text))
                 await exchange.write(response)
 
             called = CallRequest(method.tool, input, sequence, size)
@@ -132,9 +128,7 @@ class BridgeMethods:
                 raise MethodFailed(reply.error)
             if not method.stream:
                 size = 0 if reply.encoded is None else len(reply.encoded.text)
-                await exchange.write(
-                    await run_by_size(lambda: _response(method, _value_of(reply)), size=size, tenant=tenant)
-                )
+                await exchange.write(await grant.run_by_size(lambda: _response(method, _value_of(reply)), size=size))
 
     async def _answer(
         self, called: CallRequest, grant: Grant, write: Callable[[EncodedValue], Awaitable[None]] | None
@@ -154,7 +148,7 @@ class BridgeMethods:
         async with exchange.message(CallMessage) as (request, _):
             sequence = load_of(grant).count(1)
             read = partial(decode_value, request.input or b"{}", tagged=request.tagged)
-            input: object = await run_by_size(read, size=len(request.input), tenant=grant.context.trust_domain)
+            input: object = await grant.run_by_size(read, size=len(request.input))
             called = CallRequest(request.tool[:MAX_TOOL_PATH], input, sequence, len(request.input), read)
             tool = grant.peek_tool(called.tool)
             streams = stream and tool is not None and tool.stream

@@ -35,7 +35,7 @@ from corral.bridges.web.batches import with_own_size
 from corral.bridges.web.response_stream import ResponseStream
 from corral.bridges.web.runtimes import RUNTIMES
 from corral.bridges.web.server_events import EventStream
-from corral.concurrency.fairness import INLINE_BYTES, run_by_size
+from corral.concurrency.fairness import INLINE_BYTES
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
 from corral.guest import bridge_runtime, decode_value, plain_json
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
@@ -141,10 +141,7 @@ class TrpcApp:
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
-            tenant = grant.context.trust_domain
-            asked = await run_by_size(
-                self._asked, head, path, None if is_get else bytes(body), size=len(body), tenant=tenant
-            )
+            asked = await grant.run_by_size(self._asked, head, path, None if is_get else bytes(body), size=len(body))
             body_came = True
             watch.body_received()
             if _EVENTS in headers.get(b"accept", b"") and not asked.batch:
@@ -236,7 +233,7 @@ class TrpcApp:
             return to_json(contents if batch else contents[0], inf_nan_mode="null")
 
         size = sum(map(size_of, replies.values()))
-        content = await run_by_size(written, size=size, tenant=grant.context.trust_domain)
+        content = await grant.run_by_size(written, size=size)
         return Response(content, status, {"cache-control": "no-store"}, media_type="application/json")
 
     async def _lines(self, unanswered: dict[int, CallRequest], grant: Grant, lines: ResponseStream) -> None:
@@ -260,7 +257,7 @@ class TrpcApp:
             except MessageTooLarge as error:
                 return self._written([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
 
-        await lines.write(await run_by_size(written, size=size_of(reply), tenant=grant.context.trust_domain))
+        await lines.write(await grant.run_by_size(written, size=size_of(reply)))
 
     def _written(self, content: Any) -> bytes:
         """Writes a line."""
@@ -280,7 +277,7 @@ class TrpcApp:
 
         async def write_each(items: Sequence[bytes], tagged: bool) -> None:
             for item in items:
-                data = await run_by_size(written, item, tagged, size=len(item), tenant=grant.context.trust_domain)
+                data = await grant.run_by_size(written, item, tagged, size=len(item))
                 await stream.write(b"data: %b\n\n" % data)
 
         def written(item: bytes, tagged: bool) -> bytes:

@@ -17,7 +17,7 @@ from corral.bridges.grants import Grant
 from corral.bridges.web.refusals import ended
 from corral.bridges.web.request_load import MAX_CALLS, load_of, parse_json
 from corral.bridges.web.streams import LineStream, WriteItems
-from corral.concurrency.fairness import INLINE_BYTES, run_in_turn
+from corral.concurrency.fairness import INLINE_BYTES
 from corral.errors import MalformedMessage
 from corral.guest import decode_value, encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
@@ -80,9 +80,8 @@ class Batch:
         if len(body) <= INLINE_BYTES:
             found, reads_streams = calls_of(parse_json(body), len(body), grant)
         else:
-            tenant = grant.context.trust_domain
-            found, reads_streams = await run_in_turn(
-                lambda: calls_of(parse_json(body), len(body), grant), tenant=tenant
+            found, reads_streams = await grant.run_by_size(
+                lambda: calls_of(parse_json(body), len(body), grant), size=len(body)
             )
         return cls(host, grant, protocol, found, reads_streams=reads_streams)
 
