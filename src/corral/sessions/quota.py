@@ -97,7 +97,11 @@ def _most(quota: Quota) -> Usage:
 
 def _used(quota: Quota, most: Usage) -> Usage:
     """Bytes and files that a directory holds, with those that have no name any more."""
-    used, place = quota.files.measure(most), quota.files.place
+    used = quota.files.measure(most)
+    try:
+        place = quota.files.place
+    except OSError:  # without /proc none of these can be seen
+        return used
     held = _held.beneath(place)
     if used.bytes + held > min(most.bytes, quota.most.bytes):
         held = _held.beneath(place, now=True)  # the holder may have ended since
