@@ -35,7 +35,7 @@ def test_a_call_has_a_line_while_it_runs_and_one_when_it_has_ended(project: Proj
         release("a")
         assert terminal.ends() == 0
     call, value = terminal.screen
-    assert re.fullmatch(r'✓ tools\.held\({"name":"a"}\) (\d+ ms|\d+\.\d s)', call)
+    assert re.fullmatch(r'✓ tools\.held\({"name":"a"}\) (<?\d+ ms|\d+\.\d s)', call)
     assert value == "1"
 
 
