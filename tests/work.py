@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["calls_of"]
+__all__ = ["CallCount", "calls_counted", "calls_of"]
 
 
-def calls_of(work: Callable[[], object]) -> int:
-    """How many calls, of functions in Python and native ones, the work is made of."""
-    count = 0
+class CallCount:
+    """Number of calls of functions, those in Python and native ones."""
+
+    calls = 0
+
+
+@contextmanager
+def calls_counted() -> Generator[CallCount]:
+    """Counts the calls of this thread within the block, in an event loop those of other tasks included."""
+    count = CallCount()
 
     def counted(_frame: FrameType, event: str, _of: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
+        count.calls += event in ("call", "c_call")
 
     before = sys.getprofile()
     sys.setprofile(counted)
     try:
-        work()
+        yield count
     finally:
         sys.setprofile(before)
-    return count
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many calls, of functions in Python and native ones, the work is made of."""
+    with calls_counted() as count:
+        work()
+    return count.calls

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
-from types import FrameType
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -18,8 +16,7 @@ from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.http import HttpBridge
 from corral.bridges.trpc import TrpcBridge
-
-T = TypeVar("T")
+from tests.work import calls_counted
 
 INPUT = b'{"value":[' + b",".join([b'{"a":[]}'] * 11_000) + b"]}"
 MOST_CALLS = 12_000
@@ -54,23 +51,6 @@ REQUESTS: dict[str, tuple[Callable[[], BridgeProtocol], str, bytes]] = {
 }
 
 
-async def calls_here(work: Callable[[], Awaitable[T]]) -> tuple[int, T]:
-    """Counts the calls of functions on this thread, those of other tasks included."""
-    count = 0
-
-    def counted(_frame: FrameType, event: str, _of: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        result = await work()
-    finally:
-        sys.setprofile(before)
-    return count, result
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_what_a_large_value_costs_in_python_is_not_spent_on_the_event_loop(name: str) -> None:
@@ -80,7 +60,8 @@ async def test_what_a_large_value_costs_in_python_is_not_spent_on_the_event_loop
             headers = {"authorization": f"Bearer {grant.token()}", "content-type": "application/json"}
             transport = httpx.ASGITransport(app=corral.asgi_app(make()))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                count, response = await calls_here(lambda: client.post(path, content=body, headers=headers))
+                with calls_counted() as count:
+                    response = await client.post(path, content=body, headers=headers)
     assert response.status_code == 200
     assert len(response.content) > len(INPUT) * 0.9
-    assert count < MOST_CALLS
+    assert count.calls < MOST_CALLS

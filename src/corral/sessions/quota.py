@@ -71,14 +71,16 @@ class QuotaWatch:
         return None, max(_LEAST_SECONDS, wait)
 
 
-async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None]) -> None:
-    """Calls `over` with the reason once a directory holds more than it may, and more than it did at first."""
-    while True:
-        reason, wait = await anyio.to_thread.run_sync(watch.look)
-        if reason is not None:
-            over(reason)
-            return
+async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None], wait: float) -> None:
+    """Calls `over` with the reason once a directory holds more than it may, and more than it did at first.
+
+    The first look is after `wait` seconds, as an earlier one said.
+    """
+    reason: str | None = None
+    while reason is None:
         await anyio.sleep(wait)
+        reason, wait = await anyio.to_thread.run_sync(watch.look)
+    over(reason)
 
 
 def _most(quota: Quota) -> Usage:

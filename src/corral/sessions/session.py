@@ -96,11 +96,11 @@ class OpenSession:
             yield self
             return
         watch = await anyio.to_thread.run_sync(QuotaWatch, self.quotas)  # before a program writes
-        reason, _ = await anyio.to_thread.run_sync(watch.look)
+        reason, wait = await anyio.to_thread.run_sync(watch.look)
         if reason is not None:
             over(reason)
         async with plain_task_group() as tasks:
-            tasks.start_soon(watch_quotas, watch, over)
+            tasks.start_soon(watch_quotas, watch, over, wait)
             try:
                 yield self
             finally:

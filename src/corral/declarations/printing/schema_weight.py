@@ -31,14 +31,11 @@ def weight(tool: Tool) -> int:
     found = 0
     while waiting and found <= MAX_WEIGHT:
         each = waiting.pop()
+        found += _own_weight(each)
         if isinstance(each, dict):
             waiting += cast("dict[str, Any]", each).values()
-            found += sum(1 + len(key) // _CHARS for key in cast("dict[str, Any]", each))
         elif isinstance(each, list):
             waiting += cast("list[Any]", each)
-            found += len(cast("list[Any]", each))
-        elif isinstance(each, str):
-            found += len(each) // _CHARS
     return found
 
 
@@ -63,10 +60,9 @@ def reachable_weight(schema: JsonSchema | None) -> int:
     found = 0
     while waiting and found <= MAX_WEIGHT:
         each = waiting.pop()
+        found += _own_weight(each)
         if isinstance(each, dict):
-            members = cast("dict[str, object]", each)
-            found += sum(1 + len(key) // _CHARS for key in members)
-            for key, member in members.items():
+            for key, member in cast("dict[str, object]", each).items():
                 if each is schema and key in _DEFINITIONS:
                     definitions.update({f"#/{key}/{name}": part for name, part in mapping(member).items()})
                 elif key == "$ref" and isinstance(member, str):
@@ -75,10 +71,20 @@ def reachable_weight(schema: JsonSchema | None) -> int:
                     waiting.append(member)
         elif isinstance(each, list):
             waiting += cast("list[object]", each)
-            found += len(cast("list[object]", each))
-        elif isinstance(each, str):
-            found += len(each) // _CHARS
     return found
+
+
+def _own_weight(part: object) -> int:
+    """Weight of a part of a schema without what is in it."""
+    match part:
+        case dict():
+            return sum(1 + len(key) // _CHARS for key in cast("dict[str, object]", part))
+        case list():
+            return len(cast("list[object]", part))
+        case str():
+            return len(part) // _CHARS
+        case _:
+            return 0
 
 
 def outline(tool: ToolShape) -> ToolOutline:
