@@ -121,6 +121,27 @@ answers + [ask(9)]
     assert (await run(network(web.origin), program)).value == ["200"] * 9
 
 
+async def test_a_response_that_is_collected_within_a_call_does_not_hold_it_up(run: Run, web: Site) -> None:
+    program = """
+import gc, sys, urllib.request
+def collect(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "_leave":  # in the middle of a call
+        gc.collect()
+gc.disable()
+answers = []
+for _ in range(2):
+    unread = urllib.request.urlopen("ORIGIN/binary?size=1000000")
+    unread.read(1)
+    unread.itself = unread
+    del unread
+    sys.setprofile(collect)
+    answers.append(urllib.request.urlopen("ORIGIN/status/200").read().decode())
+    sys.setprofile(None)
+answers
+""".replace("ORIGIN", web.origin)
+    assert (await run(network(web.origin), program)).value == ["200", "200"]
+
+
 async def test_nothing_arrives_inside(run: Run, web: Site, server: Server, canary: Server, attempts: Attempts) -> None:
     urls = [url.replace("${PORT}", str(canary.port)) for url in INSIDE]
     urls += [f"{web.origin}/redirect?to={url}" for url in urls]

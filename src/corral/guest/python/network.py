@@ -14,6 +14,7 @@ import io
 import itertools
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from types import ModuleType
 from typing import Any
@@ -40,12 +41,34 @@ class _Asker:
         self._calls = calls
         self._loop = loop
         self._turn = threading.RLock()
+        self._postponed: deque[object] = deque()
+
+    def postpone(self, given: object) -> None:
+        """Has something asked before whatever is asked next, and its answer ignored.
+
+        A finalizer may run at any moment, so it cannot ask by itself: another question may be half asked.
+        """
+        self._postponed.append(given)
+
+    def _take_postponed(self) -> Generator[object]:
+        with contextlib.suppress(IndexError):
+            while True:
+                yield self._postponed.popleft()
 
     async def ask(self, given: object) -> Any:
+        for each in self._take_postponed():
+            with contextlib.suppress(Exception):
+                await self._calls.service(_SERVICE, each)
         return await self._calls.service(_SERVICE, given)
 
     def ask_now(self, given: object) -> Any:
         """Waits for the answer, from any thread. Other tasks of the loop do not run meanwhile."""
+        for each in self._take_postponed():
+            with contextlib.suppress(Exception):
+                self._ask_now(each)
+        return self._ask_now(given)
+
+    def _ask_now(self, given: object) -> Any:
         running = next((each for each in list(GuestLoop.loops) if each.is_running()), None)
         if running is not None and threading.current_thread() is not threading.main_thread():
             return asyncio.run_coroutine_threadsafe(self.ask(given), running).result()
@@ -131,10 +154,9 @@ class _Line:
         """Does nothing: the response of a connection may be read after it."""
 
     def finish(self) -> None:
-        """Ends a response that was not read to its end."""
+        """Ends a response that was not read to its end, before the next request at the latest."""
         if self.is_unread:
-            with contextlib.suppress(Exception):  # the program has ended, and its requests with it
-                self._asker.ask_now(self.close_request())
+            self._asker.postpone(self.close_request())
 
     def _nothing(self, *_: Any) -> None:
         """Options of sockets have no meaning here."""
