@@ -364,8 +364,8 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
         OSError: as recvmsg(2).
     """
     descriptors: list[int] = []
-    no_heirs = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # which macOS lacks
-    data, parts, flags, _ = connection.recvmsg(size, socket.CMSG_LEN(4 * count), no_heirs)
+    close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # absent on macOS
+    data, parts, flags, _ = connection.recvmsg(size, socket.CMSG_LEN(4 * count), close_on_exec)
     for level, kind, content in parts:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors += memoryview(content[: len(content) // 4 * 4]).cast("i")

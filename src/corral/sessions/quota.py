@@ -64,8 +64,10 @@ class QuotaWatch:
                 return f"{quota.mount} cannot be measured: {error.strerror or error}", wait
             if used.bytes > allowed.bytes or used.files > allowed.files:
                 may = f"{quota.most.bytes:,} bytes and {quota.most.files:,} files at most"
-                remedy = "delete files by session.files, or open the session again"
-                return f"{quota.mount} holds {may}; if it has far more, {remedy}", wait
+                remedy = (
+                    "programs run again once the host has deleted files with session.files, or reopened the session"
+                )
+                return f"{quota.mount} holds {may}; if it is far over that, {remedy}", wait
             left = (allowed.bytes - used.bytes) / _BYTES_PER_SECOND, (allowed.files - used.files) / _FILES_PER_SECOND
             wait = min(wait, *left)
         return None, max(_LEAST_SECONDS, wait)

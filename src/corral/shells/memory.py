@@ -95,7 +95,7 @@ class MemoryShell(Shell):
         if find_spec("bashkit") is None:
             raise MissingExtra("MemoryShell needs bashkit: pip install 'corral[bashkit]'")
         if sys.platform == "win32":
-            raise ConfigError("MemoryShell needs Linux or macOS: on Windows its interpreter gets no requests")
+            raise ConfigError("MemoryShell runs on Linux and macOS: Windows cannot pass sockets to its interpreter")
         self._env = {"HOME": HOME, **checked_environment(env or {})}
         self._seconds = command_seconds
         self._steps = command_steps
@@ -679,7 +679,7 @@ class _Interpreter:
 
 
 class _PlainProcess:
-    """The process where nothing can contain it, as on macOS: it ends with the host, and nothing bounds its memory.
+    """Process on a system that cannot contain it, such as macOS: it ends with the host, and its memory is not bounded.
 
     Its members are as those of `ContainedProcess`.
     """
