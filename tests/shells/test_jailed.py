@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -497,3 +498,13 @@ async def test_nothing_is_left_and_what_is_closed_says_so() -> None:
     with pytest.raises(ShellError, match="file"):
         async with JailedShell() as shell:
             await shell.run(f": {'x' * 200_000}")
+
+
+async def test_a_command_starts_while_the_user_of_the_host_sends_many_descriptors(tmp_path: Path) -> None:
+    """The kernel counts those of all processes of a user, against the limit of files of whoever sends one more."""
+    sending, receiving = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with sending, receiving, (tmp_path / "file").open("wb") as file:
+        socket.send_fds(sending, [b"x"], [file.fileno()] * 200)
+        socket.send_fds(sending, [b"x"], [file.fileno()] * 200)
+        async with jailed("landlock", files=[Mount("/workspace"), Mount("/in", Directory(tmp_path))]) as shell:
+            assert (await shell.run("ulimit -n; echo started")).stdout == "256\nstarted\n"

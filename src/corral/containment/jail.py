@@ -36,8 +36,6 @@ _STACK_BYTES = 8 << 20
 _WITHIN = "/proc/self/cwd"
 _WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
-_SERVER_FILES = 1024
-"""Two for each process that it has forked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +118,14 @@ class Jail:
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
-        files = _SERVER_FILES if self._serves else _GUEST_FILES
         space = self.engine.space
         limits = (
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_FSIZE, space.file_bytes),
             _stack_limit(),
-            (resource.RLIMIT_NOFILE, files),
             (resource.RLIMIT_DATA, data_bytes),
+            # A fork server has two for each process, and what it forks gets a limit of its own.
+            *(() if self._serves else ((resource.RLIMIT_NOFILE, _GUEST_FILES),)),
         )
         if self.tier == "namespaces":
             bwrap = bubblewrap()

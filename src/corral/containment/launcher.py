@@ -89,7 +89,6 @@ OPTIONS_FD = 12
 """Descriptor from which bubblewrap reads options, so that they do not show on its command line."""
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
-_ALL_DESCRIPTORS = 1 << 20
 _ROUNDS = 1000
 
 # linux/sched.h, linux/mount.h
@@ -377,15 +376,19 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
 
 
 def tell(lifeline: socket.socket, key: str, value: int | str, descriptors: Sequence[int] = ()) -> None:
-    """Sends a message of one entry, and descriptors."""
+    """Sends a message of one entry, and descriptors.
+
+    Raises:
+        OSError: the descriptors cannot be sent. Without any, nobody may be there to take the message.
+    """
     data = f'{{"{key}": {value if isinstance(value, int) else encode_basestring_ascii(value)}}}'.encode()
-    with _Suppressed(OSError):  # the host may be gone, or may not care any more
-        if descriptors:
-            rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors)
-            lifeline.sendmsg([data], [rights], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-        else:
-            lifeline.setblocking(False)
-            os.write(lifeline.fileno(), data)  # which the system call filter allows, if it is in force already
+    if descriptors:
+        rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors)
+        lifeline.sendmsg([data], [rights], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        return
+    with _Suppressed(OSError):
+        lifeline.setblocking(False)
+        os.write(lifeline.fileno(), data)  # which the system call filter allows, if it is in force already
 
 
 # --- in the child, between fork and exec --------------------------------------------------------------------------
@@ -416,7 +419,9 @@ def _become(
                 os.dup2(options, OPTIONS_FD)
         me = os.pidfd_open(os.getpid())  # while there is a descriptor for it: those of other children are open here too
         step = "limits"
-        for number, value in plan["limits"]:
+        limits = dict(plan["limits"])
+        files = limits.pop(resource.RLIMIT_NOFILE, None)
+        for number, value in limits.items():
             resource.setrlimit(number, (value, value))
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
@@ -435,6 +440,9 @@ def _become(
             os.chdir(given["directory"])
         else:
             tell(lifeline, "pid", os.getpid(), [me])
+        step = "limits"
+        if files is not None:  # now: it also bounds what all processes of this user are sending (unix(7), ETOOMANYREFS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         step = "no_new_privs"
         if plan["confine"]:
             privileges.forgo_privileges()
@@ -471,13 +479,13 @@ def _supervise(lifeline: socket.socket, me: int) -> None:
     privileges.adopt_orphans()
     heard = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    tell(lifeline, "pid", os.getpid(), [me])
     child = os.fork()
     if child == 0:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         return
-    tell(lifeline, "pid", os.getpid(), [me])
-    os.closerange(0, _ALL_DESCRIPTORS)  # the command's, and those of others
+    privileges.close_from(0)  # the command's, and those of others
     code = None
     while code is None and signal.sigwait(heard) == signal.SIGCHLD:
         with _Suppressed(ChildProcessError):

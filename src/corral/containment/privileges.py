@@ -13,6 +13,7 @@ __all__ = [
     "NOBODY",
     "adopt_orphans",
     "call",
+    "close_from",
     "close_on_exec",
     "drop_privileges",
     "forgo_privileges",
@@ -114,6 +115,11 @@ def scope_signals() -> None:
 def adopt_orphans() -> None:
     """Makes this process the parent of all below it whose own parent ends."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def close_from(first: int) -> None:
+    """Closes all descriptors from `first` on. os.closerange closes them one by one, where Python was built so."""
+    call(libc.syscall(_SYS_CLOSE_RANGE, first, _ALL, 0))
 
 
 def close_on_exec() -> None:

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from corral.containment.launcher import Children, tell
-from corral.containment.privileges import hide, seal, tie_to_parent
+from corral.containment.privileges import close_from, hide, seal, tie_to_parent
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
 from corral.guest.python.program import Execution, Pipes, run_program, warm_up
@@ -65,7 +65,11 @@ class _Forks(Children):
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         if child is not None:
-            tell(lifeline, "pid", 0, [child])
+            try:
+                tell(lifeline, "pid", 0, [child])
+            except OSError as error:  # the host is gone, or its user's processes are sending too many descriptors
+                self._kill(child)
+                tell(lifeline, "error", f"pid: {error.strerror}")
         return True
 
     def _become_guest(
@@ -80,9 +84,8 @@ class _Forks(Children):
             nothing, end = os.pipe()
             os.dup2(nothing, 0)
             os.close(end)
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             lifeline.detach()  # its descriptor is closed with all others: other processes' among them
-            os.closerange(_FIRST_FREE, limit)
+            close_from(_FIRST_FREE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (_GUEST_FILES, _GUEST_FILES))
             if program is not None:
                 seal(program)

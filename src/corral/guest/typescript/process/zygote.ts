@@ -100,8 +100,8 @@ class Messages {
     return decode(new Bytes(this.#buffer, 0, size));
   }
 
-  /** Nobody may be there to take it. */
-  send({ call }: Libc, socket: number, text: string, descriptor?: number): void {
+  /** False if nobody is there to take it, or the descriptor cannot be sent. */
+  send({ call }: Libc, socket: number, text: string, descriptor?: number): boolean {
     this.#vector[1] = asBigInt(encodeInto(text, this.#data).written);
     this.#fields[4] = descriptor === undefined ? 0n : this.#controlAt;
     this.#fields[5] = descriptor === undefined ? 0n : 24n;
@@ -113,7 +113,7 @@ class Messages {
       words[3] = SCM_RIGHTS;
       words[4] = descriptor;
     }
-    call.sendmsg(socket, this.#header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return call.sendmsg(socket, this.#header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
   }
 }
 
@@ -230,7 +230,10 @@ class Server {
     this.#pids[this.#count++] = pid;
     this.#watch(entry, process, POLLIN);
     this.#watch(entry + 1, lifeline, 0);
-    messages.send(libc, lifeline, `{"pid":0}`, process);
+    if (!messages.send(libc, lifeline, `{"pid":0}`, process)) { // the host's user may be sending too many descriptors
+      messages.send(libc, lifeline, `{"error":"pid: error ${errno()}"}`);
+      call.syscall(SYS_PIDFD_SEND_SIGNAL, process, SIGKILL, 0);
+    }
     return false;
   }
 
