@@ -372,7 +372,16 @@ class _Computer:
     async def aclose(self) -> None:
         """Ends the process. Idempotent."""
         self._closed = True
-        await run_shielded_in_thread(lambda: _close(self._launcher, self._current))
+        with anyio.CancelScope(shield=True):
+            await self._end_all()
+            async with self._lock:  # one may have been starting
+                await self._end_all()
+            await run_shielded_in_thread(self._launcher.close)
+
+    async def _end_all(self) -> None:
+        for each in self._current:
+            if each.owner.is_current:
+                await each.end()
 
     async def _running(self) -> _Interpreter:
         if self._closed:
@@ -386,6 +395,7 @@ class _Computer:
             made = await run_shielded_in_thread(lambda: _Interpreter(self._launcher, self._plan))
         except StartFailed as error:
             raise ShellLost(f"the interpreter did not start: {error}") from error
+        self._current[:] = [made]
         try:
             if self._copy.files:
                 with anyio.fail_after(self.seconds):
@@ -393,9 +403,8 @@ class _Computer:
         except (_Lost, TimeoutError, _Refused) as error:
             raise ShellLost(f"{_cause(error, await made.end())} while it got its files") from error
         except BaseException:
-            made.close()
+            await made.end()
             raise
-        self._current[:] = [made]
         return made
 
     async def _restore(self, interpreter: _Interpreter) -> None:
