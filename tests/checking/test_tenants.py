@@ -102,6 +102,34 @@ async def test_what_waits_for_a_server_holds_no_thread_and_is_withdrawn_if_nobod
         await anyio.to_thread.run_sync(checker.close)
 
 
+async def test_a_tenant_whose_check_holds_others_up_does_so_once() -> None:
+    checker = Checker()
+    checker.start("python", REGISTRY)
+    server = server_of(checker, "python")
+
+    async def check(program: str, context: ExecutionContext) -> None:
+        source = read_program(new(program, "python"), "python")
+        await checker.verdict(Case(source, REGISTRY, context=context))
+
+    try:
+        await check(RIGHT["python"], BOB)
+        spent = 0.0
+        for _ in range(2):  # the first is held up, and so is who waits behind it
+            workspace = server.seize()
+            assert workspace is not None
+            before = workspace.cpu_time()
+            async with anyio.create_task_group() as checks:
+                checks.start_soon(check, "a;" * 3_000, EVE)
+                await anyio.wait_all_tasks_blocked()
+                checks.start_soon(check, RIGHT["python"], BOB)
+                await anyio.wait_all_tasks_blocked()
+                server.hand_back()
+            spent = workspace.cpu_time() - before
+        assert 0 < spent < checkers._HOLDS_UP_SECONDS, "Bob's only"  # pyright: ignore[reportPrivateUsage]
+    finally:
+        await anyio.to_thread.run_sync(checker.close)
+
+
 def dear(members: int) -> dict[str, Any]:
     """A schema of a union that a type checker takes minutes for."""
     union = [

@@ -47,7 +47,9 @@ server takes one to four seconds to start, the others tenths of one."""
 _LONG_WAIT_SECONDS = 30.0
 """The same of one that must not go unchecked."""
 _SUSPECTED_SECONDS = 300.0
-"""Seconds that a tenant's programs go to the second server after one of them ended a server."""
+"""Seconds that a tenant's programs go to the second server after one of them ended a server, or held others up."""
+_HOLDS_UP_SECONDS = 0.03
+"""Processor seconds of a check behind which no other tenant is to wait again."""
 _MAX_SUSPECTS = 10_000
 _SLOW_SECONDS = 60.0
 """Seconds for which it is remembered that a program takes too long to check."""
@@ -165,7 +167,7 @@ class Checker:
             _failed(error, case.language)
             return None
         workspace = server.seize(declared.declarations.text)
-        return None if workspace is None else Begun(case, check, server, workspace, partial(self._suspect, case))
+        return None if workspace is None else Begun(case, check, server, workspace, partial(self._lost, case))
 
     async def types_for(self, program: Program, tools: ToolRegistry) -> str:
         """Definitions in Python of the declared types that a program uses as values."""
@@ -195,7 +197,10 @@ class Checker:
         return await run_in_own_thread(declare, abandon_on_cancel=True)
 
     async def _checked(self, case: Case, declared: ToolSet, servers: _Servers, until: float) -> Verdict:
-        """The verdict of the first server, or of the second, if the first was lost over the program, or may be."""
+        """The verdict of the first server, or of the second, if the first was lost over the program, or may be.
+
+        A tenant whose check holds another one up has the next ones made by the second server.
+        """
         plan = [(servers.first, min(_FIRST_CHECK_SECONDS, _CHECK_SECONDS)), (servers.second, _CHECK_SECONDS)]
         if self._is_suspect(case.tenant) or case.is_heavy:
             del plan[0]
@@ -203,9 +208,9 @@ class Checker:
             servers.second.end_if_idle(_IDLE_SECONDS)
         for server, seconds in plan:
             try:
-                verdict = await _outcome(server, case, partial(_judge, case, declared, seconds), until)
+                verdict = await _outcome(server, case, partial(self._judge, case, declared, seconds, server), until)
             except ServerLost as error:
-                self._suspect(case, error)
+                self._lost(case, error)
                 continue
             if verdict.unchecked is None:
                 declared.remember(case, verdict)
@@ -216,9 +221,25 @@ class Checker:
     def _is_suspect(self, tenant: TrustDomain | None) -> bool:
         return time.monotonic() < self._suspects.get(tenant, 0.0)
 
-    def _suspect(self, case: Case, error: ServerLost) -> None:
-        """Has other programs of the tenant checked where they are in nobody's way."""
+    def _judge(
+        self, case: Case, declared: ToolSet, seconds: float, server: LanguageServer, workspace: Workspace | None
+    ) -> Verdict:
+        def spent() -> float:
+            return time.thread_time() + (0.0 if workspace is None else workspace.cpu_time())
+
+        began = spent()
+        try:
+            return _judge(case, declared, seconds, workspace)
+        finally:
+            if spent() - began > _HOLDS_UP_SECONDS and server.is_wanted_by_others(case.tenant):
+                self._suspect(case)
+
+    def _lost(self, case: Case, error: ServerLost) -> None:
         logger.warning("the language server for %s was lost over a program: %s", case.language, error)
+        self._suspect(case)
+
+    def _suspect(self, case: Case) -> None:
+        """Has other programs of the tenant checked where they are in nobody's way."""
         with self._lock:
             self._suspects.pop(case.tenant, None)
             self._suspects[case.tenant] = time.monotonic() + _SUSPECTED_SECONDS

@@ -37,6 +37,10 @@ class FairQueue(Generic[T]):
     def count(self, tenant: Hashable) -> int:
         return len(self._waiting.get(tenant, ()))
 
+    def has_others(self, tenant: Hashable) -> bool:
+        """True if another tenant waits."""
+        return any(each != tenant for each in self._waiting)
+
     def add(self, tenant: Hashable, item: T) -> None:
         self._waiting.setdefault(tenant, deque()).append(item)
 

@@ -110,6 +110,11 @@ class LanguageServer:
         self._go_on()
         return future
 
+    def is_wanted_by_others(self, tenant: Hashable) -> bool:
+        """True if jobs of another tenant wait."""
+        with self._state:
+            return self._jobs.has_others(tenant)
+
     def seize(self, declarations: str | None = None) -> Workspace | None:
         """Takes the server exclusively until `hand_back`, if it is idle and has these declarations; else None."""
         with self._state:

@@ -31,6 +31,7 @@ _PACKAGES = f"/packages/{_MODULES}"
 _START_SECONDS = 60.0
 """Deno's server takes one to four seconds, and more on a busy machine."""
 _MAX_ITEMS = 1000
+_MAX_REMARKS = 300
 _MAX_PLACE = 1 << 31
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """Errors of reading a malformed answer."""
@@ -103,6 +104,10 @@ class Workspace:
     @property
     def pid(self) -> int:
         return 0 if self._process is None else self._process.pid
+
+    def cpu_time(self) -> float:
+        """Processor seconds so far; 0 once it has ended."""
+        return 0.0 if self._process is None else self._process.cpu_time()
 
     def resident_bytes(self) -> int:
         """Resident memory: the second field of /proc/PID/statm, in pages (proc_pid_statm(5)). 0: it has ended."""
@@ -281,7 +286,8 @@ def _fill(directory: Path, kind: ServerKind) -> None:
 
 def _remarks(report: Any) -> list[Remark]:
     try:
-        return [_remark(each) for each in report["items"][:_MAX_ITEMS]]
+        errors_first = sorted(report["items"], key=lambda each: each.get("severity", 1))
+        return [_remark(each) for each in errors_first[:_MAX_REMARKS]]
     except _MALFORMED as error:
         raise ServerLost("it gives no diagnostics") from error
 
