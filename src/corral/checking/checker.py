@@ -167,7 +167,7 @@ class Checker:
             _failed(error, case.language)
             return None
         workspace = server.seize(declared.declarations.text)
-        return None if workspace is None else Begun(case, check, server, workspace, partial(self._lost, case))
+        return None if workspace is None else Begun(self, case, check, server, workspace)
 
     async def types_for(self, program: Program, tools: ToolRegistry) -> str:
         """Definitions in Python of the declared types that a program uses as values."""
@@ -210,7 +210,7 @@ class Checker:
             try:
                 verdict = await _outcome(server, case, partial(self._judge, case, declared, seconds, server), until)
             except ServerLost as error:
-                self._lost(case, error)
+                self.note_loss(case, error)
                 continue
             if verdict.unchecked is None:
                 declared.remember(case, verdict)
@@ -224,17 +224,20 @@ class Checker:
     def _judge(
         self, case: Case, declared: ToolSet, seconds: float, server: LanguageServer, workspace: Workspace | None
     ) -> Verdict:
-        def spent() -> float:
-            return time.thread_time() + (0.0 if workspace is None else workspace.cpu_time())
-
-        began = spent()
+        before = time.thread_time(), 0.0 if workspace is None else workspace.cpu_time()
         try:
             return _judge(case, declared, seconds, workspace)
         finally:
-            if spent() - began > _HOLDS_UP_SECONDS and server.is_wanted_by_others(case.tenant):
-                self._suspect(case)
+            if workspace is not None:
+                self.note_cost(case, server, time.thread_time() - before[0] + workspace.cpu_time() - before[1])
 
-    def _lost(self, case: Case, error: ServerLost) -> None:
+    def note_cost(self, case: Case, server: LanguageServer, seconds: float) -> None:
+        """Notes the processor time of a check at its end, while others may wait for the server."""
+        if seconds > _HOLDS_UP_SECONDS and server.is_wanted_by_others(case.tenant):
+            self._suspect(case)
+
+    def note_loss(self, case: Case, error: ServerLost) -> None:
+        """Notes that a server was lost over a program."""
         logger.warning("the language server for %s was lost over a program: %s", case.language, error)
         self._suspect(case)
 
@@ -263,12 +266,14 @@ class Begun:
     """A check that is under way on an event loop. It has the server for itself until it is closed."""
 
     def __init__(
-        self, case: Case, check: Check, server: LanguageServer, workspace: Workspace, lost: Callable[[ServerLost], None]
+        self, checker: Checker, case: Case, check: Check, server: LanguageServer, workspace: Workspace
     ) -> None:
+        self._checker = checker
         self._case = case
         self._check = check
-        self._lost = lost
         self._server: LanguageServer | None = server
+        self._workspace = workspace
+        self._spent_before = workspace.cpu_time()
         try:
             self._document = workspace.document(check.tools.declarations.text, time.monotonic() + _FIRST_CHECK_SECONDS)
             self._document.begin(check.text.text)
@@ -281,11 +286,13 @@ class Begun:
         try:
             remarks = await self._document.finish()
         except ServerLost as error:
-            self._lost(error)
+            self._checker.note_loss(self._case, error)
             if self._server is not None:
                 self._server.lose()
             self._hand_back()
             return None
+        if self._server is not None:
+            self._checker.note_cost(self._case, self._server, self._workspace.cpu_time() - self._spent_before)
         self._hand_back()
         if not self._check.is_settled(remarks):
             return None
@@ -306,7 +313,7 @@ class Begun:
         try:
             self._document.outwait()
         except ServerLost as error:
-            self._lost(error)
+            self._checker.note_loss(self._case, error)
             raise
 
 
