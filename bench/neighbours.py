@@ -33,6 +33,7 @@ _EVE = ExecutionContext(user_id="eve", organization_id="evil")
 _LIMITS = Limits(wall_seconds=8, cpu_seconds=8, calls=256, calls_in_flight=128)
 _PAUSE_SECONDS = 0.001
 _NUMBERS = itertools.count()
+_EMPTIES = b'{"json":{"value":[' + b",".join([b"{}"] * 300_000) + b"]}}"
 _PROGRAMS: dict[Language, str] = {"python": "x = {0}\nx", "typescript": "const x: number = {0}; return x"}
 """With a number, so that nobody has checked it before."""
 
@@ -128,8 +129,7 @@ async def _typed_arrays(eve: Eve) -> None:
 
 
 async def _empties(eve: Eve) -> None:
-    body = '{"json":{"value":[' + ",".join(["{}"] * 300_000) + "]}}"
-    await eve.client.post("/take", content=body, headers={"content-type": "application/json"})
+    await eve.client.post("/take", content=_EMPTIES, headers={"content-type": "application/json"})
 
 
 async def _lines(eve: Eve) -> None:

@@ -152,7 +152,7 @@ class TrpcApp:
             if is_get:
                 for each in asked.paths:
                     self._expect_query(grant, each)
-            requests = self._requests(asked, grant, len(body) or len(head.scope["query_string"]))
+            requests = await self._requests(asked, grant, len(body) or len(head.scope["query_string"]))
             if asked.batch and b"application/jsonl" in headers.get(b"trpc-accept", b""):
                 unanswered = dict(enumerate(requests))
                 await self._lines(unanswered, grant, lines)
@@ -202,13 +202,15 @@ class TrpcApp:
         if tool is not None and not tool.read_only:
             raise AccessDenied(f"tool {path!r} is not read-only; call it as a mutation, by POST")
 
-    def _requests(self, asked: _Asked, grant: Grant, size: int) -> list[CallRequest]:
+    async def _requests(self, asked: _Asked, grant: Grant, size: int) -> list[CallRequest]:
         first = load_of(grant).count(len(asked.paths))
         requests = [
             CallRequest(path, input, first + number, size)
             for number, (path, input) in enumerate(zip(asked.paths, asked.inputs, strict=True))
         ]
-        return [with_own_size(each) for each in requests] if size > INLINE_BYTES else requests
+        if size <= INLINE_BYTES:
+            return requests
+        return await grant.run_by_size(lambda: [*map(with_own_size, requests)], size=size)
 
     async def _answered(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
         replies: dict[int, Reply] = {}
@@ -265,7 +267,7 @@ class TrpcApp:
 
     async def _subscription(self, asked: _Asked, grant: Grant, stream: _Subscription, size: int) -> None:
         """Writes each item of a stream as an event."""
-        [request] = self._requests(asked, grant, size)
+        [request] = await self._requests(asked, grant, size)
         transformer = self._transformer
         refused: list[CallError] = []
 
