@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from corral.egress import Network
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, Shell, ShellLimits
+from corral.shells.jails.watch import CommandWatch
 from corral.types import Tier
 from tests.shells.attempts import expect_no_escape, jailed
 from tests.until import LIMIT_SECONDS
@@ -207,6 +209,27 @@ async def test_bounds_of_memory_processes_disk_and_number(tier: Tier) -> None:
             with pytest.raises(ShellError, match="ShellLimits"):
                 await shell.run("true")
         assert (await shell.run("echo again")).stdout == "again\n"
+
+
+async def test_what_a_command_writes_at_once_is_over_its_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the thread that looks at quotas had to wait for a processor."""
+    began = threading.Event()
+    look = CommandWatch._watch  # pyright: ignore[reportPrivateUsage]
+
+    def look_late(watch: CommandWatch) -> None:
+        began.wait(LIMIT_SECONDS)
+        look(watch)
+
+    monkeypatch.setattr(CommandWatch, "_watch", look_late)
+    async with (
+        jailed("landlock", files=[Mount("/workspace", Scratch(bytes=1_000_000))]) as shell,
+        await shell.spawn("head -c 2000000 /dev/zero > big; sleep 60") as process,
+    ):
+        while (found := await shell.files.stat("big")) is None or found.size < 2_000_000:
+            await anyio.lowlevel.checkpoint()
+        began.set()
+        assert await process.wait() == 137
+        assert "1,000,000 bytes" in (process.reason or "")
 
 
 _HOLDERS = {

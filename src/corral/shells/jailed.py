@@ -243,6 +243,7 @@ class SpaceShell(Shell):
             )
         self._starting += 1
         try:
+            await self._watch.measure_quotas(anew=not self._live and self._starting == 1)
             contained = await self._jail.start(command, where, variables, self._variant)
         finally:
             self._starting -= 1

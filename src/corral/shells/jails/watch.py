@@ -12,6 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import anyio
+import anyio.to_thread
+
 from corral.containment.launcher_client import processes_below
 from corral.sessions.quota import Quota, QuotaWatch
 
@@ -42,12 +45,22 @@ class CommandWatch:
         self._most_bytes = most_bytes
         self._most_processes = most_processes
         self._quotas = quotas
+        self._quota_watch: QuotaWatch | None = None
+        self._measuring = anyio.Lock()
         self._end_by = end_by
         self._lock = threading.Lock()
         self._commands: dict[int, tuple[int, _Command]] = {}
         """By the descriptor of the first process: its number, and the command."""
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+
+    async def measure_quotas(self, *, anew: bool) -> None:
+        """Sees to it that the directories are measured before a command begins; `anew` if no other command runs."""
+        if not self._quotas:
+            return
+        async with self._measuring:
+            if anew:
+                self._quota_watch = await anyio.to_thread.run_sync(QuotaWatch, self._quotas)
 
     def add(self, pid: int, descriptor: int, command: _Command) -> None:
         """Watches a command until it has ended, by the number and a descriptor of its first process.
@@ -65,7 +78,6 @@ class CommandWatch:
         self._closed.set()
 
     def _watch(self) -> None:
-        quotas = QuotaWatch(self._quotas) if self._quotas else None
         wait = 0.0 if self._quotas else _SECONDS
         while True:
             closed = self._closed.wait(wait)
@@ -83,8 +95,8 @@ class CommandWatch:
                 commands = dict(self._commands)
             self._look_at(commands)
             wait = _SECONDS
-            if quotas is not None:
-                reason, soon = quotas.look()
+            if self._quota_watch is not None:
+                reason, soon = self._quota_watch.look()
                 wait = min(wait, soon)
                 for descriptor, (_, command) in commands.items() if reason is not None else ():
                     self._end(descriptor, command, reason or "")
