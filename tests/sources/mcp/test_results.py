@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.types import CallToolResult
 
 from corral.errors import ToolError
 from corral.sources.mcp.tool_results import Unwrapping
@@ -26,7 +25,7 @@ WRAPPED = {"type": "object", "properties": {"result": {"type": "integer", "title
 
 
 def unwrapped(result: dict[str, Any], schema: dict[str, Any] | None = None) -> object:
-    return Unwrapping(schema, owner="the MCP server 's': t")(CallToolResult.model_validate({"content": [], **result}))
+    return Unwrapping(schema, owner="the MCP server 's': t")({"content": [], **result})
 
 
 def of_text(*texts: str) -> dict[str, Any]:
@@ -46,17 +45,13 @@ def test_all_of_the_cases_are_judged() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("12", 12),
-        (" 12\n", 12),
-        ("-1.5", -1.5),
+        ("12", "12"),
         ("007", "007"),
-        ("1.50", "1.50"),
-        ("1e3", "1e3"),
-        ("12345678901234567890.5", "12345678901234567890.5"),
         ("NaN", "NaN"),
-        ("true", True),
-        ("null", None),
-        ('"quoted"', "quoted"),
+        ("true", "true"),
+        ("null", "null"),
+        ('"quoted"', '"quoted"'),
+        (" [1.5]\n", [1.5]),
         ('{"a": [1]}', {"a": [1]}),
         ("{'a': 1}", "{'a': 1}"),
         ("", ""),
@@ -65,7 +60,7 @@ def test_all_of_the_cases_are_judged() -> None:
         ("\ud800", "\ud800"),
     ],
 )
-def test_a_text_is_json_if_it_reads_as_that(text: str, value: object) -> None:
+def test_a_text_is_json_if_it_reads_as_an_object_or_a_list(text: str, value: object) -> None:
     def execute(given: object) -> object:
         return given
 
