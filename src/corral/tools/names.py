@@ -84,7 +84,9 @@ def namespace_identifier(namespace: str) -> str:
     """
     cleaned = identifier(namespace)
     if cleaned.startswith("__"):
-        raise ToolDefinitionError(f"the namespace {namespace[:100]!r} begins with __, which is reserved; choose another one")
+        raise ToolDefinitionError(
+            f"the namespace {namespace[:100]!r} begins with __, which is reserved; choose another one"
+        )
     return f"{cleaned}_" if cleaned in _SUFFIXED_NAMESPACES else cleaned
 
 

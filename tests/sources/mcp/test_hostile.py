@@ -77,7 +77,9 @@ async def test_a_notification_that_is_too_large_is_no_answer(server: Offered) ->
 
 
 async def test_an_answer_that_is_too_deep_fails_its_call_at_once(server: Offered) -> None:
-    with pytest.raises(ToolError, match=r'its answer is not valid, or too deeply nested; it begins with {"jsonrpc": "2.0", "id"'):
+    with pytest.raises(
+        ToolError, match=r'its answer is not valid, or too deeply nested; it begins with {"jsonrpc": "2.0", "id"'
+    ):
         await server.call("deep")
 
 

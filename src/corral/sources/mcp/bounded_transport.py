@@ -177,21 +177,18 @@ class _Sent:
 def readable(data: bytes, log: Callable[[int, str], None]) -> bytes:
     """A message that mcp cannot read as one that it can, if that is possible; else as it is.
 
-    Bytes that are not UTF-8 and halves of surrogate pairs become U+FFFD. A result that is not an object becomes
-    structured content.
+    Bytes that are not UTF-8 and halves of surrogate pairs become U+FFFD; control characters are escaped. A result that
+    is not an object becomes structured content.
     """
     try:
-        message: Any = json.loads(data.decode("utf-8-sig", "replace"))
-        if not isinstance(message, dict):
-            return data
+        message: dict[str, Any] = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
         if not isinstance(message.get("result", {}), dict):
             message["result"] = {"structuredContent": message["result"]}
         text = json.dumps(message, ensure_ascii=False)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, AttributeError):  # the last: it is no object
         return data
     log(logging.WARNING, "a message is not valid, and is read as far as possible")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
-
 
 
 def _mend(result: dict[str, Any]) -> None:

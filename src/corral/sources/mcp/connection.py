@@ -77,7 +77,7 @@ class Connection:
         self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
-        """The last HTTP status of an answer that was an error."""
+        """The HTTP status of the last answer if that was an error."""
         self.stood = False
         """True once the connection has been made."""
         self.scope = anyio.CancelScope()
@@ -111,7 +111,7 @@ class Connection:
             self.reason = reason
             self.over.set()
 
-    def refuse(self, status: int) -> None:
+    def refuse(self, status: int | None) -> None:
         self.refused_with = status
 
 
@@ -324,7 +324,7 @@ class Link:
     # --- calls
 
     async def call(self, name: str, arguments: Any, context: ExecutionContext) -> object:
-        """Calls a tool. Returns the result as the server sent it. If the caller is cancelled, the server is told to stop.
+        """Calls a tool, and returns the result as it was sent. If the caller is cancelled, the server is told to stop.
 
         Raises:
             ToolError: it is not connected, or does not answer as it should.

@@ -32,12 +32,12 @@ async def streamable_http(
     max_message_bytes: int,
     lists: ListRoom,
     log: Callable[[int, str], None],
-    refused: Callable[[int], None],
+    refused: Callable[[int | None], None],
     lost: Callable[[str], None],
 ) -> AsyncGenerator[Any]:
     """A transport to a server at a URL.
 
-    `refused` hears the status of each answer that is an error, of which mcp does not tell; `lost` hears why a request
+    `refused` hears the status of each answer if it is an error, of which mcp does not tell; `lost` hears why a request
     could not be sent, which ends the connection. A user and a password in the URL are sent as a header, because httpx2
     logs URLs. Answers may take for ever: calls are bounded by their callers.
     """
@@ -52,8 +52,8 @@ async def streamable_http(
         if events or response.headers.get("content-type", "").lower().startswith("application/json"):
             stream = cast("httpx2.AsyncByteStream", response.stream)
             response.stream = _Readable(stream, max_message_bytes if events else None, log)
-        if response.status_code >= 400:
-            refused(response.status_code)
+        if asked is not None:
+            refused(response.status_code if response.status_code >= 400 else None)
         if response.status_code in (301, 302) and response.request.method == "POST":
             response.status_code = 308  # as it is meant; mcp follows it, with the body, where it stays at the server
 

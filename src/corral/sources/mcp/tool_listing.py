@@ -52,7 +52,9 @@ async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
             break
     if not _has_tasks(client.server_capabilities):
         for tool in filter(needs_task, found):
-            log(logging.WARNING, f"tool {cut(tool.name)!r} is left out: it runs as a task only, and the server has none")
+            log(
+                logging.WARNING, f"tool {cut(tool.name)!r} is left out: it runs as a task only, and the server has none"
+            )
         found = [tool for tool in found if not needs_task(tool)]
     return distinct_tools(found, log, has_more=bool(cursor))
 

@@ -53,12 +53,14 @@ def failure(result: object, owner: str, without_secrets: Callable[[str], str] = 
 
 def oddity(result: object) -> str | None:
     """The first thing in a result that MCP does not allow, as far as it is read."""
-    match result:
-        case {"content": list(blocks)}:
-            kinds = (each.get("type") if isinstance(each, dict) else None for each in cast("list[Any]", blocks))
-            return next((f"a block of type {cut(repr(kind))}" for kind in kinds if kind not in _BLOCKS), None)
-        case _:
-            return "no list of content"
+    content: object = cast("dict[str, object]", result).get("content") if isinstance(result, dict) else None
+    if not isinstance(content, list):
+        return "no list of content"
+    for block in cast("list[object]", content):
+        kind = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
+        if not isinstance(kind, str) or kind not in _BLOCKS:
+            return f"a block of type {cut(kind)!r}" if isinstance(kind, str) else "a block without a type"
+    return None
 
 
 class Unwrapping:
@@ -83,7 +85,7 @@ class Unwrapping:
         if error := failure(result, self._owner):
             raise error
         if not isinstance(result, dict):
-            return result
+            return cast("object", result)
         members = cast("dict[str, Any]", result)
         value: object = members.get("structuredContent")
         if value == []:  # an empty object, as PHP writes it
