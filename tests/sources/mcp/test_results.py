@@ -188,7 +188,7 @@ def discarded(level: int, text: str) -> None:
 @given(RESULTS, SCHEMAS)
 def test_no_result_is_lost(result: Any, schema: dict[str, Any] | None) -> None:
     oddity(result)
-    members = cast("dict[str, Any]", result) if isinstance(result, dict) else {"content": result}
+    members: dict[str, Any] = result if isinstance(result, dict) else {"content": result}
     if str(members.get("isError")).lower() == "true":
         with pytest.raises(ToolError, match=r"\S"):
             Unwrapping(schema, owner="t")(result)

@@ -85,7 +85,7 @@ class Unwrapping:
         if error := failure(result, self._owner):
             raise error
         if not isinstance(result, dict):
-            return cast("object", result)
+            return result
         members = cast("dict[str, Any]", result)
         value: object = members.get("structuredContent")
         if value == []:  # an empty object, as PHP writes it
@@ -98,7 +98,7 @@ class Unwrapping:
             value = cast("object", read) if isinstance(read, dict) else value
         if self._wraps and isinstance(value, dict) and _WRAPPER in value:
             return cast("dict[str, object]", value)[_WRAPPER]
-        return value
+        return cast("object", value)
 
 
 def _blocks(members: dict[str, Any]) -> list[object]:
