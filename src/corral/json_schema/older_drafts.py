@@ -15,7 +15,7 @@ from corral.json_schema.keywords import SCHEMAS_BY_NAME
 
 __all__ = ["enumerated", "upgraded"]
 
-_TYPES: dict[object, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
+_TYPES: dict[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
 
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data, not schemas."""
@@ -72,7 +72,7 @@ def enumerated(schema: dict[str, Any]) -> list[object]:
     kind, constants = schema.get("type"), cast("list[object]", schema["enum"])
     if kind == "string":
         read = [json.dumps(each) if isinstance(each, bool | int | float) else each for each in constants]
-    elif kind in _TYPES:
+    elif isinstance(kind, str) and kind in _TYPES:
         read = [_of_text(each, _TYPES[kind]) if isinstance(each, str) else each for each in constants]
     else:
         return constants
