@@ -63,7 +63,7 @@ class _Conversion:
         }
 
     def _usable(self, value: Any, convert: Callable[[DocumentNode], Any], *kind: str) -> Any:
-        """What `convert` makes of a part of a kind, or of what it refers to; itself if that cannot be used."""
+        """Converts a part of a kind, or the one that it refers to; leaves one that cannot be used as it is."""
         try:
             node = DocumentNode(self._root, value).resolved()
             if (kind, id(node.value)) not in self._known:
