@@ -9,10 +9,13 @@ import anyio
 
 from corral.concurrency.task_owned import TaskOwnedContext
 from corral.errors import ConfigError
+from corral.logs import get_logger
 from corral.tools import Tool, ToolRegistry, ToolSource
-from corral.tools.names import namespace_identifier
+from corral.tools.names import identifier, namespace_identifier
 
 __all__ = ["ToolSources", "Tools", "registry_and_sources", "registry_of"]
+
+_logger = get_logger("corral")
 
 Tools: TypeAlias = ToolRegistry | Iterable[Tool | ToolSource | Callable[..., Any]]
 """A registry, which stays live; or tools, functions and tool sources."""
@@ -28,7 +31,11 @@ class ToolSources:
 
     def __init__(self, registry: ToolRegistry, sources: Iterable[ToolSource]) -> None:
         given = list(sources)
-        names = [namespace_identifier(each.namespace) for each in given if each.namespace is not None]
+        spaces = [each.namespace for each in given if each.namespace is not None]
+        names = [namespace_identifier(space) for space in spaces]
+        for space, name in zip(spaces, names, strict=True):
+            if name != identifier(space):
+                _logger.warning("tools.%s is taken, so the tools of %r are at tools.%s", identifier(space), space, name)
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"two tool sources share the namespace {doubled[0]!r}; give one of them another")
         self._registry = registry

@@ -182,7 +182,7 @@ async def test_a_function_that_fails_is_told_to_the_source_as_tools_that_cannot_
         ({"rate_limit": "often"}, "rate_limit: "),
         ({"timeout_seconds": 0}, "timeout_seconds must be positive, not 0"),
         ({"validate_output": "maybe"}, "validate_output"),
-        ({"namespace": "console"}, "the namespace 'console' is reserved"),
+        ({"namespace": "__a"}, "the namespace '__a' begins with __"),
         ({"scopes": "read"}, "scopes takes a list of str"),
         ({"approval": True}, "approval"),
     ],

@@ -97,7 +97,7 @@ class DocumentSchema:
             self.json_schema: JsonSchema = document if is_large else as_json(document)
         except (ValueError, PydanticSerializationError) as error:
             raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
-        self._read_as = self.json_schema if "$schema" in self.json_schema else upgraded(self.json_schema)
+        self._read_as = upgraded(self.json_schema, has_draft="$schema" in self.json_schema)
         self._validator = None if is_large else self._build()
         """None: only workers have one."""
 

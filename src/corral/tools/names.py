@@ -28,10 +28,10 @@ from itertools import count
 
 from corral.errors import ToolDefinitionError
 
-__all__ = ["RESERVED_NAMESPACES", "RESERVED_ROOT_NAMES", "distinct_identifiers", "identifier", "namespace_identifier"]
+__all__ = ["RESERVED_ROOT_NAMES", "distinct_identifiers", "identifier", "namespace_identifier"]
 
 RESERVED_ROOT_NAMES = frozenset({"search", "describe"})
-"""Tools without a namespace cannot have these: programs look through the catalog with them."""
+"""Tools without a namespace cannot have these: programs look through the catalog with them. Namespaces get a suffix."""
 
 # ECMA-262: keywords, future reserved words in strict mode, names that strict code cannot bind; and TypeScript's own.
 _LANGUAGE_WORDS = """
@@ -43,31 +43,10 @@ _OBJECT_MEMBERS = """
     constructor hasOwnProperty isPrototypeOf propertyIsEnumerable prototype toLocaleString toString valueOf
 """
 _CALLED_BY_THE_LANGUAGE = "then toJSON"
-_GLOBALS = """
-    AggregateError Array ArrayBuffer AsyncFunction AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
-    Boolean DataView Date Error EvalError FinalizationRegistry Float16Array Float32Array Float64Array Function
-    Int16Array Int32Array Int8Array Intl Iterator JSON Map Math Number Object Promise Proxy RangeError
-    ReferenceError Reflect RegExp Set SharedArrayBuffer String SuppressedError Symbol SyntaxError Temporal
-    TypeError URIError Uint16Array Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet WebAssembly
-    decodeURI decodeURIComponent encodeURI encodeURIComponent escape globalThis isFinite isNaN parseFloat parseInt
-    unescape
-
-    AbortController AbortSignal Blob Buffer CustomEvent DOMException Deno Event EventSource EventTarget File FormData
-    Headers
-    ReadableStream Request Response TextDecoder TextEncoder TransformStream URL URLPattern URLSearchParams
-    WebSocket Worker WritableStream atob btoa caches clearInterval clearTimeout console crypto fetch localStorage
-    navigator performance process queueMicrotask reportError require self sessionStorage setInterval setTimeout
-    structuredClone window
-"""
-
-_OWN_NAMESPACES = "codemode corral tools"
-
 _SUFFIXED = frozenset([*f"{_LANGUAGE_WORDS} {_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE}".split(), *keyword.kwlist])
 
-RESERVED_NAMESPACES = RESERVED_ROOT_NAMES.union(
-    f"{_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE} {_GLOBALS} {_OWN_NAMESPACES}".split()
-)
-"""Namespaces may not be called like anything a program or the code around it relies on."""
+_SUFFIXED_NAMESPACES = RESERVED_ROOT_NAMES | {"codemode", "corral", "tools"}
+"""Namespaces are members of `tools`, which has these already; the others are names of `tools` itself."""
 
 _SEPARATORS = re.compile(r"[\s\-./:]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
@@ -98,15 +77,17 @@ def identifier(name: str) -> str:
 
 
 def namespace_identifier(namespace: str) -> str:
-    """`namespace` as an identifier.
+    """`namespace` as an identifier. `search`, `describe` and the names of `tools` itself get the suffix `_`.
 
     Raises:
         ToolDefinitionError: the namespace is reserved, or nothing of it can stand in an identifier.
     """
     cleaned = identifier(namespace)
-    if {namespace, cleaned} & RESERVED_NAMESPACES or cleaned.startswith("__"):
-        raise ToolDefinitionError(f"the namespace {namespace[:100]!r} is reserved; choose another one")
-    return cleaned
+    if cleaned.startswith("__"):
+        raise ToolDefinitionError(
+            f"the namespace {namespace[:100]!r} begins with __, which is reserved; choose another one"
+        )
+    return f"{cleaned}_" if cleaned in _SUFFIXED_NAMESPACES else cleaned
 
 
 def distinct_identifiers(names: Iterable[str]) -> dict[str, str]:

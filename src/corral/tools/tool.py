@@ -248,7 +248,7 @@ class Tool(Generic[P, R]):
         """Turns a result, or an item of a stream, into plain data (see `corral.tools.schema`), and validates it.
 
         `warn` is called for a result that is delivered although it does not fit the output schema. Without a schema, a
-        text that is JSON is parsed.
+        text that is an object or a list in JSON is parsed.
 
         Raises:
             InvalidToolOutput: naming the tool and the paths that are wrong, but no value; `__cause__` has details.
@@ -263,7 +263,10 @@ class Tool(Generic[P, R]):
             if self.validate_output == "strict":
                 raise self._withheld(error) from error
             return await self._delivered(value, error, warn, context)
-        return json_value(data) if type(data) is str and says_nothing(self.output.json_schema) else data
+        if type(data) is str and says_nothing(self.output.json_schema):
+            read = json_value(data)
+            return cast("object", read) if isinstance(read, dict | list) else data
+        return data
 
     async def _delivered(
         self,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from corral.errors import ConfigError
+from corral.errors import ConfigError, StartFailed
 from corral.sources.mcp import mcp_servers
+from tests.sources.mcp.opening import opened
+
+pytestmark = pytest.mark.anyio
 
 
 def test_servers_of_every_kind_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +64,19 @@ def test_what_is_not_used_is_warned_about(caplog: pytest.LogCaptureFixture) -> N
         ([], "must be an object, not a list"),
         ({}, "has neither mcpServers nor servers"),
         ({"mcpServers": []}, ": mcpServers must be an object, not a list"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(config: Any, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=problem) as raised:
+        mcp_servers(str(file))
+    assert str(raised.value).startswith(str(file))
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
         ({"mcpServers": {"a": "b"}}, ": mcpServers.a must be an object, not a text"),
         ({"mcpServers": {"a": {}}}, ": mcpServers.a has no url"),
         ({"mcpServers": {"a": {"type": "stdio"}}}, ": mcpServers.a has no command"),
@@ -83,20 +101,24 @@ def test_what_is_not_used_is_warned_about(caplog: pytest.LogCaptureFixture) -> N
             ": mcpServers.a is wrong: .*url has a host or a port that cannot",
         ),
         ({"mcpServers": {"a": {"url": "localhost"}}}, ": mcpServers.a is wrong: .*url must begin with http"),
-        (
-            {"mcpServers": {"console": {"command": "b"}}},
-            "mcpServers.console is wrong: the namespace 'console' is reserved",
-        ),
+        ({"mcpServers": {"__a": {"command": "b"}}}, ": mcpServers.__a is wrong: the namespace '__a' begins with __"),
         ({"mcpServers": {"a": {"command": "${UNSET}"}}}, ": mcpServers.a.command needs the environment variable UNSET"),
         ({"mcpServers": {"a": {"command": "${input:key}"}}}, r": mcpServers.a.command has \$\{input:key\}; only"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(config: Any, problem: str, tmp_path: Path) -> None:
+async def test_a_server_that_is_wrong_costs_itself_only(
+    config: Any, problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "mcp.json"
-    file.write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=problem) as raised:
-        mcp_servers(str(file))
-    assert str(raised.value).startswith(str(file))
+    file.write_text(json.dumps({"mcpServers": {**config["mcpServers"], "good": {"command": "good"}}}))
+    wrong, good = mcp_servers(str(file))
+    assert good.command == ["good"]
+    assert re.search(f"{re.escape(str(file))}{problem}", caplog.text)
+    async with opened(wrong) as offered:
+        assert re.fullmatch(f"the MCP server {wrong.name!r} is not connected{problem}.*", offered.problem or "")
+    with pytest.raises(StartFailed, match="is not connected: mcpServers"):
+        async with opened(replace(wrong, required=True)):
+            pass
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

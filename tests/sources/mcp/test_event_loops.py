@@ -22,7 +22,7 @@ def test_it_runs_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
             opened(rogue(max_message_bytes=100_000)) as process,
             opened(McpServer("here", server=here)) as inside,
         ):
-            assert await inside.call("one") == 1
+            assert await inside.call("one") == "1"
             assert await process.call("change") == "changed"
             await until(lambda: "added" in process.names)
             async with unanswered(process, "silent"):

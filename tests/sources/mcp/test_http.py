@@ -323,19 +323,174 @@ async def test_an_answer_that_is_none_is_a_clear_error(
                 await offered.call("call")
 
 
-async def test_a_server_that_has_forgotten_the_session_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def refusal(message: dict[str, Any], status: str, text: str) -> bytes:
+    error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": text}}
+    return answer(json.dumps(error).encode(), status=status)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("404 Not Found", None),
+        ("404 Not Found", "nobody knows you"),
+        ("400 Bad Request", "Bad Request: No valid session ID provided"),
+        ("400 Bad Request", "Server not initialized"),
+    ],
+)
+async def test_a_server_that_has_forgotten_the_session_is_asked_again(
+    status: str, text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.02)
     sessions: list[str] = []
+    done: list[str] = []
+
+    def call(message: dict[str, Any]) -> bytes:
+        if len(sessions) == 1:
+            return answer(b"", status=status) if text is None else refusal(message, status, text)
+        done.append(message["params"]["arguments"]["name"])
+        return result(message, {"content": []})
+
+    async with (
+        raw(of_session(behaving(call), sessions)) as url,
+        opened(McpServer("raw", url=url)) as offered,
+        anyio.create_task_group() as tasks,
+    ):
+        for name in ("a", "b", "c"):
+            tasks.start_soon(lambda name=name: offered.call("call", name=name))
+    assert (len(sessions), sorted(done)) == (2, ["a", "b", "c"])
+
+
+async def test_a_refusal_for_another_reason_is_not_sent_again() -> None:
+    sessions: list[str] = []
+    called: list[object] = []
+
+    def refuse(message: dict[str, Any]) -> bytes:
+        called.append(message)
+        return refusal(message, "400 Bad Request", "the date is wrong")
+
+    async with raw(of_session(behaving(refuse), sessions)) as url, opened(McpServer("raw", url=url)) as offered:
+        with pytest.raises(ToolError, match=r"refused the call: the date is wrong \(HTTP 400\)"):
+            await offered.call("call")
+    assert (len(sessions), len(called)) == (1, 1)
+
+
+def of_session(respond: Respond, sessions: list[str]) -> Respond:
+    """Answers like `respond`, and begins a session with each handshake."""
+
+    def in_session(message: dict[str, Any]) -> bytes:
+        answered = respond(message)
+        if message.get("method") != "initialize":
+            return answered
+        sessions.append("session")
+        head, _, body = answered.partition(b"\r\n\r\n")
+        return head + f"\r\nmcp-session-id: {len(sessions)}\r\n\r\n".encode() + body
+
+    return in_session
+
+
+@pytest.mark.parametrize("status", ["307 Temporary Redirect", "301 Moved Permanently"])
+async def test_a_redirect_to_the_same_server_is_followed_with_the_body(status: str) -> None:
+    redirected: list[object] = []
+    respond = behaving(lambda message: result(message, {"content": [{"type": "text", "text": "here"}]}))
+
+    def twice(message: dict[str, Any]) -> bytes:
+        if message and (not redirected or redirected[-1] != message):
+            redirected.append(message)
+            return answer(b"", status=status, more="location: /mcp/\r\n")
+        return respond(message)
+
+    async with raw(twice) as url, opened(McpServer("raw", url=url)) as offered:
+        assert await offered.call("call") == "here"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_text_that_is_not_unicode_and_a_bare_result_are_delivered(kind: str) -> None:
+    def latin(message: dict[str, Any]) -> bytes:
+        content = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": ["caf@", "half \ud83d"]}).encode()
+        content = content.replace(b"@", b"\xe9")
+        return answer(content if kind == "application/json" else b"data: " + content + b"\n\n", kind=kind)
+
+    async with raw(behaving(latin)) as url, opened(McpServer("raw", url=url)) as offered:
+        assert await offered.call("call") == ["caf\ufffd", "half \ufffd"]
+
+
+async def test_what_an_error_carries_is_said_without_secrets() -> None:
+    asked = {"elicitations": [{"mode": "url", "url": "https://example.com/consent?x=1", "message": SECRET}]}
+
+    def consent(message: dict[str, Any]) -> bytes:
+        error = {"code": -32042, "message": "URL elicitation required", "data": {**asked, "more": "x" * 10_000}}
+        return answer(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
+
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with raw(behaving(consent)) as url, opened(McpServer("raw", url=url, headers=headers)) as offered:
+        with pytest.raises(
+            ToolError, match=r'required: \{.*"https://example.com/consent\?x=1", "message": "…"'
+        ) as raised:
+            await offered.call("call")
+    assert len(str(raised.value)) < 2_100
+
+
+# --- tasks
+
+
+async def test_a_tool_that_runs_as_a_task_is_waited_for_and_cancelled() -> None:
+    asked: list[str] = []
+    waiting = anyio.Event()
+
+    def call(message: dict[str, Any]) -> bytes:
+        assert message["params"]["task"] == {}
+        return result(message, {"task": {"taskId": message["params"]["arguments"]["name"], "status": "working"}})
 
     def respond(message: dict[str, Any]) -> bytes:
-        if message.get("method") == "initialize":
-            sessions.append("session")
-            head, _, body = behaving(lambda _: b"")(message).partition(b"\r\n\r\n")
-            return head + b"\r\nmcp-session-id: 1\r\n\r\n" + body
-        if message.get("method") == "tools/call" and len(sessions) == 1:
-            return answer(b"", status="404 Not Found")
-        return behaving(lambda message: result(message, {"content": []}))(message)
+        match message:
+            case {"method": "tasks/result", "params": {"taskId": "short"}}:
+                return result(message, {"content": [{"type": "text", "text": "done"}]})
+            case {"method": "tasks/result"}:
+                waiting.set()
+                return b""
+            case {"method": "tasks/cancel", "params": {"taskId": task}}:
+                asked.append(task)
+                return result(message, {"taskId": task, "status": "cancelled"})
+            case _:
+                return behaving(call)(message).replace(
+                    b'"tools": {}', b'"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}'
+                )
+
+    listed = {"name": "call", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+
+    def with_task(message: dict[str, Any]) -> bytes:
+        return result(message, {"tools": [listed]}) if message.get("method") == "tools/list" else respond(message)
+
+    async with raw(whole(with_task)) as url, opened(McpServer("raw", url=url)) as offered:
+        assert await offered.call("call", name="short") == "done"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: offered.call("call", name="long"))
+            await waiting.wait()
+            tasks.cancel_scope.cancel()
+        assert asked == ["long"]
+
+
+async def test_a_tool_that_runs_as_a_task_only_is_left_out_where_there_are_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listed = {"name": "call", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+
+    def respond(message: dict[str, Any]) -> bytes:
+        if message.get("method") == "tools/list":
+            return result(message, {"tools": [listed, {"name": "other", "inputSchema": {"type": "object"}}]})
+        return behaving(lambda _: b"")(message)
 
     async with raw(respond) as url, opened(McpServer("raw", url=url)) as offered:
-        assert await offered.call("call") is None
-    assert len(sessions) == 2
+        assert offered.names == ["other"]
+    assert "tool 'call' is left out: it runs as a task only" in caplog.text
+
+
+def whole(respond: Respond) -> Respond:
+    """Corrects the length of answers that were changed."""
+
+    def corrected(message: dict[str, Any]) -> bytes:
+        head, end, body = respond(message).partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.startswith(b"content-length")]
+        return b"\r\n".join([*lines, b"content-length: %d" % len(body)]) + end + body if end else head
+
+    return corrected

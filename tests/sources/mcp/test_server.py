@@ -194,7 +194,7 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
         ({"command": ["a"], "scopes": "read"}, "scopes takes a list of str"),
         ({"command": ["a"], "include": "read"}, "include takes a list of str, a function or None"),
         ({"command": ["a"], "rate_limit": "often"}, "rate_limit: "),
-        ({"command": ["a"], "namespace": "console"}, "the namespace 'console' is reserved"),
+        ({"command": ["a"], "namespace": "__a"}, "the namespace '__a' begins with __"),
     ],
 )
 def test_a_wrong_setting_is_refused_when_it_is_made(options: dict[str, Any], problem: str) -> None:

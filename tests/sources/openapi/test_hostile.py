@@ -60,7 +60,7 @@ def refused(said: Any) -> str:
         ("no-such-file.yaml", "no-such-file.yaml cannot be read"),
         (Path("no-such-file.json"), "cannot be read"),
         ("https://example.com/openapi.json", "is a URL: download it first; nothing is fetched"),
-        ({"swagger": "2.0"}, "version 3.0 or 3.1 is needed; this one says swagger 2.0"),
+        ({"swagger": "1.2"}, "version 3.0 or 3.1, or Swagger 2.0, is needed; this one says swagger 1.2"),
         ({"openapi": "4.0.0"}, 'this one says openapi "4.0.0"'),
         ({"openapi": 3.0}, "this one says openapi 3.0"),
         ({}, "this one says openapi null"),

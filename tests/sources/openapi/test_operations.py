@@ -283,7 +283,7 @@ def test_options_that_are_wrong_are_errors_of_the_host() -> None:
     with pytest.raises(ConfigError, match="headers takes 'declared', 'none' or 'all', not 'some'"):
         OpenApi(None, REPOS, base_url=URL, headers="some")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ToolDefinitionError, match="reserved"):
-        OpenApi("tools", REPOS, base_url=URL)
+        OpenApi("__tools", REPOS, base_url=URL)
 
 
 async def test_until_a_source_is_open_its_tools_say_so() -> None:

@@ -12,7 +12,6 @@ import pytest
 from corral import Tool, ToolRegistry
 from corral.declarations import Catalog, declare_typescript
 from corral.declarations.token_estimate import estimated_tokens
-from corral.errors import ConfigError
 from corral.json_schema.document_schema import DocumentSchema
 from corral.sources.openapi import OpenApi
 from tests.sources.openapi.documents import EXAMPLES, github
@@ -132,8 +131,3 @@ def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
                 (tool.name, tool.input_schema, tool.output_schema) for tool in source.tools
             ]
     assert read > 150
-
-
-def test_swagger_2_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"this one says swagger 2.0"):
-        OpenApi("api", EXAMPLES / "2.0" / "json" / "petstore.json")

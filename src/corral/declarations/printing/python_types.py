@@ -165,7 +165,8 @@ class PythonTypes:
 
     def _union(self, members: Sequence[Shape], hint: str, scope: ExpressionScope) -> str:
         """Constants are one `Literal`; those with a fraction are any number, as Python has no type for them."""
-        members = members_of(union(NUMBER if _is_fraction(each) else each for each in members))
+        known = [NUMBER if _is_fraction(each) else each for each in members if each != UNKNOWN]
+        members = [*members_of(union(known)), *([UNKNOWN] if UNKNOWN in members else [])]
         constants = ", ".join(constant_text(each) for each in members if isinstance(each, Constant))
         literal = f"{self._word('Literal', scope)}[{constants}]" if constants else ""
         are_several = sum(isinstance(each, Object) for each in members) > 1

@@ -38,11 +38,13 @@ from corral.declarations.shapes.shape import (
     Property,
     Shape,
     TypeReference,
+    Union,
 )
 from corral.declarations.shapes.traits import members_of, traits
 from corral.declarations.shapes.type_systems import TypeSystem
 from corral.json_schema.indexed_schema import IndexedSchema, ReferenceScope, ReferenceTarget, integer
 from corral.json_schema.keywords import Pointer, listing, mapping, subschemas
+from corral.json_schema.older_drafts import enumerated
 
 __all__ = ["Reader"]
 
@@ -257,7 +259,7 @@ class Reader:
         if "const" in keywords:
             shape = intersect(shape, constants([keywords["const"]], integers=integers))
         if isinstance(keywords.get("enum"), list):
-            shape = intersect(shape, constants(listing(keywords["enum"]), integers=integers))
+            shape = intersect(shape, constants(enumerated(keywords), integers=integers))
         if types:
             return intersect(shape, union([self._of_type(each, keywords, scope) for each in types]))
         implied: list[tuple[Kind, Shape]] = []
@@ -266,7 +268,8 @@ class Reader:
         if keywords.keys() & _ARRAY_KEYWORDS:
             implied.append(("array", self._of_type("array", keywords, scope)))
         if shape == UNKNOWN and implied:
-            return union(constraint for _, constraint in implied)
+            shape = union(constraint for _, constraint in implied)
+            return Union((shape, UNKNOWN)) if isinstance(shape, Array) else shape
         for kind, constraint in implied:
             shape = intersect_kind(shape, kind, constraint)
         return shape

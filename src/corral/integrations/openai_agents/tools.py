@@ -26,7 +26,6 @@ from agents.tool import (
     set_function_tool_failure_error_function,
 )
 from agents.tool_context import ToolContext
-from mcp_types import CallToolResult
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -37,6 +36,7 @@ from corral.errors import CorralError, InvalidArguments, ToolDefinitionError, To
 from corral.integrations.name_conflicts import offer_usable
 from corral.logs import get_logger
 from corral.sources.mcp.tool_listing import distinct_tools, made
+from corral.sources.mcp.tool_results import as_sent
 from corral.tools import Offer, Tool, ToolSource, define_tool
 from corral.tools.tool import ToolSettings
 
@@ -210,8 +210,8 @@ class _ServerTools(ToolSource):
             distinct_tools(listed, _logger.log), owner=owner, call=self._call, settings=self._settings, log=_logger.log
         )
 
-    async def _call(self, name: str, arguments: Any, _: ExecutionContext) -> CallToolResult:
-        return await self._server.call_tool(name, arguments)
+    async def _call(self, name: str, arguments: Any, _: ExecutionContext) -> object:
+        return as_sent(await self._server.call_tool(name, arguments))
 
     def _settings(self, listed: ListedTool) -> ToolSettings:
         function = MCPUtil.to_function_tool(listed, self._server, convert_schemas_to_strict=False)

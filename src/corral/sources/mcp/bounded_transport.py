@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import json
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -11,11 +13,15 @@ from typing import Any, Self, cast
 import anyio
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from corral.types import JsonSchema
 
-__all__ = ["MAX_LIST_BYTES", "BoundedMessages", "ListRoom", "RateLimiter"]
+__all__ = ["MAX_LIST_BYTES", "RAW", "BoundedMessages", "ListRoom", "RateLimiter", "readable"]
+
+RAW = "corral/raw"
+"""Member of `_meta` that has the result of a call as the server sent it, within a result that mcp accepts."""
+_CALLS = frozenset({"tools/call", "tasks/result", "tasks/cancel"})
 
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
@@ -58,14 +64,12 @@ class ListRoom:
         self.page: RequestId | None = None
         """The request for a page that is not answered yet."""
 
-    def asks(self, request: JSONRPCRequest) -> bool:
-        """True if a request that is about to be sent is for a page."""
-        if request.method != "tools/list":
-            return False
-        if not (request.params or {}).get("cursor"):
-            self.left = MAX_LIST_BYTES
-        self.page = request.id
-        return True
+    def notice(self, request: JSONRPCRequest) -> None:
+        """Remembers a request that is about to be sent if it is for a page."""
+        if request.method == "tools/list":
+            if not (request.params or {}).get("cursor"):
+                self.left = MAX_LIST_BYTES
+            self.page = request.id
 
     def take(self, size: int) -> bool:
         """Counts bytes of a page; False if there are too many."""
@@ -77,12 +81,16 @@ class BoundedMessages:
     """The messages of a server as mcp's session reads them (`mcp.shared._stream_protocols.ReadStream`).
 
     A server that sends more than its quota is read slowly, so that it waits in its pipe or its socket. `ended` is
-    called once no more messages come. While `mends`, lists of tools are made to fit the protocol.
+    called once no more messages come. Results of calls pass mcp unread, under `RAW`. While `mends`, lists of tools are
+    made to fit the protocol.
     """
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None], lists: ListRoom) -> None:
         self.mends = False
         self._ended = ended
+        self._lists = lists
+        self._calls: set[str] = set()
+        """Requests of calls that are not answered."""
         self._limit = RateLimiter(_BUDGET_PER_SECOND)
         self._stream: Any = None
 
@@ -90,7 +98,18 @@ class BoundedMessages:
     async def over(self, transport: Transport) -> AsyncGenerator[Any]:
         """Makes a transport of another one, whose messages are read through this object."""
         async with transport as (self._stream, write):
-            yield self, write
+            yield self, _Sent(write, self._sending)
+
+    def _sending(self, message: object) -> None:
+        match message:
+            case JSONRPCRequest():
+                self._lists.notice(message)
+                if message.method in _CALLS:
+                    self._calls.add(str(message.id))
+            case JSONRPCNotification(method="notifications/cancelled", params={"requestId": request}):
+                self._calls.discard(str(request))
+            case _:
+                pass
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -104,7 +123,11 @@ class BoundedMessages:
             raise
         message = item.message if isinstance(item, SessionMessage) else None
         await self._limit.spend(1 if isinstance(message, JSONRPCResponse | JSONRPCError) else _NOISE_COST)
-        if self.mends and isinstance(message, JSONRPCResponse):
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and str(message.id) in self._calls:
+            self._calls.remove(str(message.id))
+            if isinstance(message, JSONRPCResponse):
+                message.result = {"content": [], "resultType": "complete", "_meta": {RAW: message.result}}
+        elif self.mends and isinstance(message, JSONRPCResponse):
             _mend(message.result)
         return item
 
@@ -127,7 +150,45 @@ class BoundedMessages:
         await self.aclose()
 
 
-# --- lists of tools that break the protocol -----------------------------------------------------------------
+class _Sent:
+    """The messages to a server, each of which is shown to `sending` (`mcp.shared._stream_protocols.WriteStream`)."""
+
+    def __init__(self, stream: Any, sending: Callable[[object], None]) -> None:
+        self._stream = stream
+        self._sending = sending
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._sending(item.message)
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+# --- messages that break the protocol -----------------------------------------------------------------------
+
+
+def readable(data: bytes, log: Callable[[int, str], None]) -> bytes:
+    """A message that mcp cannot read as one that it can, if that is possible; else as it is.
+
+    Bytes that are not UTF-8 and halves of surrogate pairs become U+FFFD; control characters are escaped. A result that
+    is not an object becomes structured content.
+    """
+    try:
+        message: dict[str, Any] = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
+        if not isinstance(message.get("result", {}), dict):
+            message["result"] = {"structuredContent": message["result"]}
+        text = json.dumps(message, ensure_ascii=False)
+    except (ValueError, RecursionError, AttributeError):  # the last: it is no object
+        return data
+    log(logging.WARNING, "a message is not valid, and is read as far as possible")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
 def _mend(result: dict[str, Any]) -> None:
@@ -148,6 +209,9 @@ def _mended(tool: dict[str, Any]) -> dict[str, Any]:
     if isinstance(annotations, dict):
         hints = cast("dict[str, object]", annotations)
         mended["annotations"] = {key: value for key, value in hints.items() if isinstance(value, bool)}
+    execution = tool.get("execution")
+    if isinstance(execution, dict) and cast("dict[str, object]", execution).get("taskSupport") == "required":
+        mended["execution"] = {"taskSupport": "required"}
     output: object = tool.get("outputSchema")
     if isinstance(output, dict) and _is_object(cast("JsonSchema", output)):
         mended["outputSchema"] = output

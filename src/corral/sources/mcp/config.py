@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from typing_extensions import override
+
 from corral.arguments import checked
-from corral.errors import ConfigError
+from corral.errors import ConfigError, StartFailed, ToolDefinitionError
 from corral.logs import get_logger
 from corral.sources.mcp.server import McpServer
+from corral.tools import Offer
+from corral.tools.names import namespace_identifier
 
 __all__ = ["mcp_servers"]
 
@@ -32,10 +38,11 @@ def mcp_servers(config: str | Path | Mapping[str, Any]) -> list[McpServer]:
     """The servers of a file or a mapping, but those that are `disabled`. Nothing is started yet.
 
     `${NAME}`, `${env:NAME}` and `${NAME:-otherwise}` in texts are variables of this process's environment. Keys that
-    are not known are warned about.
+    are not known are warned about. A server of which something is wrong is one that is never connected: that is logged,
+    and said to programs that call it.
 
     Raises:
-        ConfigError: saying where in the file what is wrong.
+        ConfigError: the file as a whole is wrong, saying where.
     """
     if isinstance(config, Mapping):
         return list(_servers(config, _Place("the configuration of MCP servers")))
@@ -81,12 +88,40 @@ def _servers(config: Any, place: _Place) -> Iterator[McpServer]:
         raise place.wrong("has neither mcpServers nor servers")
     for name, entry in _mapping(root[key], place / key).items():
         here = place / key / name
-        server = _mapping(entry, here)
-        disabled = server.get("disabled", False)
-        if not isinstance(disabled, bool):
-            raise (here / "disabled").wrong(f"must be true or false, not {_kind(disabled)}")
-        if not disabled:
-            yield _server(name, server, here)
+        try:
+            server = _mapping(entry, here)
+            disabled = server.get("disabled", False)
+            if not isinstance(disabled, bool):
+                raise (here / "disabled").wrong(f"must be true or false, not {_kind(disabled)}")
+            if not disabled:
+                yield _server(name, server, here)
+        except ConfigError as error:
+            logger.warning("%s; the other servers are used", error)
+            yield _Misconfigured(name, problem=str(error).removeprefix(f"{place}: "))
+
+
+@dataclass(frozen=True, eq=False)
+class _Misconfigured(McpServer):
+    """A server that is never connected."""
+
+    problem: str = field(default="", repr=False)
+
+    @override
+    def __post_init__(self) -> None:
+        try:
+            namespace_identifier(self.namespace or self.name)
+            object.__setattr__(self, "namespace", self.namespace or self.name)
+        except ToolDefinitionError:  # no program can name it
+            object.__setattr__(self, "namespace", None)
+
+    @override
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        problem = f"the MCP server {self.name!r} is not connected: {self.problem}"
+        if self.required:
+            raise StartFailed(problem)
+        offer((), problem=problem)
+        yield
 
 
 def _server(name: str, entry: Mapping[str, Any], place: _Place) -> McpServer:

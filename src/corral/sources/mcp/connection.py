@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import anyio
@@ -22,7 +24,9 @@ from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
 from corral.json_schema.problems import cut
 from corral.logs import get_logger
 from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
-from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools
+from corral.sources.mcp.http import FORGOTTEN
+from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools, needs_task
+from corral.sources.mcp.tool_results import as_sent, failure, oddity
 from corral.tools import Offer, Tool
 from corral.types import ExecutionContext
 
@@ -44,10 +48,11 @@ _RELIST_PAUSE_SECONDS = 0.5
 _RELIST_PAUSE_FACTOR = 10
 """The pause after a list of tools, as a multiple of the time it took to read it, and to make tools of it."""
 _MAX_TEXT_CHARACTERS = 1_000
+_MAX_ERROR_CHARACTERS = 2_000
 _MAX_LOG_CHARACTERS = 500
 _LINES_PER_SECOND = 50
-_SESSION_GONE = "Session terminated"
-"""Message of mcp for an HTTP server that answers 404: it does not know our session, so it has done nothing."""
+_REFUSALS_SECONDS = 1.0
+"""Seconds that calls may take to end, each by a refusal of its own, once one has been refused as of no session."""
 _LOST = ("Connection closed", "SSE stream ")
 """Message of mcp for a request that gets no answer."""
 
@@ -72,10 +77,27 @@ class Connection:
         self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
-        """The last HTTP status of an answer that was an error."""
+        """The HTTP status of the last answer if that was an error."""
         self.stood = False
         """True once the connection has been made."""
         self.scope = anyio.CancelScope()
+        self.idle = anyio.Event()
+        """Set while there are no calls."""
+        self.idle.set()
+        self._calls = 0
+
+    @contextmanager
+    def calling(self) -> Generator[None]:
+        """Counts a call."""
+        if not self._calls:
+            self.idle = anyio.Event()
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self.idle.set()
 
     def leave(self) -> None:
         """Closes the connection in good order if it has been made, else at once."""
@@ -89,7 +111,7 @@ class Connection:
             self.reason = reason
             self.over.set()
 
-    def refuse(self, status: int) -> None:
+    def refuse(self, status: int | None) -> None:
         self.refused_with = status
 
 
@@ -128,6 +150,8 @@ class Link:
         self._listed = b""
         """A digest of the list that its tools were made of."""
         self._tools: Sequence[Tool] = ()
+        self._as_tasks: frozenset[str] = frozenset()
+        """Tools that run as tasks only."""
         self._wanted = anyio.Event()
         self._attempted = anyio.Event()
         self._failed_at = -math.inf
@@ -191,6 +215,9 @@ class Link:
                     await connection.over.wait()
                     tasks.cancel_scope.cancel()
                 self._session = None
+                if connection.reason == FORGOTTEN:
+                    with anyio.move_on_after(_REFUSALS_SECONDS):
+                        await connection.idle.wait()
                 scope.deadline = anyio.current_time() + _GRACE_SECONDS
         return connection.reason or reason
 
@@ -242,6 +269,7 @@ class Link:
         if digest == self._listed:
             return False
         self._tools = await run_in_own_thread(self._make, listed, self.call, self.log)
+        self._as_tasks = frozenset(tool.name for tool in listed if needs_task(tool))
         self._listed = digest
         return True
 
@@ -295,8 +323,8 @@ class Link:
 
     # --- calls
 
-    async def call(self, name: str, arguments: Any, context: ExecutionContext) -> types.CallToolResult:
-        """Calls a tool. If the caller is cancelled, the server is told to stop.
+    async def call(self, name: str, arguments: Any, context: ExecutionContext) -> object:
+        """Calls a tool, and returns the result as it was sent. If the caller is cancelled, the server is told to stop.
 
         Raises:
             ToolError: it is not connected, or does not answer as it should.
@@ -305,36 +333,50 @@ class Link:
         params = types.CallToolRequestParams(
             name=name,
             arguments=_as_json(arguments),
+            task=types.TaskMetadata() if name in self._as_tasks else None,
             _meta=None if self._meta is None else dict(self._meta(context)),  # pyright: ignore[reportArgumentType]
         )
-        request = types.CallToolRequest(params=params)
-        try:
-            result = await self._request(request)
-        except ValidationError as error:
-            logger.debug("%s: %s", self._label, name, exc_info=True)
-            raise ToolError(
-                f"{self._label} answered {name} with what MCP does not allow; it may have taken effect",
-                outcome_known=False,
-            ) from error
-        if isinstance(result, types.InputRequiredResult):
-            raise ToolError(f"{self._label} asks for input of a user before it does {name}, which nobody can give here")
-        if result.is_error:
-            for each in result.content:
-                if isinstance(each, types.TextContent):
-                    each.text = self._without_secrets(each.text)
+        result = await self._request(types.CallToolRequest(params=params))
+        match result:
+            case {"task": {"taskId": str(task)}} if params.task is not None:
+                result = await self._result_of(task)
+            case {"resultType": "input_required"}:
+                raise ToolError(
+                    f"{self._label} asks for input of a user before it does {name}, which nobody can give here"
+                )
+            case _:
+                pass
+        if error := failure(result, f"{self._label}: {name}", self._without_secrets):
+            raise error
+        if problem := oddity(result):
+            self.log(logging.WARNING, f"{name} returned {problem}, which MCP does not allow; the value was delivered")
         return result
 
-    async def _request(
-        self, request: types.CallToolRequest, *, again: bool = False
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def _result_of(self, task: str) -> object:
+        """The result of a task, once it has ended. If the caller is cancelled, so is the task."""
+        try:
+            return await self._request(
+                types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=task))
+            )
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_FIRST_PAUSE_SECONDS, shield=True), suppress(ToolError):
+                await self._request(types.CancelTaskRequest(params=types.CancelTaskRequestParams(task_id=task)))
+            raise
+
+    async def _request(self, request: types.Request[Any, Any], *, again: bool = False) -> object:
         session, connection = await self._connected()
         progress = self._progress if logger.isEnabledFor(logging.DEBUG) else None
         try:
-            return await session.send_request(request, _Answer, progress_callback=progress)
+            with connection.calling():
+                result = await session.send_request(request, _Answer, progress_callback=progress)
         except MCPError as error:
-            if error.message != _SESSION_GONE or again:
+            if error.message != FORGOTTEN or again:
                 raise self._call_failed(error, connection) from error
-        connection.lose("it has forgotten the session")
+        except ValidationError as error:
+            raise ToolError(f"{self._label} answered with what MCP does not allow", outcome_known=False) from error
+        else:
+            return as_sent(result)
+        connection.lose(FORGOTTEN)
         self._session = None
         return await self._request(request, again=True)
 
@@ -359,7 +401,7 @@ class Link:
             text = f"{self._label} was lost during the call: {reason}; what it has done is not known"
         else:
             text = f"{self._label} refused the call: {_described(error, connection)}"
-        return ToolError(cut(self._without_secrets(text), _MAX_TEXT_CHARACTERS), outcome_known=not lost)
+        return ToolError(cut(self._without_secrets(text), _MAX_ERROR_CHARACTERS), outcome_known=not lost)
 
     # --- for the host only
 
@@ -399,7 +441,8 @@ def _described(error: BaseException, connection: Connection | None) -> str:
     match error:
         case MCPError():
             status = connection and connection.refused_with
-            return f"{error.message} (HTTP {status})" if status else error.message
+            text = f"{error.message} (HTTP {status})" if status else error.message
+            return f"{text}: {json.dumps(error.data, ensure_ascii=False, default=str)}" if error.data else text
         case ValidationError():
             return "it answered with what MCP does not allow"
         case TimeoutError():

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import httpx2
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import JSONRPCRequest
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp_types import INVALID_REQUEST, jsonrpc_message_adapter
 from typing_extensions import override
 
-from corral.sources.mcp.bounded_transport import ListRoom
+from corral.sources.mcp.bounded_transport import ListRoom, readable
 
-__all__ = ["streamable_http"]
+__all__ = ["FORGOTTEN", "streamable_http"]
+
+FORGOTTEN = "it has forgotten the session"
+"""Message of the error for a request that a server has refused because of its session, so that it has done nothing."""
+_ASKED = "corral.request"
+"""Extension of an HTTP request: the id of the MCP request in it, or None. Redirected requests keep it."""
+_OF_A_SESSION = re.compile(rb"session|not initiali[sz]ed", re.IGNORECASE)
 
 
 @asynccontextmanager
@@ -24,12 +31,13 @@ async def streamable_http(
     connect_timeout_seconds: float,
     max_message_bytes: int,
     lists: ListRoom,
-    refused: Callable[[int], None],
+    log: Callable[[int, str], None],
+    refused: Callable[[int | None], None],
     lost: Callable[[str], None],
 ) -> AsyncGenerator[Any]:
     """A transport to a server at a URL.
 
-    `refused` hears the status of each answer that is an error, of which mcp does not tell; `lost` hears why a request
+    `refused` hears the status of each answer if it is an error, of which mcp does not tell; `lost` hears why a request
     could not be sent, which ends the connection. A user and a password in the URL are sent as a header, because httpx2
     logs URLs. Answers may take for ever: calls are bounded by their callers.
     """
@@ -37,11 +45,17 @@ async def streamable_http(
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 
     async def watch(response: httpx2.Response) -> None:
-        _bound(response, max_message_bytes)
-        if _asks_for_a_page(response.request, lists):
+        events = _bound(response, max_message_bytes)
+        asked = response.request.extensions.get(_ASKED)
+        if asked is not None and asked == lists.page:
             response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), lists)
-        if response.status_code >= 400:
-            refused(response.status_code)
+        if events or response.headers.get("content-type", "").lower().startswith("application/json"):
+            stream = cast("httpx2.AsyncByteStream", response.stream)
+            response.stream = _Readable(stream, max_message_bytes if events else None, log)
+        if asked is not None:
+            refused(response.status_code if response.status_code >= 400 else None)
+        if response.status_code in (301, 302) and response.request.method == "POST":
+            response.status_code = 308  # as it is meant; mcp follows it, with the body, where it stays at the server
 
     target = httpx2.URL(url)
     client = _Client(
@@ -61,20 +75,45 @@ async def streamable_http(
 
 
 class _Client(httpx2.AsyncClient):
-    """Says why a request could not be sent."""
+    """Says why a request could not be sent, and that a server has forgotten a session, whatever its words are."""
 
     def __init__(self, lost: Callable[[str], None], **options: Any) -> None:
         super().__init__(**options)
         self._lost = lost
 
     @override
+    def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
+        request = super().build_request(method, url, **options)
+        message: dict[str, Any] = options.get("json") or {}
+        request.extensions[_ASKED] = message.get("id") if "method" in message else None
+        return request
+
+    @override
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         try:
-            return await super().send(request, **options)
+            response = await super().send(request, **options)
         except httpx2.TransportError as error:
             if request.method == "POST":
                 self._lost(_reason(error))
             raise
+        if not await _is_forgotten(response):
+            return response
+        await response.aclose()
+        error = {"code": INVALID_REQUEST, "message": FORGOTTEN}
+        return httpx2.Response(404, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
+
+
+async def _is_forgotten(response: httpx2.Response) -> bool:
+    """True if an answer refuses a request because of its session."""
+    request = response.request
+    if request.extensions.get(_ASKED) is None or MCP_SESSION_ID not in request.headers:
+        return False
+    if response.status_code != 400:
+        return response.status_code == 404
+    try:
+        return _OF_A_SESSION.search(await response.aread()) is not None
+    except httpx2.StreamError:  # it is too large
+        return False
 
 
 def _reason(error: httpx2.TransportError) -> str:
@@ -88,25 +127,18 @@ def _reason(error: httpx2.TransportError) -> str:
             return f"the connection broke ({type(error).__name__})"
 
 
-def _bound(response: httpx2.Response, max_bytes: int) -> None:
-    """Streams of events are bounded by event, by mcp; all else is bounded as a whole.
+def _bound(response: httpx2.Response, max_bytes: int) -> bool:
+    """True for a stream of events, which mcp bounds by event; all else is bounded as a whole.
 
     That includes streams that mcp or httpx2 reads to the end without a look at them: redirects, and answers to DELETE.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for", request=response.request)
     events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-    if not (events and response.status_code == 200 and response.request.method != "DELETE"):
-        response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), _Room(max_bytes))
-
-
-def _asks_for_a_page(request: httpx2.Request, lists: ListRoom) -> bool:
-    if request.method != "POST":
-        return False
-    try:
-        return lists.asks(JSONRPCRequest.model_validate_json(request.content))
-    except ValueError:  # it is no request, but a notification or an answer
-        return False
+    if events and response.status_code == 200 and response.request.method != "DELETE":
+        return True
+    response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), _Room(max_bytes))
+    return False
 
 
 class _Room:
@@ -132,6 +164,49 @@ class _Bounded(httpx2.AsyncByteStream):
             if not self._room.take(len(chunk)):
                 raise httpx2.StreamError(self._room.problem)
             yield chunk
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Readable(httpx2.AsyncByteStream):
+    """JSON, or a stream of events whose data is JSON, with messages that mcp can read.
+
+    Of events, a line of more than `max_line_bytes` passes as it is: mcp refuses it.
+    """
+
+    def __init__(
+        self, stream: httpx2.AsyncByteStream, max_line_bytes: int | None, log: Callable[[int, str], None]
+    ) -> None:
+        self._stream = stream
+        self._max_line_bytes = max_line_bytes
+        self._log = log
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        kept = bytearray()
+        async for chunk in self._stream:
+            kept += chunk
+            if self._max_line_bytes is None:
+                continue
+            end = len(kept) - len(chunk) + chunk.rfind(b"\n") + 1 if b"\n" in chunk else 0
+            if end or len(kept) > self._max_line_bytes:
+                end = end or len(kept)
+                yield b"".join(map(self._line, bytes(kept[:end]).splitlines(keepends=True)))
+                del kept[:end]
+        yield self._message(bytes(kept)) if self._max_line_bytes is None else self._line(bytes(kept))
+
+    def _line(self, line: bytes) -> bytes:
+        data = line[5:].strip()
+        return b"data: " + self._message(data) + b"\n" if data and line.startswith(b"data:") else line
+
+    def _message(self, data: bytes) -> bytes:
+        try:
+            jsonrpc_message_adapter.validate_json(data, by_name=False)
+        except ValueError:
+            return readable(data, self._log)
+        return data
 
     @override
     async def aclose(self) -> None:

@@ -175,6 +175,7 @@ class McpServer(ToolSource):
                 connect_timeout_seconds=self.connect_timeout_seconds,
                 max_message_bytes=self.max_message_bytes,
                 lists=connection.lists,
+                log=log,
                 refused=connection.refuse,
                 lost=connection.lose,
             )
@@ -188,7 +189,7 @@ class McpServer(ToolSource):
                 log=log,
                 lost=connection.lose,
             )
-        connection.messages = BoundedMessages(ended=partial(connection.lose, "it closed the connection"))
+        connection.messages = BoundedMessages(partial(connection.lose, "it closed the connection"), connection.lists)
         return connection.messages.over(transport)
 
     def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:

@@ -19,9 +19,9 @@ import anyio
 from anyio.abc import Process
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, RequestId, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, RequestId, jsonrpc_message_adapter
 
-from corral.sources.mcp.bounded_transport import ListRoom, RateLimiter
+from corral.sources.mcp.bounded_transport import ListRoom, RateLimiter, readable
 
 __all__ = ["stdio"]
 
@@ -33,6 +33,7 @@ _HEAD_BYTES = 10_000
 _TAIL_BYTES = 300
 """Bytes kept of an overlong line: for the log, and to find the request that it answers."""
 
+_INVALID = "its answer is not valid, or too deeply nested; it begins with"
 _UNKNOWN_BYTES = 100_000
 """While a list is read, a longer line counts as a page of it, unless it says that it is another answer."""
 
@@ -86,7 +87,8 @@ async def stdio(
                     if lists.page is not None and _is_page(line, lists.page) and not lists.take(len(line)):
                         message = _error(lists.page, lists.problem)
                     elif whole:
-                        message = _message(line) or _failure(line, "its answer is not valid, or too deeply nested")
+                        message = _message(line) or _message(readable(line, log))
+                        message = message or _failure(line, f"{_INVALID} {_shown(line)}")
                     else:
                         message = _failure(
                             line, f"its answer is larger than {max_message_bytes} bytes; ask for less at a time"
@@ -109,8 +111,6 @@ async def stdio(
         async with sending:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 async for message in sending:
-                    if isinstance(message.message, JSONRPCRequest):
-                        lists.asks(message.message)
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await stdin.send(text.encode() + b"\n")
 
@@ -144,8 +144,15 @@ async def stdio(
 
 
 async def _started(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
-    with anyio.CancelScope(shield=True):  # what has been started is there to be stopped
-        return await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
+    try:
+        with anyio.CancelScope(shield=True):  # what has been started is there to be stopped
+            return await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
+    except FileNotFoundError as error:
+        program, has_more, _ = command[0].partition(" ")
+        if not has_more or error.filename != command[0]:
+            raise
+        wrong = f"{error.strerror}; put its arguments into args, each by itself"
+        raise FileNotFoundError(error.errno, wrong, f"{program} …") from None
     raise AssertionError("unreachable: nothing cancels the scope")
 
 

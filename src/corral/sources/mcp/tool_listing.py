@@ -20,7 +20,7 @@ from corral.tools.schema import ANYTHING, OutputSchema
 from corral.tools.tool import ToolSettings
 from corral.types import ExecutionContext, JsonSchema
 
-__all__ = ["CallTool", "Log", "distinct_tools", "listed_tools", "made"]
+__all__ = ["CallTool", "Log", "distinct_tools", "listed_tools", "made", "needs_task"]
 
 _MAX_TOOLS = 1_000
 _MAX_PAGES = 100
@@ -30,12 +30,13 @@ _MAX_SCHEMA_BYTES = 100_000
 _MAX_ALL_SCHEMAS_BYTES = 2_000_000
 """Of one server. Plain ones of 1,900,000 bytes took 0.5 s to be made into validators."""
 
-CallTool: TypeAlias = Callable[[str, Any, ExecutionContext], Awaitable[types.CallToolResult]]
+CallTool: TypeAlias = Callable[[str, Any, ExecutionContext], Awaitable[object]]
+"""Returns the result as `as_sent` does."""
 Log: TypeAlias = Callable[[int, str], None]
 
 
 async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
-    """All tools of a server, page by page, at most 1,000.
+    """All tools of a server, page by page, at most 1,000; without those that need tasks where it has none.
 
     Raises:
         MCPError: the server does not list them.
@@ -49,7 +50,23 @@ async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
         cursor = page.next_cursor
         if not cursor or len({tool.name for tool in found}) > _MAX_TOOLS:
             break
+    if not _has_tasks(client.server_capabilities):
+        for tool in filter(needs_task, found):
+            log(
+                logging.WARNING, f"tool {cut(tool.name)!r} is left out: it runs as a task only, and the server has none"
+            )
+        found = [tool for tool in found if not needs_task(tool)]
     return distinct_tools(found, log, has_more=bool(cursor))
+
+
+def needs_task(tool: types.Tool) -> bool:
+    """True if a tool runs as a task only."""
+    return tool.execution is not None and tool.execution.task_support == "required"
+
+
+def _has_tasks(server: types.ServerCapabilities) -> bool:
+    requests = server.tasks and server.tasks.requests
+    return bool(requests and requests.tools and requests.tools.call is not None)
 
 
 def distinct_tools(listed: Iterable[types.Tool], log: Log, *, has_more: bool = False) -> list[types.Tool]:

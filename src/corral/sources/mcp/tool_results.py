@@ -3,44 +3,95 @@
 from __future__ import annotations
 
 import json
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, InputRequiredResult
 
 from corral.errors import ToolError
 from corral.json_schema.plain_data import json_value
 from corral.json_schema.problems import cut
+from corral.sources.mcp.bounded_transport import RAW
 from corral.types import JsonSchema
 
-__all__ = ["Unwrapping"]
+__all__ = ["Unwrapping", "as_sent", "failure", "oddity"]
 
 _MAX_ERROR_CHARACTERS = 2_000
 _WRAPPER = "result"
 """Servers that return something other than an object put it under this name, and say so in the output schema."""
+_ENVELOPE = frozenset({"_meta", "content", "isError", "resultType", "structuredContent"})
+_BLOCKS = frozenset({"text", "image", "audio", "resource", "resource_link"})
+
+
+def as_sent(result: CallToolResult | InputRequiredResult) -> object:
+    """A result as the server sent it: JSON of any kind."""
+    if isinstance(result, InputRequiredResult):
+        return {"resultType": result.result_type}
+    if RAW in (result.meta or {}):
+        return cast("dict[str, object]", result.meta)[RAW]
+    content = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in result.content]
+    structured = result.structured_content
+    more = {"structuredContent": structured} if "structured_content" in result.model_fields_set else {}
+    return {"content": content, "isError": result.is_error, **more}
+
+
+def failure(result: object, owner: str, without_secrets: Callable[[str], str] = str) -> ToolError | None:
+    """The error of a result that says that the call failed, with all that it says of it."""
+    if not isinstance(result, dict):
+        return None
+    members = cast("dict[str, Any]", result)
+    if str(members.get("isError")).lower() != "true":
+        return None
+    blocks = _blocks(members)
+    texts = [text for each in blocks if (text := _text(each)) is not None]
+    structured: object = members.get("structuredContent") or (None if texts else blocks) or None
+    if structured is not None and all(json_value(text) != structured for text in texts):
+        texts.append(json.dumps(structured, ensure_ascii=False))
+    text = cut(without_secrets("\n".join(texts)), _MAX_ERROR_CHARACTERS)
+    return ToolError(text or f"{owner} failed, and does not say why")
+
+
+def oddity(result: object) -> str | None:
+    """The first thing in a result that MCP does not allow, as far as it is read."""
+    content: object = cast("dict[str, object]", result).get("content") if isinstance(result, dict) else None
+    if not isinstance(content, list):
+        return "no list of content"
+    for block in cast("list[object]", content):
+        kind = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
+        if not isinstance(kind, str) or kind not in _BLOCKS:
+            return f"a block of type {cut(kind)!r}" if isinstance(kind, str) else "a block without a type"
+    return None
 
 
 class Unwrapping:
-    """The way to unwrap the results of one tool, and the schema of the value, or None if the server gives none."""
+    """The way to unwrap the results of one tool, and the schema of the value, or None if the server gives none.
+
+    Results are read as leniently as possible: what MCP does not allow is data all the same.
+    """
 
     def __init__(self, output_schema: JsonSchema | None, *, owner: str) -> None:
         self._owner = owner
         self._declared = output_schema is not None
         self._wraps = output_schema is not None and _wraps(output_schema)
+        self._is_object = (output_schema or {}).get("type") == "object"
         self.schema = _inner(output_schema) if output_schema is not None and self._wraps else output_schema
 
-    def __call__(self, result: CallToolResult) -> object:
+    def __call__(self, result: object) -> object:
         """The value; with a schema, what the schema is about, as far as that is there.
 
         Raises:
             ToolError: the server says that the call failed.
         """
-        if result.is_error:
-            raise ToolError(
-                cut(_joined(result), _MAX_ERROR_CHARACTERS) or f"{self._owner} failed, and does not say why"
-            )
-        value: object = result.structured_content
-        if value is None and not (self._declared and "structured_content" in result.model_fields_set):
-            value = _unstructured(result)
+        if error := failure(result, self._owner):
+            raise error
+        if not isinstance(result, dict):
+            return result
+        members = cast("dict[str, Any]", result)
+        value: object = members.get("structuredContent")
+        if value == []:  # an empty object, as PHP writes it
+            value = {} if self._is_object else None if _blocks(members) else value
+        if value is None and not (self._declared and "structuredContent" in members):
+            value = _unstructured(members)
             if not self._declared or not isinstance(value, str):
                 return value
             read = json_value(value)  # servers should say the same as text
@@ -50,18 +101,40 @@ class Unwrapping:
         return cast("object", value)
 
 
-def _unstructured(result: CallToolResult) -> object:
-    """The text; or else all of the content as it is."""
-    if not result.content:
-        return None
-    if all(isinstance(each, TextContent) for each in result.content):
-        return _joined(result)
-    content = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in result.content]
-    return {"content": content}
+def _blocks(members: dict[str, Any]) -> list[object]:
+    content: object = members.get("content")
+    return cast("list[object]", content if isinstance(content, list) else [] if content is None else [content])
 
 
-def _joined(result: CallToolResult) -> str:
-    return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+def _text(block: object) -> str | None:
+    match block:
+        case str():
+            return block
+        case {"text": str(text)} if cast("dict[str, object]", block).get("type", "text") == "text":
+            return text
+        case _:
+            return None
+
+
+def _unstructured(members: dict[str, Any]) -> object:
+    """The text; or else all of the content as it is, without what is null; without content, all else there is."""
+    blocks = _blocks(members)
+    if not blocks:
+        return {name: value for name, value in members.items() if name not in _ENVELOPE} or None
+    texts = [text for each in blocks if (text := _text(each)) is not None]
+    if len(texts) == len(blocks):
+        return "\n".join(texts)
+    return {"content": [_without_nulls(each) for each in blocks]}
+
+
+def _without_nulls(block: object) -> object:
+    match block:
+        case str():
+            return {"type": "text", "text": block}
+        case dict():
+            return {name: value for name, value in cast("dict[str, object]", block).items() if value is not None}
+        case _:
+            return block
 
 
 def _wraps(schema: JsonSchema) -> bool:

@@ -15,7 +15,7 @@ from corral.errors import ConfigError
 from corral.json_schema.keywords import pointer_tokens, value_at
 from corral.sources.openapi.yaml import load_yaml
 
-__all__ = ["DocumentNode", "Unusable", "child_pointer", "read_document"]
+__all__ = ["DocumentNode", "Unusable", "child_pointer", "is_swagger", "read_document"]
 
 _MAX_JSON_BYTES = 64_000_000
 _MAX_YAML_BYTES = 8_000_000
@@ -114,13 +114,13 @@ def child_pointer(pointer: str, name: str) -> str:
     return f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
-def read_document(source: Mapping[str, Any] | str | Path) -> DocumentNode:
+def read_document(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """From an object, from a file, or from text, which is JSON if it begins with a brace, and YAML otherwise.
 
     A text of one line, without a brace, is the path of a file.
 
     Raises:
-        ConfigError: it is none, too large, or not of OpenAPI 3.0 or 3.1.
+        ConfigError: it is none, too large, or not of OpenAPI 3.0 or 3.1 or Swagger 2.0.
     """
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         raise ConfigError("the OpenAPI document is a URL: download it first; nothing is fetched")
@@ -132,11 +132,20 @@ def read_document(source: Mapping[str, Any] | str | Path) -> DocumentNode:
     if not isinstance(root, dict):
         raise ConfigError("the OpenAPI document is not an object")
     known = cast("dict[str, Any]", root)
+    if is_swagger(known):
+        return known
     version = known.get("openapi")
     if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
         found = f"swagger {known['swagger']}" if "swagger" in known else f"openapi {json.dumps(version)[:40]}"
-        raise ConfigError(f"an OpenAPI document of version 3.0 or 3.1 is needed; this one says {found}")
-    return DocumentNode(known, known)
+        raise ConfigError(
+            f"an OpenAPI document of version 3.0 or 3.1, or Swagger 2.0, is needed; this one says {found}"
+        )
+    return known
+
+
+def is_swagger(root: Mapping[str, Any]) -> bool:
+    """True if a document says that it is of Swagger 2.0."""
+    return str(root.get("swagger")) == "2.0"
 
 
 def _file(path: Path) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal, TypeAlias, cast
 
 import httpx
 from pydantic_core import from_json
@@ -12,7 +14,7 @@ from pydantic_core import from_json
 from corral.errors import ToolError
 from corral.json_schema.problems import cut
 from corral.sources.openapi.bodies import Kind, kind_of
-from corral.sources.openapi.documents import DocumentNode
+from corral.sources.openapi.documents import DocumentNode, Unusable
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 
 __all__ = ["Headers", "Responses", "read_responses"]
@@ -20,6 +22,8 @@ __all__ = ["Headers", "Responses", "read_responses"]
 Headers: TypeAlias = Literal["declared", "none", "all"]
 
 _EXCERPT_CHARS = 1_000
+_MAX_FAILURES = 5
+_MAX_MEMBERS = 100
 _STATUS = re.compile(r"[1-5](\d\d|XX)|default")
 _NOISE = re.compile(
     r"(x-)?rate-?limit.*|.*-rate-?limit.*|retry-after|(x-)?(.*-)?(request|correlation|trace)-?id|content-(?!location).*"
@@ -111,7 +115,10 @@ def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, 
                 raise each.refused("is neither a status nor a range of them")
             parts[status.replace("x", "X")] = each.resolved()
     chosen = _successes(parts)
-    outcomes = [_outcome(status, part, schemas, is_head=is_head) for status, part in chosen.items()]
+    failures = [
+        part for status, part in sorted(parts.items(), reverse=True) if status[0] in "d4" and status not in chosen
+    ]
+    outcomes = [_outcome(status, part, schemas, failures, is_head=is_head) for status, part in chosen.items()]
     if not outcomes:
         outcomes = [_Outcome("default", "", None, SchemaUse({"type": "null"}))]
     found: dict[str, Any] = {}
@@ -138,7 +145,9 @@ def _successes(parts: dict[str, DocumentNode]) -> dict[str, DocumentNode]:
     return {}
 
 
-def _outcome(status: str, part: DocumentNode, schemas: Schemas, *, is_head: bool) -> _Outcome:
+def _outcome(
+    status: str, part: DocumentNode, schemas: Schemas, failures: Iterable[DocumentNode], *, is_head: bool
+) -> _Outcome:
     content = part.member("content")
     offered = dict(content.members()) if content and not is_head and status not in ("204", "205", "304") else {}
     if not offered:
@@ -147,6 +156,8 @@ def _outcome(status: str, part: DocumentNode, schemas: Schemas, *, is_head: bool
     kind = kind_of(media)
     owner = offered[media].resolved()
     declared = owner.own("schema")
+    if declared and kind == "json":
+        declared = _or_failure(declared, failures)
     use = schemas.read(declared) if declared and kind in ("json", "binary") else SchemaUse({})
     if "*" in media and isinstance(use.schema, dict) and use.schema.get("format") == "binary":
         kind = "binary"
@@ -155,6 +166,51 @@ def _outcome(status: str, part: DocumentNode, schemas: Schemas, *, is_head: bool
     elif kind != "json":
         use = SchemaUse({"type": "string"})
     return _Outcome(status, media if media.isascii() and media.isprintable() else "*/*", kind, use)
+
+
+def _or_failure(success: DocumentNode, failures: Iterable[DocumentNode]) -> DocumentNode:
+    """The schema of a success, with what a failure has besides as optional members, where an API sends both with 2xx.
+
+    That is where both have a member that tells them apart, such as `ok`: a boolean, or with constants of its own.
+    """
+    for failure in islice(failures, _MAX_FAILURES):
+        try:
+            ours, theirs = _properties(success), _properties(_json_schema(failure))
+            telling = {name for name in ours.keys() & theirs.keys() if _tells(ours[name]) and _tells(theirs[name])}
+        except Unusable:  # nothing else is read of failures
+            continue
+        if telling:
+            known = success.resolved()
+            also = {name: _open(each) for name, each in theirs.items() if name not in ours or name in telling}
+            properties = {name: each.value for name, each in ours.items()} | also
+            return replace(known, value={**known.object(), "properties": properties})
+    return success
+
+
+def _json_schema(response: DocumentNode) -> DocumentNode | None:
+    content = response.member("content")
+    media = next((each for name, each in content.members() if kind_of(name) == "json"), None) if content else None
+    return media and media.resolved().own("schema")
+
+
+def _properties(schema: DocumentNode | None) -> dict[str, DocumentNode]:
+    """The properties of an object; none of one that has very many."""
+    properties = schema and schema.resolved().own("properties")
+    return dict(properties.members()) if properties and len(properties.object()) <= _MAX_MEMBERS else {}
+
+
+def _tells(member: DocumentNode) -> bool:
+    schema = member.resolved().object()
+    return schema.get("type") == "boolean" or not {"const", "enum"}.isdisjoint(schema)
+
+
+def _open(member: DocumentNode) -> object:
+    """A member's schema without its constants, which may be many, and are not those of a success."""
+    schema: Any = member.value
+    if not isinstance(schema, dict) or ("$ref" in schema and not _tells(member)):
+        return cast("object", schema)
+    found = member.resolved().object()
+    return {key: each for key, each in found.items() if key not in ("const", "enum")}
 
 
 def _header(part: DocumentNode, schemas: Schemas) -> dict[str, Any]:

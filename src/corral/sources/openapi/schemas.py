@@ -32,7 +32,7 @@ _COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains mi
 _TEXTS = frozenset({"contentEncoding", "contentMediaType", "description", "format", "title"})
 _FLAGS = frozenset({"deprecated", "nullable", "uniqueItems", "writeOnly", "readOnly"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly"})
+_ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly", "x-nullable"})
 """Keywords that count beside a `$ref` in OpenAPI 3.0 too. By the letter they do not; authors mean them."""
 
 Schema: TypeAlias = dict[str, Any] | bool
@@ -165,6 +165,8 @@ class Schemas:
                     schema["required"] = list(dict.fromkeys(wanted))
             elif (kept := _plain(key, each, where)) is not None:
                 schema[key] = kept
+        if said.get("x-nullable") is True:  # as Swagger 2.0 has no other way
+            schema["nullable"] = True
         if "const" in said:
             schema["const"] = said["const"]
         if "default" in said:

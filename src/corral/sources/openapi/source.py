@@ -22,13 +22,14 @@ from corral.logs import get_logger
 from corral.sources.lazy_schema import DeferredSchema
 from corral.sources.openapi.bodies import read_body
 from corral.sources.openapi.calls import Endpoint
-from corral.sources.openapi.documents import DocumentNode, Unusable, read_document
+from corral.sources.openapi.documents import DocumentNode, Unusable, is_swagger, read_document
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
 from corral.sources.openapi.parameters import PathTemplate, read_parameters
 from corral.sources.openapi.responses import Headers, read_responses
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
+from corral.sources.openapi.swagger import converted
 from corral.sources.opening import bind_context, closed
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
@@ -45,7 +46,7 @@ _GRACE_SECONDS = 5.0
 
 @checked
 class OpenApi(ToolSource):
-    """The operations of an OpenAPI 3.0 or 3.1 document as tools, whose calls are HTTP requests.
+    """The operations of an OpenAPI 3.0 or 3.1, or Swagger 2.0, document as tools, whose calls are HTTP requests.
 
     `document` is an object, a path, or a text in JSON or YAML. Making a source reads it, and does nothing else.
 
@@ -95,7 +96,9 @@ class OpenApi(ToolSource):
         check_settings("OpenApi", **self._settings)
         self.skipped: list[Skipped] = []
         """Operations of the document that were selected, and are no tools."""
-        part = read_document(document)
+        root = read_document(document)
+        root = converted(root) if is_swagger(root) else root
+        part = DocumentNode(root, root)
         self._client = client
         self._timeout_seconds = timeout_seconds
         self._headers: Headers = headers
