@@ -45,6 +45,8 @@ _LEAST_BEGINNING = 3
 _MAX_BEGINNINGS = 10
 
 _MAX_NEAR = 3
+_MAX_MEMBERS = 6
+"""Members of a path that are joined to look for a name."""
 
 
 class Entry:
@@ -95,8 +97,19 @@ class SearchIndex:
         return dict.fromkeys(names, 3) | dict.fromkeys(spelled, 2) | dict.fromkeys(exact, 1) | dict.fromkeys(whole, 0)
 
     def near(self, path: str) -> list[str]:
-        """Up to three paths that look like `path`, nearest first: the same name in a namespace, then similar ones."""
-        same = self._by_last.get(path.rpartition(".")[2], ())[:_MAX_NEAR]
+        """Up to three paths that look like `path`, nearest first.
+
+        A tool with the name that the last members of the path spell is the only one: of `github.rest.issues.listForRepo`
+        `github.issues_list_for_repo`. Else the same name in a namespace comes before similar ones.
+        """
+        members = path[:_MAX_QUERY_CHARACTERS].split(".")[-_MAX_MEMBERS:]
+        for start in range(len(members)):
+            joined = "".join(words(" ".join(members[start:])))
+            spelled = self._by_spelling.get(joined) or self._by_name.get(joined, ())
+            if spelled and joined:
+                inside = [each for each in spelled if self._entries[each].name.namespace == members[0]]
+                return [self._paths[each] for each in inside or spelled][:_MAX_NEAR]
+        same = self._by_last.get(members[-1], ())[:_MAX_NEAR]
         similar = self._near.of(path, _MAX_NEAR)
         return list(dict.fromkeys([*same, *similar]))[:_MAX_NEAR]
 

@@ -347,6 +347,8 @@ class TypeScriptCheck(Misuse):
         path = text_of(node)
         if (chain := text_of(unwrapped(owner))) not in ("tools", "codemode"):
             path = f"{chain.rpartition('.')[2]}.{path}"
+        if node.parent is not None and (after := path_after(node.parent)):
+            path = f"{path}.{after}"
         return warning.rejected("tool", message=self.tools.not_found(path))
 
     def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax | None:
