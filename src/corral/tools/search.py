@@ -99,8 +99,8 @@ class SearchIndex:
     def near(self, path: str) -> list[str]:
         """Up to three paths that look like `path`, nearest first.
 
-        A tool with the name that the last members of the path spell is the only one: of `github.rest.issues.listForRepo`
-        `github.issues_list_for_repo`. Else the same name in a namespace comes before similar ones.
+        A tool whose name the last members of the path spell is the only one: `github.issues_list_for_repo` of
+        `github.rest.issues.listForRepo`. Otherwise the same name in a namespace comes before similar ones.
         """
         members = path[:_MAX_QUERY_CHARACTERS].split(".")[-_MAX_MEMBERS:]
         for start in range(len(members)):
