@@ -101,7 +101,13 @@ _DESCRIBE: JsonSchema = {
         "name": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
             "description": "As programs write it, without `tools.`; or several of them",
-        }
+        },
+        "depth": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 20,
+            "description": "Levels of objects shown of results; by default at most 2",
+        },
     },
     "required": ["name"],
     "additionalProperties": False,
@@ -300,7 +306,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
         _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
         _model_tool(
             f"describe_tools{end}",
-            "Declares in full a tool that programs can call, or several.",
+            "Declares a tool that programs can call, or several.",
             _DESCRIBE,
             describe,
             language,
