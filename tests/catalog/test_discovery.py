@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral import ExecutionContext, Language, Tool, ToolCall, ToolRegistry, define_tool, tool
-from corral.declarations import declare_python, declare_typescript, discovery_tools
+from corral.declarations import declare_python, declare_tools, declare_typescript, discovery_tools
 from corral.errors import InvalidArguments, ToolNotFound
 from corral.types import ToolName
 from tests.catalog.making import anything
@@ -344,3 +344,33 @@ def test_the_type_checker_accepts_how_programs_call_them() -> None:
     stubs, program = checker.errors_of(declare_python(discovery_tools(registry(), "python")), "\n".join(lines))
     assert stubs == {}
     assert sorted(program) == [9, 10]
+
+
+@pytest.mark.parametrize(
+    ("language", "shown"),
+    [
+        ("typescript", ["type FilesOutput = ", "(input: { at: number }): Promise<Uint8Array>"]),
+        ("python", ["class FilesOutput(", "class TextOutput(", "(*, at: int) -> bytes:"]),
+    ],
+)
+def test_declarations_name_shared_results_after_what_they_are_and_tell_rates_and_bytes(
+    language: Language, shown: list[str]
+) -> None:
+    def result(*names: str) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {name: {"type": "string", "description": "Some text."} for name in names},
+        }
+
+    @tool(rate_limit="3/minute")
+    def picture(at: int) -> bytes:
+        return b""
+
+    results = {"make": result("text"), "read": result("text"), "move": result(*"abc"), "drop": result(*"abc")}
+    files = [
+        define_tool(name=name, namespace="files", output_schema=each, execute=anything)
+        for name, each in results.items()
+    ]
+    text = declare_tools(ToolRegistry(*files, picture).snapshot(), language)
+    for each in (*shown, "Rate limit: 3/minute"):
+        assert each in text

@@ -51,6 +51,8 @@ _MANNERS: Mapping[Degree, str] = {
 _MOST_UNGROUPED = 40
 """Names of a namespace that are listed in full, not by their groups."""
 _LEAST_GROUP = 3
+_MAX_REASON, _MOST_REASONS = 200, 10
+"""Characters of the reason why a namespace has no tools, and number of those reasons."""
 _MOST_GROUPS = 40
 """Groups without a named tool that are mentioned."""
 
@@ -175,13 +177,16 @@ class Catalog:
         if any(views.weight(name, Degree.FULL) > budget for name in tools):
             return None
         remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
-        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}") + views.declare_whole()
+        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}")
+        text += self._missing(heading) + views.declare_whole()
         return text if self._count(text) <= budget else None
 
     def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
         """The text for tools in these degrees. As room shrinks, more namespaces are counted instead of listed."""
         manner = _MANNERS[min(degrees.values())]
-        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}")
+        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
+            heading
+        )
         shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
         if shown:
             text += views.declare(shown)
@@ -199,6 +204,15 @@ class Catalog:
             ]
             text += self._list("Namespaces: ", spaces, budget // 2 if named or shown else budget - self._count(text))
         return text
+
+    def _missing(self, heading: str) -> str:
+        """Reasons for namespaces without tools, such as a server that is not connected; news have none."""
+        if heading:
+            return ""
+        problems = self._tools.problems
+        missing = sorted(problems.keys() - frozenset(self._tools.namespaces()))
+        told = [f"{space}: {' '.join(problems[space].split())[:_MAX_REASON]}" for space in missing]
+        return self._remark("\n".join(told[:_MOST_REASONS]))
 
     def _list(self, heading: str, items: Sequence[str], budget: int) -> str:
         """The items on one line, as many of the first ones as are within the budget."""
@@ -273,7 +287,7 @@ def _differ(before: Tool, after: Tool) -> bool:
 
 
 def _content(tool: Tool) -> tuple[object, ...]:
-    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream
+    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream, tool.rate_limit
 
 
 def _counted(number: int, what: str) -> str:

@@ -11,7 +11,7 @@ these rules, in this order, and never re-cased:
    (`__proto__`), and names that languages call by themselves (`then`, `toJSON`) get the suffix `_`. Words that only
    JavaScript reserves (`export`, `delete`) may be members, and stay.
 
-Programs may write words that either language reserves with the suffix and without it, unless another tool has that name.
+Programs may write words that either language reserves with or without the suffix, unless another tool has that name.
 
 Where several names of a namespace become the same identifier, the one that already was that identifier keeps it, and
 each other one gets `_` and the start of the SHA-256 of its original name (four hexadecimal digits, more if four

@@ -13,13 +13,16 @@ _ADDRESS = re.compile(r"https?://\S+")
 _VOWEL = re.compile(r"[aeiouy]")
 _KEPT_S = ("ss", "us", "is")
 _KEPT_DOUBLES = frozenset("lsz")
-_WHOLE = dict(
-    each.split("=")
-    for each in """
+_WHOLE = {
+    short: whole
+    for short, _, whole in (
+        each.partition("=")
+        for each in """
     app=application config=configuration db=database dir=directory doc=document env=environment info=information
     msg=message org=organization organisation=organization repo=repository
     """.split()
-)
+    )
+}
 
 
 def words(text: str) -> list[str]:

@@ -8,12 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from corral.declarations.printing.named_types import share
-from corral.declarations.printing.python import PYTHON_ALIAS, declare_python, print_python, python_call
+from corral.declarations.printing.python import declare_python, print_python, python_call
 from corral.declarations.printing.schema_weight import outline, reachable_weight
 from corral.declarations.printing.short import in_depth, shortened
 from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
 from corral.declarations.printing.typescript import (
-    TYPESCRIPT_ALIAS,
     declare_typescript,
     print_typescript,
     typescript_call,
@@ -61,15 +60,12 @@ class _Printer(NamedTuple):
     language: type_systems.TypeSystem
     declare: Callable[[Mapping[ToolName, Signature]], str]
     call: Callable[[ToolName, Signature], str | None]
-    alias: str
     declare_all: Callable[..., str]
 
 
 _PRINTERS: Mapping[Language, _Printer] = {
-    "typescript": _Printer(
-        type_systems.TYPESCRIPT, print_typescript, typescript_call, TYPESCRIPT_ALIAS, declare_typescript
-    ),
-    "python": _Printer(type_systems.PYTHON, print_python, python_call, PYTHON_ALIAS, declare_python),
+    "typescript": _Printer(type_systems.TYPESCRIPT, print_typescript, typescript_call, declare_typescript),
+    "python": _Printer(type_systems.PYTHON, print_python, python_call, declare_python),
 }
 
 
@@ -108,8 +104,8 @@ class DegreePrinter:
         return self._printer.declare({name: shared.get(name) or self._brief(name, degrees[name]) for name in shown})
 
     def declare_whole(self) -> str:
-        """The declarations of all of them, with the alias of `tools`."""
-        return self.declare(dict.fromkeys(self._tools, Degree.FULL)) + self._printer.alias
+        """The declarations of all of them."""
+        return self.declare(dict.fromkeys(self._tools, Degree.FULL))
 
     @property
     def _language(self) -> type_systems.TypeSystem:

@@ -18,11 +18,11 @@ from corral.declarations.shapes.type_systems import TYPESCRIPT
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
 
-__all__ = ["TYPESCRIPT_ALIAS", "declare_typescript", "print_typescript", "typescript_call"]
+__all__ = ["declare_typescript", "print_typescript", "typescript_call"]
 
 _WITH_OPTIONS = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
 """Corral's own tools, which take their first member by itself and the others after it; no other has these names."""
-TYPESCRIPT_ALIAS = "declare const codemode: typeof tools;\n"
+_ALIAS = "declare const codemode: typeof tools;\n"
 
 
 def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = False) -> str:
@@ -37,7 +37,7 @@ def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = F
             takes nothing may be called with `{}`.
     """
     signatures = share(read_signatures(tools, TYPESCRIPT), TYPESCRIPT, texts=not checked)
-    return print_typescript(signatures, checked=checked) + TYPESCRIPT_ALIAS
+    return print_typescript(signatures, checked=checked) + _ALIAS
 
 
 def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool = False) -> str:
