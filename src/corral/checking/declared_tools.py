@@ -83,7 +83,7 @@ class ToolSet:
         """All tools that the program may know: messages on it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self._verdicts: dict[tuple[bytes, bool, bool], tuple[Verdict, float]] = {}
+        self._verdicts: dict[tuple[bytes, bool, bool, bool], tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
         others = {other: tools[name] for other, name in registry.spellings().items() if name in tools}
         declared = {**affordable({**tools, **others}), **checked_discovery(registry, language)}

@@ -108,6 +108,11 @@ class Catalog:
         """True if one of the tools streams."""
         return any(tool.stream for tool in self._shown.values())
 
+    @property
+    def has_untyped(self) -> bool:
+        """True if one of the tools does not say what it returns."""
+        return any(tool.has_schemas and tool.output_schema is None for tool in self._shown.values())
+
     def again(self, tools: ToolRegistry) -> Catalog:
         """A catalog of the same text for another conversation, where this one has told no news. Its registry has the
         same tools now."""
