@@ -39,6 +39,9 @@ _CLIENTS: Mapping[Language, tuple[str, ...]] = {
     "typescript": ("fetch", "EventSource", "WebSocket"),
     "python": ("urllib.request",),
 }
+_LIBRARY: Mapping[Language, str] = {"typescript": "", "python": "the standard library"}
+_ABSENT: Mapping[Language, tuple[str, ...]] = {"typescript": (), "python": ("processes",)}
+"""Things that no program has."""
 _PYTHON_CLIENTS = ("requests", "httpx")
 """Packages that send requests as `urllib.request` does."""
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
@@ -161,7 +164,7 @@ class Surroundings:
             *([] if importable else ["imports"]),
             *([] if self.origins else ["network"]),
             *([] if self.mounts else ["files"]),
-            *(["processes"] if language == "python" else []),
+            *_ABSENT[language],
         ]
         sentences = [
             *([f"You may import {importable}."] if importable else []),
@@ -185,8 +188,8 @@ class Surroundings:
     def _importable(self, language: Language) -> str | None:
         """Everything that programs may import; None if there is nothing."""
         named = [f"`{name}`" for name in self.packages]
-        if language == "python":
-            library = "the standard library" if self.standard_library else "some modules of the standard library"
+        if library := _LIBRARY[language]:
+            library = library if self.standard_library else f"some modules of {library}"
             return _listed([*named, f"{library} of Python {self.python}" if self.python else library], "and")
         if not (self.mounts or named):
             return None

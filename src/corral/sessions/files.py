@@ -197,7 +197,7 @@ class SessionFiles:
             FileError: those of a scratch directory are longer than it may hold, as with holes or several names.
         """
         tree, parts = self._find(path)
-        entries = await self.list(path, recursive=True)
+        entries = await self.list(path, recursive=True) or ()
         if (reason := tree.over(each.size for each in entries)) is not None:
             raise FileError(f"{path or '.'}: {reason}, so some have holes or several names; delete them")
         return self._each(path, pack(tree.files, parts, entries))
