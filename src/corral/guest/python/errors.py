@@ -139,7 +139,7 @@ def _message(error: BaseException) -> str:
         return "the program needed more memory than it may use"
     if isinstance(error, ModuleNotFoundError):
         more = f" and {', '.join(packages)}" if packages else ""
-        advice = f". {_of_network()}" if (error.name or "").partition(".")[0] in _CLIENTS else ""
+        advice = f". {_requests()}" if (error.name or "").partition(".")[0] in _CLIENTS else ""
         top = (error.name or "").partition(".")[0]
         if top in sys.modules.get("tools", ()):  # type: ignore[operator]
             advice = f". For tools write `from tools import {top}`, or `await tools.{top}.name(...)`"
@@ -165,7 +165,7 @@ def _advice(error: BaseException) -> str:
     if isinstance(error, TypeError | ValueError):
         return next((advice for pattern, advice in _OF_TEXTS if pattern.match(str(error))), "")
     if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
-        return f". {_of_network() if error.filename is None else _files()}"
+        return f". {_elsewhere() if error.filename is None else _files()}"
     return ""
 
 
@@ -174,9 +174,14 @@ def _notes(error: BaseException) -> list[str]:
     return [str(each) for each in getattr(error, "__notes__", ())][:_MAX_NOTES]
 
 
-def _of_network() -> str:
-    """Advice for programs that try to reach the network."""
-    return f"Programs start no processes; requests are sent by {' and '.join(network)}." if network else _NO_NETWORK
+def _requests() -> str:
+    """Advice for programs that try to send requests."""
+    return f"Send requests by {' or '.join(network)}." if network else _NO_NETWORK
+
+
+def _elsewhere() -> str:
+    """Advice for programs that try to reach processes or the network."""
+    return f"Programs start no processes. {_requests()}" if network else _NO_NETWORK
 
 
 def _files() -> str:
