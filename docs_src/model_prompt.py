@@ -16,6 +16,6 @@ async def get_temperature(city: str) -> float:
 
 
 corral = Corral(tools=[list_cities, get_temperature])
-print(corral.system_prompt("You are a meteorologist.", language="python"))
+print(corral.system_prompt("You are a meteorologist."))
 print("---")
-print(corral.model_tool("python", in_prompt=True).description)
+print(corral.model_tool(in_prompt=True).description)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
@@ -28,43 +29,45 @@ Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
 Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None], Awaitable[ExecutionResult]]
 """Function from validated arguments, caller, `on_event` and `tool_call_id` to a result."""
-_NOTHING: Mapping[Language, str] = {
-    "typescript": "There is nothing but the language and `tools`: no imports, no network, no files.\n",
-    "python": "The standard library is there to import; no network, files or processes.\n",
-}
 _SKILLS_CHARS = 4_000
 """Characters of all skills in the rules: about 1,000 tokens."""
-_ONLY_NETWORK: Mapping[Language, str] = {
-    "typescript": "There are no imports and no files.",
-    "python": "The standard library is there to import; no files or processes.",
+_NAMES_SHOWN, _MAX_NAME_CHARACTERS = 20, 60
+"""Files of a session that are named, and characters of a name; others are counted."""
+_PLAIN_NAME = re.compile(r"\w[\w .()+@-]*/?")
+"""Names of files that can stand in a prompt: programs and users choose them."""
+_CLIENTS: Mapping[Language, tuple[str, ...]] = {
+    "typescript": ("fetch", "EventSource", "WebSocket"),
+    "python": ("urllib.request",),
 }
-_CLIENTS: Mapping[Language, str] = {
-    "typescript": "`fetch`, `EventSource` and `WebSocket`",
-    "python": "`urllib`, and `requests` and `httpx` where they are installed,",
-}
-_IMPORTS: Mapping[Language, str] = {
-    "typescript": "Programs may import {packages}parts of node such as {files}`path`, `stream` and `zlib`",
-    "python": "Programs may import {packages}the standard library",
-}
+_LIBRARY: Mapping[Language, str] = {"typescript": "", "python": "the standard library"}
+_ABSENT: Mapping[Language, tuple[str, ...]] = {"typescript": (), "python": ("processes",)}
+"""Things that no program has."""
+_PYTHON_CLIENTS = ("requests", "httpx")
+"""Packages that send requests as `urllib.request` does."""
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Function from a caller to its `tools.search` and `tools.describe`, by name."""
 
 _RULES: Mapping[Language, str] = {
     "typescript": """\
-Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
-as JSON. Only that and what `console.log` prints come back. Programs share nothing{but}: return what the next \
-one needs, such as ids, and write it there.
-Call tools as `await tools.name({ ... })`. Make independent calls together, with `Promise.all`. A call that \
-fails throws an Error with `code` and `message`.
+Write the body of an async function: top-level `await`; `return` a small JSON value. You read that and what \
+`console.log` prints, nothing else; the next program keeps nothing{but}.
+`await tools.name({ ... })`, names and fields exactly as declared. Results are parsed already (no `JSON.parse`)\
+{unknown}. Together: `await Promise.all(list.map(async ...))`; in turn: `for ... of`, not `forEach`.
+A failed call throws (`error.message`); where some may fail, use `Promise.allSettled` and return what failed.
 """,
     "python": """\
-Write a module: `await` at the top level, and the last expression is the result: what you need to know, small and \
-plain as JSON. Only that and what is printed come back. Programs share nothing{but}: return what the next \
-one needs, such as ids, and write it there.
-Call tools as `await tools.name(key=value)`; objects come as dicts. Make independent calls together, with \
-`asyncio.gather`. A call that fails raises an exception that says why.
+Write a module: top-level `await`; the last expression is the result, a small JSON value. You read that and what is \
+printed, nothing else; the next program keeps nothing{but}.
+`await tools.name(key=value)`, names exactly as declared; objects are dicts. Results are parsed already (no \
+`json.loads`){unknown}. Together: `await asyncio.gather(*...)`.
+A failed call raises; where some may fail, use `return_exceptions=True` and return what failed.
 """,
 }
+_UNKNOWN: Mapping[Language, str] = {
+    "typescript": "; `unknown` is a text or JSON: look at one before you rely on it",
+    "python": "; `Any` is a text or JSON: look at one before you rely on it",
+}
+"""Rule where a tool does not say what it returns."""
 _STREAMS: Mapping[Language, str] = {
     "typescript": """\
 A tool that gives an AsyncIterable is a stream: `for await (const item of tools.name({ ... }))`; `break` ends it.
@@ -75,8 +78,7 @@ A tool that gives an AsyncIterator is a stream: `async for item in tools.name(ke
 }
 """Rules where a tool streams."""
 _FAILURE = """\
-If the program fails, you get the error, its line and the calls that had succeeded, which are not undone; \
-if it is rejected, nothing ran. Mend it and run it again.
+{checked}If a program is rejected, nothing ran; if it fails, you are told which calls took effect: write only the rest.
 """
 
 _CODE: JsonSchema = {
@@ -101,7 +103,13 @@ _DESCRIBE: JsonSchema = {
         "name": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
             "description": "As programs write it, without `tools.`; or several of them",
-        }
+        },
+        "depth": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 20,
+            "description": "Levels of objects shown of results; by default at most 2",
+        },
     },
     "required": ["name"],
     "additionalProperties": False,
@@ -114,43 +122,90 @@ class Surroundings:
 
     mounts: tuple[tuple[str, bool], ...] = ()
     """Directories of a session, and if programs may change them."""
+    files: tuple[str, ...] = ()
+    """Names of files and folders in the working directory."""
     packages: tuple[str, ...] = ()
     """Packages that they may import."""
+    python: str = ""
+    """Version of Python, if it is not the newest."""
+    standard_library: bool = True
+    """False if programs in Python have only parts of it."""
     origins: tuple[str, ...] = ()
     """Origins that they may send requests to."""
     skills: tuple[tuple[str, str, str], ...] = ()
     """Name, description and folder of each skill."""
+    calls: int | None = None
+    """Number of calls that a program may make."""
+    seconds: float | None = None
+    """Time that it may take."""
+    checked: bool = False
+    """True if programs are checked against the declarations before they run."""
 
     @classmethod
     def of(cls, several: Sequence[Surroundings]) -> Surroundings:
-        """Things that one of several has."""
+        """Things that one of several has, within the limits of each."""
         return cls(
             mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
+            files=tuple(dict.fromkeys(name for each in several for name in each.files)),
             packages=tuple(dict.fromkeys(name for each in several for name in each.packages)),
+            python=min((each.python for each in several), default=""),
+            standard_library=all(each.standard_library for each in several),
             origins=tuple(dict.fromkeys(origin for each in several for origin in each.origins)),
             skills=tuple(dict.fromkeys(skill for each in several for skill in each.skills)),
+            calls=min((each.calls for each in several if each.calls is not None), default=None),
+            seconds=min((each.seconds for each in several if each.seconds is not None), default=None),
+            checked=all(each.checked for each in several),
         )
 
     def told(self, language: Language) -> str:
         """Rules about them for a model."""
-        packages = self.packages
-        if not (self.mounts or packages or self.origins or self.skills):
-            return _NOTHING[language]
-        named = ", ".join([*map("`{}`".format, packages), ""]) + ("and " if packages else "")
-        imports = _IMPORTS[language].format(packages=named, files="`fs`, " if self.mounts else "")
-        network = "There is no network."
+        importable = self._importable(language)
+        absent = [
+            *([] if importable else ["imports"]),
+            *([] if self.origins else ["network"]),
+            *([] if self.mounts else ["files"]),
+            *_ABSENT[language],
+        ]
+        sentences = [
+            *([f"You may import {importable}."] if importable else []),
+            *([f"No {_listed(absent, 'or')}."] if absent else []),
+            *self._limits(),
+        ]
+        lines = [" ".join(sentences)] if sentences else []
         if self.origins:
-            network = f"{_CLIENTS[language]} send requests to {', '.join(self.origins)} and nowhere else."
-        lines = [f"{imports}. {network}"]
-        if not (self.mounts or packages):
-            lines = [network, _ONLY_NETWORK[language]]
+            clients = [*_CLIENTS[language], *(each for each in _PYTHON_CLIENTS if each in self.packages)]
+            named = _listed([f"`{each}`" for each in clients], "and")
+            verb = "sends" if len(clients) == 1 else "send"
+            lines.append(f"{named} {verb} requests to {', '.join(self.origins)} and nowhere else.")
         if self.mounts:
             places = [f"{path} ({'' if writable else 'read-only, '}by absolute path)" for path, writable in self.mounts]
             home = next((place for place, (_, writable) in enumerate(self.mounts) if writable), None)
             if home is not None:
                 places[home] = f"{self.mounts[home][0]} (the working directory)"
-            lines.append(f"Files stay from one program to the next: {', '.join(places)}.")
+            lines.append(f"Files stay from one program to the next: {', '.join(places)}.{self._files_told()}")
         return "".join(f"{line}\n" for line in [*lines, *self._skills_told()])
+
+    def _importable(self, language: Language) -> str | None:
+        """Everything that programs may import; None if there is nothing."""
+        named = [f"`{name}`" for name in self.packages]
+        if library := _LIBRARY[language]:
+            library = library if self.standard_library else f"some modules of {library}"
+            return _listed([*named, f"{library} of Python {self.python}" if self.python else library], "and")
+        if not (self.mounts or named):
+            return None
+        files = "`fs`, " if self.mounts else ""
+        return _listed([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
+
+    def _limits(self) -> list[str]:
+        limits = [] if self.calls is None else [f"{self.calls} calls"]
+        limits += [] if self.seconds is None else [f"{self.seconds:g} s"]
+        return [f"At most {_listed(limits, 'and')}."] if limits else []
+
+    def _files_told(self) -> str:
+        plain = [name for name in self.files if len(name) <= _MAX_NAME_CHARACTERS and _PLAIN_NAME.fullmatch(name)]
+        shown = [f"`{name}`" for name in plain[:_NAMES_SHOWN]]
+        more = len(self.files) - len(shown)
+        return f" There are {_listed([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
 
     def _skills_told(self) -> list[str]:
         """A line for each skill, as far as there is room for them."""
@@ -160,6 +215,11 @@ class Surroundings:
         shown = [line for number, line in enumerate(lines) if sum(map(len, lines[: number + 1])) <= _SKILLS_CHARS]
         more = [f"- and {len(lines) - len(shown)} more"] if len(shown) < len(lines) else []
         return ["Skills are folders with instructions, in SKILL.md, and modules to import:", *shown, *more]
+
+
+def _listed(items: Sequence[str], last: str) -> str:
+    """The items as a sentence lists them, with a word before the last one."""
+    return f" {last} ".join(each for each in (", ".join(items[:-1]), *items[-1:]) if each)
 
 
 NOWHERE = Surroundings()
@@ -300,7 +360,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
         _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
         _model_tool(
             f"describe_tools{end}",
-            "Declares in full a tool that programs can call, or several.",
+            "Declares a tool that programs can call, or several.",
             _DESCRIBE,
             describe,
             language,
@@ -330,7 +390,9 @@ def _told(language: Language, surroundings: Surroundings, catalog: Catalog) -> s
 def _rules(language: Language, surroundings: Surroundings, *catalogs: Catalog) -> str:
     streams = _STREAMS[language] if any(catalog.has_streams for catalog in catalogs) else ""
     rules = _RULES[language].replace("{but}", " but files" if surroundings.mounts else "")
-    return f"{rules}{surroundings.told(language)}{streams}{_FAILURE}"
+    rules = rules.replace("{unknown}", _UNKNOWN[language] if any(each.has_untyped for each in catalogs) else "")
+    failure = _FAILURE.replace("{checked}", "Programs are type-checked. " if surroundings.checked else "")
+    return f"{rules}{surroundings.told(language)}{streams}{failure}"
 
 
 def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:

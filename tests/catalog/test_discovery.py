@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral import ExecutionContext, Language, Tool, ToolCall, ToolRegistry, define_tool, tool
-from corral.declarations import declare_python, declare_typescript, discovery_tools
+from corral.declarations import declare_python, declare_tools, declare_typescript, discovery_tools
 from corral.errors import InvalidArguments, ToolNotFound
 from corral.types import ToolName
 from tests.catalog.making import anything
@@ -256,6 +256,57 @@ async def test_they_need_no_scopes_and_only_read() -> None:
         assert each.read_only
 
 
+DEEP = {
+    "type": "object",
+    "properties": {
+        "data": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "integer", "description": "Its number."},
+                    "user": {"$ref": "#/$defs/User"},
+                },
+                "required": ["id", "user"],
+            },
+        }
+    },
+    "required": ["data"],
+    "$defs": {"User": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "levels"),
+    [
+        ("typescript", ["{ data: {…}[] }", "user: {…};", "{ name: string };"]),
+        ("python", ["data: list[{...}]", "user: {...}", "name: str"]),
+    ],
+)
+async def test_a_description_has_two_levels_of_the_result_or_as_many_as_are_asked_for(
+    language: Language, levels: list[str]
+) -> None:
+    deep = define_tool(name="deep", output_schema=DEEP, execute=anything)
+    texts = [
+        (await ask(registry(deep), "describe", {"name": "deep", "depth": depth}, language))["declaration"]
+        for depth in (1, 2, 3)
+    ]
+    for text, shown in zip(texts, levels, strict=True):
+        assert shown in text
+    assert (await ask(registry(deep), "describe", "deep", language))["declaration"] == texts[1]
+    assert ["greater depth" in text for text in texts] == [True, True, False]
+    assert "Its number." in texts[1]
+
+
+async def test_a_signature_shows_of_a_result_what_has_room_and_never_that_it_may_be_anything() -> None:
+    wide = {"type": "object", "properties": {f"parameter_{number}": {"type": "string"} for number in range(30)}}
+    tools = ToolRegistry(define_tool(name="wide", input_schema=wide, output_schema=DEEP, execute=anything))
+    [item] = (await ask(tools, "search", "wide"))["items"]
+    assert item["signature"].endswith("Promise<{ data: {…}[] }>")
+    [item] = (await ask(tools, "search", "wide", "python"))["items"]
+    assert item["signature"].endswith('-> {"data": list[{...}]}')
+
+
 def test_the_compiler_accepts_how_programs_call_them() -> None:
     lines = [
         'const a: string = (await tools.search("x")).items[0].name;',
@@ -265,13 +316,16 @@ def test_the_compiler_accepts_how_programs_call_them() -> None:
         'const e: string = (await tools.describe({ name: "x" })).name;',
         'await tools.describe(["x", "y"]);',
         'await tools.describe({ name: ["x", "y"] });',
+        'await tools.search("x", { limit: 5 });',
+        'await tools.describe(["x", "y"], { depth: 3 });',
         'tools.search({ limit: "x" });',
+        'tools.search("x", { limit: "x" });',
         "tools.describe();",
     ]
-    declared = declare_typescript(discovery_tools(registry(), "typescript"))
+    declared = declare_typescript(discovery_tools(registry(), "typescript"), checked=True)
     start = declared.count("\n") + 1
     errors = compiler.type_errors(declared + "\n".join([*lines, "export {};"]))
-    assert sorted(line - start for line in errors) == [7, 8]
+    assert sorted(line - start for line in errors) == [9, 10, 11]
 
 
 def test_the_type_checker_accepts_how_programs_call_them() -> None:
@@ -283,10 +337,40 @@ def test_the_type_checker_accepts_how_programs_call_them() -> None:
         '    c: int = (await tools.search())["total"]',
         '    d: str = (await tools.describe("x"))["declaration"]',
         '    e: str = (await tools.describe(name="x"))["name"]',
-        '    await tools.describe(["x", "y"])',
-        '    await tools.search(limit="x")',
+        '    await tools.describe(["x", "y"], depth=3)',
+        '    await tools.search("x", limit="x")',
         "    await tools.describe()",
     ]
     stubs, program = checker.errors_of(declare_python(discovery_tools(registry(), "python")), "\n".join(lines))
     assert stubs == {}
     assert sorted(program) == [9, 10]
+
+
+@pytest.mark.parametrize(
+    ("language", "shown"),
+    [
+        ("typescript", ["type FilesOutput = ", "(input: { at: number }): Promise<Uint8Array>"]),
+        ("python", ["class FilesOutput(", "class TextOutput(", "(*, at: int) -> bytes:"]),
+    ],
+)
+def test_declarations_name_shared_results_after_what_they_are_and_tell_rates_and_bytes(
+    language: Language, shown: list[str]
+) -> None:
+    def result(*names: str) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {name: {"type": "string", "description": "Some text."} for name in names},
+        }
+
+    @tool(rate_limit="3/minute")
+    def picture(at: int) -> bytes:
+        return b""
+
+    results = {"make": result("text"), "read": result("text"), "move": result(*"abc"), "drop": result(*"abc")}
+    files = [
+        define_tool(name=name, namespace="files", output_schema=each, execute=anything)
+        for name, each in results.items()
+    ]
+    text = declare_tools(ToolRegistry(*files, picture).snapshot(), language)
+    for each in (*shown, "Rate limit: 3/minute"):
+        assert each in text

@@ -15,7 +15,7 @@ PROGRAMS: dict[Language, str] = {
     "typescript": """
 const before = (await tools.search("weather")).total;
 await tools.change();
-const found = await tools.search({ query: "weather", limit: 5 });
+const found = await tools.search("weather", { limit: 5 });
 const name = found.items[0].name;
 const described = await codemode.describe(name);
 const value = await tools[name]({ city: "Oslo" });
@@ -30,7 +30,7 @@ return { before, name, described, value, refused, listed: Object.keys(tools) };
     "python": """
 before = (await tools.search("weather"))["total"]
 await tools.change()
-found = await tools.search(query="weather", limit=5)
+found = await tools.search("weather", limit=5)
 name = found["items"][0]["name"]
 described = await codemode.describe(name)
 value = await tools[name](city="Oslo")

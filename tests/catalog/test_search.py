@@ -88,6 +88,26 @@ def test_what_only_looks_like_a_mention_is_searched_for_by_all_its_words() -> No
     assert found(ISSUES, "tools for issues") != []
 
 
+def test_a_tool_that_is_all_that_is_asked_for_comes_before_those_that_are_more() -> None:
+    longer = [named(f"hub.issues_{verb}_labels_of_repo", f"{verb} labels of an issue.") for verb in ("get", "list")]
+    registry = ToolRegistry(
+        *longer,
+        named("hub.projects_get_for_org", "Get a project."),
+        named("hub.repos_get", "Get a repository. Gives the repository with its owner, its parent and its source."),
+        named("hub.users_get_authenticated", "Get the authenticated user."),
+    )
+    assert found(registry, "get a repository")[0] == "hub.repos_get"
+    assert found(registry, "who am I")[0] == "hub.users_get_authenticated"
+
+
+@pytest.mark.parametrize(
+    "path", ["hub.issues.listForRepo", "hub.rest.issues.listForRepo", "octo.issues.list-for-repo", "issuesListForRepo"]
+)
+def test_a_name_that_was_taken_apart_is_near_to_the_one_that_it_spells(path: str) -> None:
+    registry = ToolRegistry(named("hub.issues_list_for_repo"), named("hub.issues_list"), named("hub.issues_get"))
+    assert registry.near(path) == ["hub.issues_list_for_repo"]
+
+
 def test_a_name_comes_before_a_tool_that_only_speaks_of_it() -> None:
     talkative = named("a.other", "send_mail send_mail send_mail: send mail, then send mail and send mail again.")
     assert found(ToolRegistry(talkative, named("z.send_mail")), "send_mail") == ["z.send_mail", "a.other"]

@@ -29,6 +29,8 @@ class Shape:
     input_schema: JsonSchema | None = None
     output_schema: JsonSchema | None = None
     needs_approval: bool = False
+    rate_limit: str | None = None
+    returns_bytes: bool = False
     stream: bool = False
 
 

@@ -70,7 +70,13 @@ def test_twice_the_schema_takes_about_twice_as_long(
 ) -> None:
     def work(count: int) -> int:
         shape = SimpleNamespace(
-            description="", input_schema=None, output_schema=schema(count), needs_approval=False, stream=False
+            description="",
+            input_schema=None,
+            output_schema=schema(count),
+            needs_approval=False,
+            stream=False,
+            rate_limit=None,
+            returns_bytes=False,
         )
         tools: Any = {ToolName(None, "made"): shape}
         whole = declare_python if language == "python" else declare_typescript
@@ -97,7 +103,13 @@ def chained(count: int, definitions: dict[str, Any]) -> dict[ToolName, Any]:
         given = {"type": "object", "properties": {f"own{number}": {"$ref": "#/$defs/D1"}}, "$defs": definitions}
         returned = {"$ref": "#/$defs/D0", "$defs": definitions}
         return SimpleNamespace(
-            description="", input_schema=given, output_schema=returned, needs_approval=False, stream=False
+            description="",
+            input_schema=given,
+            output_schema=returned,
+            needs_approval=False,
+            stream=False,
+            rate_limit=None,
+            returns_bytes=False,
         )
 
     return {ToolName("api", f"tool{number}"): tool(number) for number in range(count)}

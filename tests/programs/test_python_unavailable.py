@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral import Corral
+from corral.egress import Network
 from corral.errors import ProgramRejected
 from corral.programs import prepare_python
 
@@ -71,3 +72,11 @@ def test_what_the_jail_refuses_says_what_to_do_instead() -> None:
     assert missing == {}
     assert own is not None
     assert own.message == "no such order"
+
+
+def test_with_a_network_a_library_that_is_not_there_has_a_way_to_send_requests() -> None:
+    network = Network(allow=["https://api.example.com"])
+    with Corral(tools=[], sandbox="cpython", check=False, network=network) as corral:
+        error = corral.execute_sync("import requests", language="python").error
+    assert error is not None
+    assert error.message.endswith("programs may import the standard library. Send requests by `urllib.request`.")

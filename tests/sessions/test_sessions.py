@@ -203,7 +203,7 @@ async def test_files_of_node_work_in_typescript(session: Session) -> None:
     for name, (source, expected) in TYPESCRIPT.items():
         result = await session.execute(source)
         assert (name, result.value, result.error) == (name, expected, None)
-        for entry in await session.files.list():
+        for entry in await session.files.list() or ():
             await session.files.delete(entry.path)
 
 
@@ -275,7 +275,7 @@ return outcomes
 """,
     )
     assert {name for name, outcome in outcomes.items() if outcome != "refused"} == set()
-    assert [entry.path for entry in await session.files.list(recursive=True)] == ["f"]
+    assert [entry.path for entry in await session.files.list(recursive=True) or ()] == ["f"]
 
 
 async def test_a_deep_tree_with_closed_folders_is_removed_by_the_host_and_leaves_nothing(corral: Corral) -> None:
@@ -294,7 +294,7 @@ for name in ("removed", "left"):
         place = session.opened.space.binds[0].source
         await python(session, program)
         await session.files.delete("removed")
-        assert [each.path for each in await session.files.list()] == ["left"]
+        assert [each.path for each in await session.files.list() or ()] == ["left"]
     assert not Path(place).exists()
 
 

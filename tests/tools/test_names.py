@@ -140,3 +140,19 @@ def test_names_differ_and_do_not_depend_on_the_order_of_registration(names: list
     found = distinct_identifiers(names)
     assert len(set(found.values())) == len(names)
     assert found == distinct_identifiers(reversed(names))
+
+
+def test_words_that_only_javascript_reserves_stay_and_both_spellings_lead_to_the_tool() -> None:
+    tools = [define_tool(name=name, namespace="bills", execute=echo) for name in ("export", "import", "list_")]
+    registry = ToolRegistry(*tools)
+    assert list(map(str, registry)) == ["bills.export", "bills.import_", "bills.list_"]
+    spelled = {path: registry.guest_name(f"bills.{path}") for path in ("export_", "import", "list", "exports")}
+    assert spelled == {
+        "export_": "bills.export",
+        "import": "bills.import_",
+        "list": "bills.list",
+        "exports": "bills.exports",
+    }
+    assert registry.resolve("bills.export_") is tools[0]
+    registry.register(define_tool(name="export_", namespace="bills", execute=echo))
+    assert registry.resolve("bills.export_") is not tools[0]

@@ -46,9 +46,10 @@ class Call:
     def __init__(
         self, request: CallRequest, grant: Grant | None = None, *, protocol: str = "pipe", token: str | None = None
     ) -> None:
-        self.request = request
         if grant is not None:
             self.grant = grant
+            request = request._replace(tool=grant.tools.guest_name(request.tool))
+        self.request = request
         self.protocol = protocol
         """Name of the bridge protocol."""
         self.token = token

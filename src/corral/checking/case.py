@@ -34,6 +34,8 @@ class Case:
     """True if it waits for longer."""
     modules: bool = False
     """True if the program may load packages."""
+    network: bool = False
+    """True if the program may send requests."""
     context: ExecutionContext | None = None
     """The tenant of the program."""
 
@@ -85,9 +87,10 @@ class Case:
         return self.typed is not None and not _names_something(self.typed.root)
 
     @cached_property
-    def key(self) -> tuple[bytes, bool, bool]:
+    def key(self) -> tuple[bytes, bool, bool, bool]:
         """Key among programs for the same tools."""
-        return blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest(), self.env, self.modules
+        digest = blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return digest, self.env, self.modules, self.network
 
 
 def _names_something(root: Node) -> bool:

@@ -338,7 +338,7 @@ def _check_of(case: Case, tools: ToolSet) -> Check:
     if isinstance(case.typed, TypedPython):
         return PythonCheck(case.typed, tools)
     assert case.typed is not None
-    return TypeScriptCheck(case.typed, tools, env=case.env, modules=case.modules)
+    return TypeScriptCheck(case.typed, tools, env=case.env, modules=case.modules, network=case.network)
 
 
 def _failed(error: Exception, language: Language) -> Verdict:

@@ -83,9 +83,10 @@ class ToolSet:
         """All tools that the program may know: messages on it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self._verdicts: dict[tuple[bytes, bool, bool], tuple[Verdict, float]] = {}
+        self._verdicts: dict[tuple[bytes, bool, bool, bool], tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
-        declared = {**affordable(self.tools), **checked_discovery(registry, language)}
+        others = {other: tools[name] for other, name in registry.spellings().items() if name in tools}
+        declared = {**affordable({**tools, **others}), **checked_discovery(registry, language)}
         declarations = declare_tools(declared, language, checked=True)
         self.declarations = Declarations(declarations + CHECKED[language].surroundings)
 
@@ -305,7 +306,7 @@ class ToolSets:
         is_large = measured[1]
         if not is_large or references is None or references.computed:
             return tools
-        wanted = _named(tools, [reference.path for reference in references.named])
+        wanted = _named(tools, [registry.guest_name(reference.path) for reference in references.named])
         return tools if len(wanted) > _MANY_TOOLS else wanted
 
     def _declare(

@@ -9,7 +9,6 @@ from itertools import groupby, islice
 from typing import Literal, TypeAlias
 
 from corral.arguments import checked
-from corral.declarations.discovery import discovery_tools
 from corral.declarations.printing.abbreviations import abbreviate
 from corral.declarations.printing.printers import Degree, DegreePrinter, comment_lines
 from corral.declarations.printing.signatures import in_order
@@ -20,6 +19,7 @@ from corral.declarations.token_estimate import estimated_tokens
 from corral.errors import ConfigError
 from corral.rendering.lists import first_few
 from corral.tools import Tool, ToolRegistry
+from corral.tools.words import words
 from corral.types import Language, ToolName
 
 __all__ = ["Catalog", "CatalogLevel"]
@@ -36,7 +36,7 @@ _LEVELS: Mapping[Degree, CatalogLevel] = {
     Degree.FULL: "full",
 }
 _LEAST_BUDGET = 500
-"""Tokens: what `tools.search` and `tools.describe` and how to use them take, and some more."""
+"""Tokens: enough to say how to look for tools, and the names of some."""
 _NEWS_SHARE = 8
 """News may take this part of the budget when all of it is spent."""
 _MANNERS: Mapping[Degree, str] = {
@@ -47,6 +47,14 @@ _MANNERS: Mapping[Degree, str] = {
     Degree.GIVEN: "some in short",
     Degree.FULL: "in full",
 }
+
+_MOST_UNGROUPED = 40
+"""Names of a namespace that are listed in full, not by their groups."""
+_LEAST_GROUP = 3
+_MAX_REASON, _MOST_REASONS = 200, 10
+"""Characters of the reason why a namespace has no tools, and number of those reasons."""
+_MOST_GROUPS = 40
+"""Groups without a named tool that are mentioned."""
 
 ToolsByName: TypeAlias = Mapping[ToolName, Tool]
 
@@ -89,7 +97,6 @@ class Catalog:
         self._count = count_tokens or estimated_tokens
         self._first = tuple(first)
         self.complete = complete
-        self._advertised = False
         self._shown: ToolsByName = tools.snapshot()
         self.level: CatalogLevel
         """The least that is shown of any tool, in the text or in news."""
@@ -100,6 +107,11 @@ class Catalog:
     def has_streams(self) -> bool:
         """True if one of the tools streams."""
         return any(tool.stream for tool in self._shown.values())
+
+    @property
+    def has_untyped(self) -> bool:
+        """True if one of the tools does not say what it returns."""
+        return any(tool.has_schemas and tool.output_schema is None for tool in self._shown.values())
 
     def again(self, tools: ToolRegistry) -> Catalog:
         """A catalog of the same text for another conversation, where this one has told no news. Its registry has the
@@ -131,18 +143,13 @@ class Catalog:
     def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
         """The tools within the budget, and the least that is shown of any of them."""
         views = DegreePrinter(tools, self._language)
-        advertised: ToolsByName = {} if self._advertised else discovery_tools(self._tools, self._language)
-        if not self.complete:
-            views.add(advertised)
         names = sorted(tools, key=_by_turns(tools))
         whole = self._whole(views, {name: tools[name] for name in names}, budget, heading)
         if whole is not None:
-            self._advertised |= not self.complete
             return "full", whole
-        views.add(advertised)
 
         def text(degrees: Mapping[ToolName, Degree]) -> str:
-            return self._partial(views, degrees, advertised, budget, heading)
+            return self._partial(views, degrees, budget, heading)
 
         def cost(degrees: Mapping[ToolName, Degree]) -> int:
             # What weighs more than all tokens has no room, and is not read to find that out.
@@ -150,7 +157,6 @@ class Catalog:
             return heaviest if heaviest > budget else self._count(text(degrees))
 
         degrees = fill_budget(names, self._likely(tools), cost, budget)
-        self._advertised = True
         return _LEVELS[min(degrees.values())], text(degrees)
 
     def _likely(self, tools: ToolsByName) -> list[ToolName]:
@@ -176,27 +182,26 @@ class Catalog:
         if any(views.weight(name, Degree.FULL) > budget for name in tools):
             return None
         remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
-        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}") + views.declare_whole()
+        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}")
+        text += self._missing(heading) + views.declare_whole()
         return text if self._count(text) <= budget else None
 
-    def _partial(
-        self,
-        views: DegreePrinter,
-        degrees: Mapping[ToolName, Degree],
-        advertised: ToolsByName,
-        budget: int,
-        heading: str,
-    ) -> str:
+    def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
         """The text for tools in these degrees. As room shrinks, more namespaces are counted instead of listed."""
         manner = _MANNERS[min(degrees.values())]
-        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}")
+        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
+            heading
+        )
         shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
-        if shown or advertised:
-            text += views.declare({**dict.fromkeys(advertised, Degree.FULL), **shown})
+        if shown:
+            text += views.declare(shown)
         named = [name for name, degree in degrees.items() if degree is Degree.NAMED]
-        counted = Counter(name.namespace for name, degree in degrees.items() if degree is Degree.COUNTED)
-        if named:
-            text += self._remark("\n".join(_names(in_order(named), counted)))
+        by_name = [name for name, degree in degrees.items() if degree <= Degree.NAMED]
+        counted = Counter(name.namespace for name in by_name)
+        for namespace, group in groupby(in_order(named), key=lambda name: name.namespace):
+            every = [name.name for name in by_name if name.namespace == namespace]
+            text += self._remark("\n".join(_names(namespace, [name.name for name in group], every)))
+            del counted[namespace]
         if counted:
             spaces = [
                 f"{count} without one" if space is None else f"{space} ({count})"
@@ -204,6 +209,15 @@ class Catalog:
             ]
             text += self._list("Namespaces: ", spaces, budget // 2 if named or shown else budget - self._count(text))
         return text
+
+    def _missing(self, heading: str) -> str:
+        """Reasons for namespaces without tools, such as a server that is not connected; news have none."""
+        if heading:
+            return ""
+        problems = self._tools.problems
+        missing = sorted(problems.keys() - frozenset(self._tools.namespaces()))
+        told = [f"{space}: {' '.join(problems[space].split())[:_MAX_REASON]}" for space in missing]
+        return self._remark("\n".join(told[:_MOST_REASONS]))
 
     def _list(self, heading: str, items: Sequence[str], budget: int) -> str:
         """The items on one line, as many of the first ones as are within the budget."""
@@ -221,24 +235,55 @@ class Catalog:
 def _advice(tools: Iterable[ToolName]) -> str:
     """Directions for finding out more, with the first of the tools as an example."""
     example = next(iter(tools), "name")
-    return f' Look for more: await tools.search("words"), await tools.describe("{example}").'
+    return (
+        ' Look for more: `await tools.search("words")` gives { items: { name, signature, description }[] },'
+        f' `await tools.describe("{example}")` gives {{ declaration }}, for a list of names a list.'
+    )
 
 
 def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, ...]]:
     """The order in which tools are to be shown: those without a namespace, which are the host's own, then the first one
-    of each namespace, then the second ones."""
+    of each namespace, then the second ones. In a namespace names of few words come first, those of larger groups before
+    others: they do what is usual, and the longer ones something special.
+    """
+    sizes = Counter((name.namespace, _group(name.name)) for name in tools)
+
+    def plainness(name: ToolName) -> tuple[object, ...]:
+        return name.name.count("_"), len(words(name.name)), -sizes[name.namespace, _group(name.name)], name.name
+
     turns: dict[ToolName, int] = {}
-    for _, group in groupby(in_order(tools), key=lambda name: name.namespace):
-        turns |= {name: turn for turn, name in enumerate(group)}
+    for _, members in groupby(in_order(tools), key=lambda name: name.namespace):
+        turns |= {name: turn for turn, name in enumerate(sorted(members, key=plainness))}
     return lambda name: (name.namespace is not None, turns[name], str(name))
 
 
-def _names(named: Iterable[ToolName], counted: Counter[str | None]) -> Iterator[str]:
-    """A line for each namespace; that of tools without one comes first. They take in what is only counted of theirs."""
-    for namespace, group in groupby(named, key=lambda name: name.namespace):
-        more = counted.pop(namespace, 0)
-        names = [*(name.name for name in group), *([f"and {more} more"] if more else [])]
-        yield f"{'' if namespace is None else f'{namespace}: '}{', '.join(names)}"
+def _group(name: str) -> str:
+    """The beginning that a name shares with others: `issues_` of `issues_list_for_repo`. Empty if it has none."""
+    beginning, underscore, end = name.partition("_")
+    return beginning + underscore if beginning and end else ""
+
+
+def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) -> Iterator[str]:
+    """Lines with the names of a namespace that are to be told. Of very many the beginning of a group is said once."""
+    sizes = Counter(map(_group, every))
+    grouped = {group for group, size in sizes.items() if group and size >= _LEAST_GROUP}
+    if len(every) <= _MOST_UNGROUPED or len(grouped) < 2:
+        grouped = set[str]()
+    rest = [name for name in named if _group(name) not in grouped]
+    unnamed = sum(_group(name) not in grouped for name in every) - len(rest)
+    items = [*rest, *([f"and {unnamed} more"] if unnamed else [])]
+    place = "" if namespace is None else f"{namespace}: "
+    if not grouped:
+        yield f"{place}{', '.join(items)}"
+        return
+    example = min((name for name in named if _group(name) in grouped), key=len, default=f"{min(grouped)}...")
+    yield f"{place}names begin with their group, as tools.{'' if namespace is None else f'{namespace}.'}{example}"
+    for group in sorted(grouped & set(map(_group, named))):
+        ends = [name.removeprefix(group) for name in named if _group(name) == group]
+        yield f"{group} ({sizes[group]}): {', '.join([*ends, *(['...'] if len(ends) < sizes[group] else [])])}"
+    others = [f"{group} ({sizes[group]})" for group in sorted(grouped - set(map(_group, named)))]
+    if others or items:
+        yield f"others: {', '.join([*first_few(others, _MOST_GROUPS), *items])}"
 
 
 def _differ(before: Tool, after: Tool) -> bool:
@@ -247,7 +292,7 @@ def _differ(before: Tool, after: Tool) -> bool:
 
 
 def _content(tool: Tool) -> tuple[object, ...]:
-    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream
+    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream, tool.rate_limit
 
 
 def _counted(number: int, what: str) -> str:

@@ -16,7 +16,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.concurrency.threads import run_in_own_thread
 from corral.declarations.printing.printers import comment_lines
 from corral.declarations.shapes.descriptions import summary
-from corral.declarations.text_cache import TextCache, one_at_a_time
+from corral.declarations.text_cache import Form, TextCache, one_at_a_time
 from corral.errors import ToolNotFound
 from corral.json_schema.document_schema import DocumentSchema
 from corral.json_schema.problems import quoted
@@ -32,6 +32,8 @@ _MOST_FOUND = 50
 _FOUND_BY_DEFAULT = 10
 _MOST_DESCRIBED = 20
 _MOST_NAMESPACES = 20
+_MAX_DEPTH = 20
+"""Levels of objects in a result."""
 
 _PREFIX = re.compile(r"(tools|codemode)\.")
 
@@ -73,7 +75,10 @@ _FOUND: JsonSchema = {
 _NAMES: JsonSchema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_DESCRIBED}
 _NAMED: JsonSchema = {
     "type": "object",
-    "properties": {"name": {"anyOf": [{"type": "string"}, _NAMES]}},
+    "properties": {
+        "name": {"anyOf": [{"type": "string"}, _NAMES]},
+        "depth": {"type": "integer", "minimum": 1, "maximum": _MAX_DEPTH},
+    },
     "required": ["name"],
     "additionalProperties": False,
 }
@@ -138,7 +143,7 @@ def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName
         ),
         Tool(
             name="describe",
-            description="Declares a tool of that name in full; for a list of names, gives a list.",
+            description="Declares a tool of that name, its result to two levels or `depth`; of a list, gives a list.",
             read_only=True,
             idempotent=True,
             input=_DESCRIBE_INPUT,
@@ -191,23 +196,26 @@ class _Discovery:
         }
         return found if tools else {**found, "hint": self._hint(query, namespace, total)}
 
-    async def describe(self, context: ExecutionContext, name: str | list[str]) -> dict[str, str] | list[dict[str, str]]:
+    async def describe(
+        self, context: ExecutionContext, name: str | list[str], depth: float | None = None
+    ) -> dict[str, str] | list[dict[str, str]]:
+        form: Form = "usual" if depth is None else int(depth)
         if isinstance(name, str):
-            return await self._described(name, context)
-        return [await self._described_or_not(each, context) for each in name]
+            return await self._described(name, form, context)
+        return [await self._described_or_not(each, form, context) for each in name]
 
-    async def _described_or_not(self, asked: str, context: ExecutionContext) -> dict[str, str]:
+    async def _described_or_not(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
         """One of several: what is unknown must not cost the others their answer."""
         try:
-            return await self._described(asked, context)
+            return await self._described(asked, form, context)
         except ToolNotFound as error:
             return {"name": _path(asked), "declaration": comment_lines(str(error), self._language), "error": str(error)}
 
-    async def _described(self, asked: str, context: ExecutionContext) -> dict[str, str]:
+    async def _described(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
         path = _path(asked)
         name = ToolName.parse(path)
         tool = self.own.get(name) or self._resolve(path)
-        return {"name": path, "declaration": await self._texts.of("whole", name, tool, context)}
+        return {"name": path, "declaration": await self._texts.of(form, name, tool, context)}
 
     def _resolve(self, path: str) -> Tool:
         if path in self._tools.namespaces():

@@ -17,19 +17,21 @@ from anyio.lowlevel import RunVar
 from pydantic_core import to_json
 
 from corral.concurrency.threads import run_in_own_thread
-from corral.declarations.printing.printers import comment_lines, declare, declare_short, one_line
+from corral.declarations.printing.printers import comment_lines, declare_in_depth, declare_short, one_line
 from corral.declarations.printing.signatures import ToolOutline
 from corral.tools import Tool
 from corral.types import ExecutionContext, Language, ToolName
 from corral.workers import WorkerError, run_in_worker
 
-__all__ = ["TextCache", "one_at_a_time"]
+__all__ = ["Form", "TextCache", "one_at_a_time"]
 
 T = TypeVar("T")
 
-Form: TypeAlias = Literal["whole", "line"]
-"""A declaration; or how a tool is called, in one line."""
+Form: TypeAlias = Literal["usual", "line"] | int
+"""A declaration, with so many levels of the result; or how a tool is called, in one line."""
 
+_MAX_SECOND_LEVEL = 3_000
+"""Characters of the second level of objects in a result, if no depth is asked for; it is left out if it has more."""
 _MAX_DECLARATION_CHARACTERS = 40_000
 """A longer declaration is made short."""
 _MOST_KEPT_CHARACTERS = 2_000_000
@@ -74,7 +76,15 @@ class TextCache:
 
     async def _made(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
-        shape = ToolOutline(tool.description, tool.input_schema, tool.output_schema, approval, tool.stream)
+        shape = ToolOutline(
+            tool.description,
+            tool.input_schema,
+            tool.output_schema,
+            approval,
+            tool.stream,
+            tool.rate_limit,
+            tool.returns_bytes,
+        )
         if not _is_large(shape):
             return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)
         try:
@@ -91,7 +101,10 @@ def make_text(form: Form, name: ToolName, shape: ToolOutline, language: Language
     """The text of a tool, made here and now."""
     if form == "line":
         return one_line(name, shape, language)
-    text = declare({name: shape}, language)
+    text = declare_in_depth(name, shape, language, 2 if form == "usual" else form)
+    if form == "usual" and len(text) > _MAX_SECOND_LEVEL:
+        less = declare_in_depth(name, shape, language, 1)
+        text = less if len(text) - len(less) > _MAX_SECOND_LEVEL else text
     if len(text) <= _MAX_DECLARATION_CHARACTERS:
         return text
     remark = f"Shortened: the whole declaration has {len(text)} characters."

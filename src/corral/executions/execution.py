@@ -205,6 +205,7 @@ class Execution:
             env=request.env is not None,
             must=self._check == "required",
             modules=self._loads_modules,
+            network=any(source.origins for source in self._service_sources),
             context=request.context,
         )
         self._check_started = time.perf_counter()

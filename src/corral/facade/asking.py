@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Unpack
@@ -9,17 +10,24 @@ from typing import Unpack
 from corral.arguments import checked
 from corral.checking import Case, CheckResult
 from corral.declarations import Catalog, declare_tools
-from corral.errors import ConfigError, ProgramRejected
+from corral.errors import ConfigError, ProgramRejected, StartFailed
 from corral.executions import prepare
 from corral.facade.running import CorralRunning
 from corral.facade.session import Session
 from corral.languages import LANGUAGES
 from corral.model_tools import ModelOptions, ModelTool, Surroundings, model_tools, system_prompt
+from corral.sandboxes import SandboxProvider
 from corral.tool_sources import Tools
 from corral.tools import Tool, ToolRegistry
 from corral.types import Audience, Diagnostic, ExecutionContext, Language
 
 __all__ = ["CorralAsking"]
+
+_OWN_PYTHON = frozenset({"cpython", "python"})
+"""Names of sandboxes whose Python is that of the host."""
+_NEWEST_PYTHON = (3, 14)
+_PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Version that models have to be told, because they know a newer one."""
 
 
 class CorralAsking(CorralRunning):
@@ -58,7 +66,8 @@ class CorralAsking(CorralRunning):
         self._runtime.checker.start(language, self._runtime.tools)
         in_session = context is not None and self._kept_session(context) is not None
         modules = self._runtime.loads_modules(language, in_session=in_session)
-        case = Case(program, registry, env=env, must=True, modules=modules, context=context)
+        network = any(source.origins for source in self._runtime.service_sources)
+        case = Case(program, registry, env=env, must=True, modules=modules, network=network, context=context)
         verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,
@@ -193,13 +202,28 @@ class CorralAsking(CorralRunning):
         offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
         network = [*self._runtime.service_sources, *([session.network] if session and session.network else [])]
         mounts = () if self._kept_sessions is None else self._kept_sessions.mounts
+        provider = self._provider(language)
+        limits = self._runtime.limits
         skills = self._runtime.skills.skills if session is None else session.skills.skills
         return Surroundings(
             mounts=mounts if session is None else session.opened.space.mounts,
-            packages=() if offered is None else offered.allowed,
+            files=() if session is None else session.files.some_names(),
+            packages=(*(provider.packages if provider else ()), *(() if offered is None else offered.allowed)),
+            python=_PYTHON if provider is not None and provider.name in _OWN_PYTHON else "",
+            standard_library=provider is None or provider.name != "monty",
             origins=tuple(origin for source in network for origin in source.origins),
             skills=tuple((each.name, each.description, each.path) for each in skills.values()),
+            calls=limits.calls,
+            seconds=limits.wall_seconds,
+            checked=bool(self._runtime.check),
         )
+
+    def _provider(self, language: Language) -> SandboxProvider | None:
+        """The provider for a language, if there is one that can be used here."""
+        try:
+            return self._runtime.providers.get(language)
+        except (ConfigError, StartFailed):
+            return None
 
     def _require_declarable(self) -> None:
         if self._sources.unknown:

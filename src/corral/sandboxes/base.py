@@ -67,6 +67,8 @@ class SandboxProvider(ABC):
     """
 
     name: ClassVar[str]
+    packages: tuple[str, ...] = ()
+    """Packages of its own that its programs may import."""
     _entered = 0
 
     @property

@@ -27,6 +27,7 @@ _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
 MAX_ENTRIES = 100_000
 _MOST_LISTED = 1_000
+_MOST_NAMES = 1_000
 _PAGE_BYTES = mmap.PAGESIZE
 """A file system in memory gives each file whole pages."""
 _INDEX_SECONDS = 10.0
@@ -144,16 +145,26 @@ class SessionFiles:
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.stat(parts))
 
+    def some_names(self) -> tuple[str, ...]:
+        """Names in the working directory, those of folders with a slash; none if there are very many."""
+        tree, parts = self._find("")
+        try:
+            found = tree.files.list(parts, recursive=False, max_entries=_MOST_NAMES) or []
+        except OSError:
+            return ()
+        return tuple(f"{each.path}/" if each.kind == "directory" else each.path for each in found)
+
     @checked
-    async def list(self, path: str = "", *, recursive: bool = False, max_entries: int = MAX_ENTRIES) -> list[Entry]:
-        """Lists a folder, sorted by path. An empty one, or none, has no entries.
+    async def list(
+        self, path: str = "", *, recursive: bool = False, max_entries: int = MAX_ENTRIES
+    ) -> list[Entry] | None:
+        """Lists a folder, sorted by path. Returns None if there is none.
 
         Raises:
             FileError: there are more than `max_entries`.
         """
         tree, parts = self._find(path)
-        found = await self._run(path, lambda: tree.files.list(parts, recursive=recursive, max_entries=max_entries))
-        return found or []
+        return await self._run(path, lambda: tree.files.list(parts, recursive=recursive, max_entries=max_entries))
 
     @checked
     async def make_directory(self, path: str) -> None:
@@ -186,7 +197,7 @@ class SessionFiles:
             FileError: those of a scratch directory are longer than it may hold, as with holes or several names.
         """
         tree, parts = self._find(path)
-        entries = await self.list(path, recursive=True)
+        entries = await self.list(path, recursive=True) or ()
         if (reason := tree.over(each.size for each in entries)) is not None:
             raise FileError(f"{path or '.'}: {reason}, so some have holes or several names; delete them")
         return self._each(path, pack(tree.files, parts, entries))

@@ -466,7 +466,7 @@ class _SpaceFiles(Files):
         if found.kind != "directory":
             raise FileError(f"{path}: it is no folder")
         entries = await self._files.list(absolute, recursive=recursive, max_entries=max_entries)
-        return [FileInfo(each.path, each.kind, each.size) for each in entries]
+        return [FileInfo(each.path, each.kind, each.size) for each in entries or ()]
 
     @override
     async def make_directory(self, path: str) -> None:

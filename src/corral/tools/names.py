@@ -1,14 +1,17 @@
 """Names of tools and namespaces as a program writes them.
 
-A guest name is an identifier of JavaScript that also reads well in Python. It is made from the original name by
+A guest name is a member of `tools` in JavaScript and in Python. It is made from the original name by
 these rules, in this order, and never re-cased:
 
 1. Letters lose their accents (`naïve` → `naive`); other letters and digits outside ASCII become `u` and their code
    point in hexadecimal (`日本` → `u65e5u672c`).
 2. White space, `-`, `.`, `/` and `:` become `_`; whatever else is not a letter, a digit, `_` or `$` is dropped.
 3. A leading digit gets the prefix `_` (`2fa` → `_2fa`).
-4. Words that JavaScript, TypeScript or Python reserve, members of every object (`toString`), names between double
-   underscores (`__proto__`), and names that languages call by themselves (`then`, `toJSON`) get the suffix `_`.
+4. Words that Python reserves (`import`), members of every object (`toString`), names between double underscores
+   (`__proto__`), and names that languages call by themselves (`then`, `toJSON`) get the suffix `_`. Words that only
+   JavaScript reserves (`export`, `delete`) may be members, and stay.
+
+Programs may write words that either language reserves with or without the suffix, unless another tool has that name.
 
 Where several names of a namespace become the same identifier, the one that already was that identifier keeps it, and
 each other one gets `_` and the start of the SHA-256 of its original name (four hexadecimal digits, more if four
@@ -28,13 +31,13 @@ from itertools import count
 
 from corral.errors import ToolDefinitionError
 
-__all__ = ["RESERVED_ROOT_NAMES", "distinct_identifiers", "identifier", "namespace_identifier"]
+__all__ = ["RESERVED_ROOT_NAMES", "distinct_identifiers", "identifier", "namespace_identifier", "other_spelling"]
 
 RESERVED_ROOT_NAMES = frozenset({"search", "describe"})
 """Tools without a namespace cannot have these: programs look through the catalog with them. Namespaces get a suffix."""
 
 # ECMA-262: keywords, future reserved words in strict mode, names that strict code cannot bind; and TypeScript's own.
-_LANGUAGE_WORDS = """
+_JAVASCRIPT_WORDS = """
     arguments async await break case catch class const continue debugger default delete do else enum eval export
     extends false finally for function if implements import in Infinity instanceof interface let NaN new null package
     private protected public return static super switch this throw true try typeof undefined var void while with yield
@@ -43,7 +46,8 @@ _OBJECT_MEMBERS = """
     constructor hasOwnProperty isPrototypeOf propertyIsEnumerable prototype toLocaleString toString valueOf
 """
 _CALLED_BY_THE_LANGUAGE = "then toJSON"
-_SUFFIXED = frozenset([*f"{_LANGUAGE_WORDS} {_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE}".split(), *keyword.kwlist])
+_SUFFIXED = frozenset([*f"{_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE}".split(), *keyword.kwlist])
+_KEPT = frozenset(_JAVASCRIPT_WORDS.split()) - _SUFFIXED
 
 _SUFFIXED_NAMESPACES = RESERVED_ROOT_NAMES | {"codemode", "corral", "tools"}
 """Namespaces are members of `tools`, which has these already; the others are names of `tools` itself."""
@@ -74,6 +78,13 @@ def identifier(name: str) -> str:
     if cleaned in _SUFFIXED or _DUNDER.fullmatch(cleaned):
         cleaned += "_"
     return cleaned
+
+
+def other_spelling(name: str) -> str | None:
+    """Another spelling of an identifier that is a reserved word: `export_` of `export`, `import` of `import_`."""
+    if name in _KEPT:
+        return f"{name}_"
+    return name[:-1] if name.endswith("_") and name[:-1] in keyword.kwlist else None
 
 
 def namespace_identifier(namespace: str) -> str:

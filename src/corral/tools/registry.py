@@ -16,7 +16,13 @@ from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.json_schema.problems import quoted
 from corral.rendering.lists import first_few
-from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
+from corral.tools.names import (
+    RESERVED_ROOT_NAMES,
+    distinct_identifiers,
+    identifier,
+    namespace_identifier,
+    other_spelling,
+)
 from corral.tools.search import Entry, SearchIndex
 from corral.tools.tool import Tool, as_tool
 from corral.types import ToolName
@@ -160,13 +166,22 @@ class ToolRegistry:
         state = self._now()
         return state.by_path.get(str(name)) or state.by_original.get(str(name))
 
+    def guest_name(self, path: str) -> str:
+        """The guest name that a program means by `path`: of another spelling of a reserved word, the proper one."""
+        state = self._now()
+        return path if path in state.by_path else str(state.spellings.get(ToolName.parse(path), path))
+
+    def spellings(self) -> Mapping[ToolName, ToolName]:
+        """Guest names by other names that programs may write instead, because a word is reserved."""
+        return self._now().spellings
+
     def resolve(self, path: str, *, helping: bool = True) -> Tool:
         """The tool that a program calls by `path`, a guest name.
 
         Raises:
             ToolNotFound: with near names if `helping`.
         """
-        tool = self._now().by_path.get(path)
+        tool = self._now().by_path.get(self.guest_name(path))
         if tool is None:
             raise self._not_found(path) if helping else ToolNotFound(f"no tool {quoted(path)}")
         return tool
@@ -307,6 +322,18 @@ class _State:
     @cached_property
     def by_path(self) -> Mapping[str, Tool]:
         return {str(name): tool for name, tool in self.by_name.items()}
+
+    @cached_property
+    def spellings(self) -> Mapping[ToolName, ToolName]:
+        found: dict[ToolName, ToolName] = {}
+        for name in self.by_name:
+            spaces = {
+                name.namespace,
+                None if name.namespace is None else other_spelling(name.namespace) or name.namespace,
+            }
+            others = {name.name, other_spelling(name.name) or name.name}
+            found |= {ToolName(space, other): name for space in spaces for other in others}
+        return {other: name for other, name in found.items() if other not in self.by_name}
 
     @cached_property
     def by_original(self) -> Mapping[str, Tool]:

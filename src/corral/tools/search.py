@@ -1,7 +1,8 @@
 """Finding tools by words, and the tools that a misspelt name may have meant.
 
-Words are weighed by BM25: a rare word says more than a frequent one, a second occurrence less than the first, and a
-word among few more than one among many.
+Words are weighed as in BM25: a rare word says more than a frequent one, a second occurrence less than the first. The
+words of a place, such as the name, share its weight: a tool all of whose words are asked for comes before one that has
+them among ten others.
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ _MENTION = re.compile(
 )
 """A tool as programs mention it."""
 
-_SATURATION, _LENGTH = 1.2, 0.5
-"""k1 and b of BM25."""
-_NAME, _NAMESPACE, _SUMMARY, _PARAMETER, _DETAIL, _PARAMETER_DETAIL = 3.0, 2.0, 1.5, 0.8, 0.4, 0.2
-"""Weights of a word by its place; the summary is the first sentence of the description."""
+_SATURATION = 1.2
+"""k1 of BM25."""
+_NAME, _NAMESPACE, _SUMMARY, _DETAIL, _PARAMETERS, _PARAMETER_DETAILS = 16.0, 1.0, 16.0, 3.0, 1.0, 1.0
+"""Weights of the words of a place together; the summary is the first sentence of the description."""
 _SYNONYM, _BEGINNING = 0.4, 0.6
 """Weights of synonyms, and of words that begin with the query's word: the longer, the less."""
 _LEAST_BEGINNING = 3
 _MAX_BEGINNINGS = 10
 
 _MAX_NEAR = 3
+_MAX_MEMBERS = 6
+"""Members of a path that are joined to look for a name."""
 
 
 class Entry:
@@ -94,8 +97,19 @@ class SearchIndex:
         return dict.fromkeys(names, 3) | dict.fromkeys(spelled, 2) | dict.fromkeys(exact, 1) | dict.fromkeys(whole, 0)
 
     def near(self, path: str) -> list[str]:
-        """Up to three paths that look like `path`, nearest first: the same name in a namespace, then similar ones."""
-        same = self._by_last.get(path.rpartition(".")[2], ())[:_MAX_NEAR]
+        """Up to three paths that look like `path`, nearest first.
+
+        A tool whose name the last members of the path spell is the only one: `github.issues_list_for_repo` of
+        `github.rest.issues.listForRepo`. Otherwise the same name in a namespace comes before similar ones.
+        """
+        members = path[:_MAX_QUERY_CHARACTERS].split(".")[-_MAX_MEMBERS:]
+        for start in range(len(members)):
+            joined = "".join(words(" ".join(members[start:])))
+            spelled = self._by_spelling.get(joined) or self._by_name.get(joined, ())
+            if spelled and joined:
+                inside = [each for each in spelled if self._entries[each].name.namespace == members[0]]
+                return [self._paths[each] for each in inside or spelled][:_MAX_NEAR]
+        same = self._by_last.get(members[-1], ())[:_MAX_NEAR]
         similar = self._near.of(path, _MAX_NEAR)
         return list(dict.fromkeys([*same, *similar]))[:_MAX_NEAR]
 
@@ -127,19 +141,14 @@ class _Postings:
     """Documents by the stems in them, with the weight of each stem there."""
 
     def __init__(self, documents: Iterable[Mapping[str, float]]) -> None:
-        found = list(documents)
-        lengths = [sum(weights.values()) for weights in found]
-        mean = sum(lengths) / len(lengths) if lengths else 1.0
-        raw: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        for number, weights in enumerate(found):
-            flat = _SATURATION * (1 - _LENGTH + _LENGTH * lengths[number] / (mean or 1.0))
+        found: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        number = -1
+        for number, weights in enumerate(documents):
             for word, weight in weights.items():
-                raw[word].append((number, weight * (_SATURATION + 1) / (weight + flat)))
-        self._scores: dict[str, dict[int, float]] = {}
-        for word, entries in raw.items():
-            rarity = math.log(1 + (len(found) - len(entries) + 0.5) / (len(entries) + 0.5))
-            self._scores[word] = {number: rarity * score for number, score in entries}
-        self._sorted = sorted(self._scores)
+                found[word][number] = weight / (weight + _SATURATION)
+        self._scores: Mapping[str, dict[int, float]] = dict(found)
+        self._rarity = {word: math.log((number + 2) / (len(scores) + 0.5)) for word, scores in found.items()}
+        self._sorted = sorted(found)
 
     def scores(self, asked: list[str]) -> dict[int, float]:
         """Scores of the documents that have any of the words. More matching words score more."""
@@ -154,12 +163,13 @@ class _Postings:
         return {document: score * matched[document] / len(stems) for document, score in total.items()}
 
     def _of(self, asked: str) -> dict[int, float]:
-        """Scores for one word of the query, by itself or by its best synonym."""
-        found = dict(self._scores.get(asked, {}))
-        for word, share in self._meant(asked):
-            for document, score in self._scores[word].items():
-                if score * share > found.get(document, 0.0):
-                    found[document] = score * share
+        """Scores for one word of the query, by itself or by its best synonym, which counts as no rarer."""
+        found: dict[int, float] = {}
+        for word, share in ((asked, 1.0), *self._meant(asked)):
+            factor = share * min(self._rarity.get(word, 0.0), self._rarity.get(asked, math.inf))
+            for document, score in self._scores.get(word, {}).items():
+                if score * factor > found.get(document, 0.0):
+                    found[document] = score * factor
         return found
 
     def _meant(self, asked: str) -> Iterator[tuple[str, float]]:
@@ -180,19 +190,20 @@ def _weighed(name: ToolName, description: str, input_schema: JsonSchema | None) 
     if ". " in summary:
         summary, _, rest = summary.partition(". ")
         detail = f"{rest}\n{detail}"
-    fields = [
+    parameters = list(_parameters(input_schema))
+    places = (
         (name.name, _NAME),
         (name.namespace or "", _NAMESPACE),
         (summary, _SUMMARY),
         (detail, _DETAIL),
-    ]
-    for parameter, text in _parameters(input_schema):
-        fields += [(parameter, _PARAMETER), (text[:_MAX_PARAMETER_CHARACTERS], _PARAMETER_DETAIL)]
+        (" ".join(parameter for parameter, _ in parameters), _PARAMETERS),
+        (" ".join(text[:_MAX_PARAMETER_CHARACTERS] for _, text in parameters), _PARAMETER_DETAILS),
+    )
     weights: defaultdict[str, float] = defaultdict(float)
-    for text, weight in fields:
-        for word in words(text):
-            if word not in UNIMPORTANT:
-                weights[stem(word)] += weight
+    for text, weight in places:
+        stems = [stem(word) for word in words(text) if word not in UNIMPORTANT]
+        for each in stems:
+            weights[each] += weight / len(stems)
     return weights
 
 

@@ -24,7 +24,7 @@ from corral.json_schema.problems import SchemaMismatch, cut, field_names
 from corral.tools.docstrings import read_docstring
 from corral.tools.names import identifier, namespace_identifier
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
-from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of, says_nothing
+from corral.tools.schema import InputSchema, OutputSchema, TypeOutput, input_schema_of, output_schema_of, says_nothing
 from corral.tools.signature import (
     Arguments,
     injected_places,
@@ -148,6 +148,11 @@ class Tool(Generic[P, R]):
     def input_schema(self) -> JsonSchema | None:
         """JSON Schema of the input, or None if it takes anything."""
         return self.input.json_schema
+
+    @property
+    def returns_bytes(self) -> bool:
+        """True if results have bytes where the output schema says `format: binary`: it was made of a Python type."""
+        return isinstance(self.output, TypeOutput)
 
     @property
     def output_schema(self) -> JsonSchema | None:

@@ -13,6 +13,16 @@ _ADDRESS = re.compile(r"https?://\S+")
 _VOWEL = re.compile(r"[aeiouy]")
 _KEPT_S = ("ss", "us", "is")
 _KEPT_DOUBLES = frozenset("lsz")
+_WHOLE = {
+    short: whole
+    for short, _, whole in (
+        each.partition("=")
+        for each in """
+    app=application config=configuration db=database dir=directory doc=document env=environment info=information
+    msg=message org=organization organisation=organization repo=repository
+    """.split()
+    )
+}
 
 
 def words(text: str) -> list[str]:
@@ -25,9 +35,13 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """The word without a plural, `-ing`, `-ed` and a last `e`: issues → issu, queries → queri, stopped → stop."""
+    """The word without a plural, `-ing`, `-ed` and a last `e`: issues → issu, queries → queri, stopped → stop.
+
+    Of a usual abbreviation, that of the whole word.
+    """
     if len(word) > 3 and word.endswith("s") and not word.endswith(_KEPT_S):
         word = word[:-1]
+    word = _WHOLE.get(word, word)
     for ending in ("ing", "ed"):
         shorter = word.removesuffix(ending)
         if shorter != word and len(shorter) > 2 and _VOWEL.search(shorter) and not word.endswith("eed"):
@@ -41,7 +55,7 @@ def stem(word: str) -> str:
 
 UNIMPORTANT = frozenset(
     """
-    a all an and any are as at be by can do does for from given has have how i if in into is it its me my of on one or
+    a all an and any are as at be by can do does for from given has have how if in into is it its of on one or
     our please some specified that the their them this to want was what when where which who with you your
     """.split()
 )
@@ -75,7 +89,7 @@ _GROUPS = """
     event meeting appointment
     busy free availability
     vacation holiday absence office
-    document doc file
+    document file
     folder directory
     spreadsheet sheet table
     cell value range
@@ -83,12 +97,13 @@ _GROUPS = """
     picture image photo
     video clip movie
     audio sound speech voice
-    repository repo project
+    repository project
     pr pull merge
     branch ref
     comment note remark
     label tag
     user person people member account
+    i me my whoami authenticated
     contact people person
     group team
     customer client
@@ -96,7 +111,6 @@ _GROUPS = """
     permission access role share
     secret credential password key
     server instance machine vm
-    database db
     log history audit
     price cost amount
     invoice bill

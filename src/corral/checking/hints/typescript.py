@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NAMES", "NO_LIBRARIES", "conversion_hint", "without_markup"]
+__all__ = ["NAMES", "NO_LIBRARIES", "SENDS_REQUESTS", "conversion_hint", "without_markup"]
 
+SENDS_REQUESTS = "Programs send requests by `fetch`, and load no libraries, files or pages."
 NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
 _ABSENT = (
     "$ _ fs path os axios lodash moment dayjs jQuery http https url util document window navigator location "

@@ -443,7 +443,8 @@ class PythonCheck(PythonOrigins):
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
             if is_tried(node):
                 return warning
-            path = name if text_of(value) in ("tools", "codemode") else f"{text_of(value).rpartition('.')[2]}.{name}"
+            space = [] if text_of(value) in ("tools", "codemode") else [text_of(value).rpartition(".")[2]]
+            path = ".".join((*space, *path_from(value)[1:]))
             if name in failure_classes():
                 return warning.rejected("tool", hint=f"Write `{name}`: it is there without an import.")
             return warning.rejected("tool", message=self.tools.not_found(path))

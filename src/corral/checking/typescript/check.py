@@ -16,7 +16,7 @@ from tree_sitter import Node
 
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
-from corral.checking.hints.typescript import NO_LIBRARIES
+from corral.checking.hints.typescript import NO_LIBRARIES, SENDS_REQUESTS
 from corral.checking.inputs import Written
 from corral.checking.servers.specs import GLOBALS
 from corral.checking.servers.workspace import Document, Remark
@@ -127,13 +127,16 @@ class _Relax(NamedTuple):
 
 
 class TypeScriptCheck(Misuse):
-    """`env`: the program finds a `process`. `modules`: it may load packages."""
+    """`env`: the program finds a `process`. `modules`: it may load packages. `network`: it may send requests."""
 
-    def __init__(self, typed: TypedProgram, tools: ToolSet, *, env: bool, modules: bool = False) -> None:
+    def __init__(
+        self, typed: TypedProgram, tools: ToolSet, *, env: bool, modules: bool = False, network: bool = False
+    ) -> None:
         super().__init__(typed.root, tools)
         self._typed = typed
         self._env = env
         self._modules = modules
+        self._network = network
         self._relaxed: dict[int, Node] = {}
         self.put(self._composed())
 
@@ -286,6 +289,8 @@ class TypeScriptCheck(Misuse):
         hint = self.tools.hint_for(name, is_called=is_called, path=path_after(node))
         if hint == NO_LIBRARIES and self._modules:
             hint = "It is not imported."
+        elif self._network and (hint == NO_LIBRARIES or name == "require"):
+            hint = SENDS_REQUESTS
         if hint is None and "Did you" in warning.message:
             return warning.rejected("unbound")
         if hint is None:
@@ -347,6 +352,8 @@ class TypeScriptCheck(Misuse):
         path = text_of(node)
         if (chain := text_of(unwrapped(owner))) not in ("tools", "codemode"):
             path = f"{chain.rpartition('.')[2]}.{path}"
+        if node.parent is not None and (after := path_after(node.parent)):
+            path = f"{path}.{after}"
         return warning.rejected("tool", message=self.tools.not_found(path))
 
     def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax | None:

@@ -6,7 +6,8 @@ tool, because calls are written from it; its parts are shared as others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
@@ -43,6 +44,7 @@ _NAME_CHARACTERS = 16
 _MAX_NAME_CHARACTERS = 40
 
 _OUTPUT = "-output"
+_MAX_NAMING_MEMBERS = 2
 
 _Key: TypeAlias = tuple[object, ...]
 
@@ -90,8 +92,13 @@ def share(
         )
         for name, each in signatures.items()
     }
-    for _, output in nodes.values():
+    tools: defaultdict[_Node, list[ToolName]] = defaultdict(list)
+    for name, (_, output) in nodes.items():
         output.uses += 1
+        tools[output].append(name)
+    for output, names in tools.items():
+        if len(names) > 1 and output.hint.endswith(_OUTPUT):
+            output.hint = _shared_hint(output.shape, names) or output.hint
     sharing.enter_definitions()
     shared: dict[ToolName, Signature] = {}
     for name, (given, returned) in nodes.items():
@@ -209,6 +216,16 @@ class _Sharing:
         if isinstance(node.shape, Object) and node.shape.properties and not self._language.has_object_types:
             return node.uses > 1
         return isinstance(node.shape, Object | Union) and _saved(node) >= _LEAST_SAVED
+
+
+def _shared_hint(shape: Shape, tools: Sequence[ToolName]) -> str | None:
+    """A name for the result of several tools, of which no single one is to be its name: by its members, if these are
+    few, else by the namespace."""
+    members = [each.name for each in shape.properties] if isinstance(shape, Object) else []
+    if 0 < len(members) <= _MAX_NAMING_MEMBERS:
+        return f"{'-'.join(members)}{_OUTPUT}"
+    spaces = {name.namespace for name in tools}
+    return f"{spaces.pop()}{_OUTPUT}" if len(spaces) == 1 and None not in spaces else None
 
 
 def _saved(each: _Node | _Described) -> int:

@@ -8,12 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from corral.declarations.printing.named_types import share
-from corral.declarations.printing.python import PYTHON_ALIAS, declare_python, print_python, python_call
+from corral.declarations.printing.python import declare_python, print_python, python_call
 from corral.declarations.printing.schema_weight import outline, reachable_weight
-from corral.declarations.printing.short import shortened
+from corral.declarations.printing.short import in_depth, shortened
 from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
 from corral.declarations.printing.typescript import (
-    TYPESCRIPT_ALIAS,
     declare_typescript,
     print_typescript,
     typescript_call,
@@ -25,7 +24,16 @@ from corral.declarations.shapes.shape import Doc
 from corral.languages import LANGUAGES
 from corral.types import Language, ToolName
 
-__all__ = ["Degree", "DegreePrinter", "comment_lines", "declare", "declare_short", "declare_tools", "one_line"]
+__all__ = [
+    "Degree",
+    "DegreePrinter",
+    "comment_lines",
+    "declare",
+    "declare_in_depth",
+    "declare_short",
+    "declare_tools",
+    "one_line",
+]
 
 _LINE_CHARACTERS = 240
 _HEAVY = 2_000
@@ -52,15 +60,12 @@ class _Printer(NamedTuple):
     language: type_systems.TypeSystem
     declare: Callable[[Mapping[ToolName, Signature]], str]
     call: Callable[[ToolName, Signature], str | None]
-    alias: str
     declare_all: Callable[..., str]
 
 
 _PRINTERS: Mapping[Language, _Printer] = {
-    "typescript": _Printer(
-        type_systems.TYPESCRIPT, print_typescript, typescript_call, TYPESCRIPT_ALIAS, declare_typescript
-    ),
-    "python": _Printer(type_systems.PYTHON, print_python, python_call, PYTHON_ALIAS, declare_python),
+    "typescript": _Printer(type_systems.TYPESCRIPT, print_typescript, typescript_call, declare_typescript),
+    "python": _Printer(type_systems.PYTHON, print_python, python_call, declare_python),
 }
 
 
@@ -99,8 +104,8 @@ class DegreePrinter:
         return self._printer.declare({name: shared.get(name) or self._brief(name, degrees[name]) for name in shown})
 
     def declare_whole(self) -> str:
-        """The declarations of all of them, with the alias of `tools`."""
-        return self.declare(dict.fromkeys(self._tools, Degree.FULL)) + self._printer.alias
+        """The declarations of all of them."""
+        return self.declare(dict.fromkeys(self._tools, Degree.FULL))
 
     @property
     def _language(self) -> type_systems.TypeSystem:
@@ -141,6 +146,20 @@ class DegreePrinter:
 def declare(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
     """`tools`, and the types that it mentions."""
     return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.FULL))
+
+
+def declare_in_depth(name: ToolName, tool: ToolShape, language: Language, depth: int) -> str:
+    """`tools` with one tool, of whose result so many levels of objects are shown, and the types that it mentions."""
+    printer = _PRINTERS[language]
+    whole = read_signature(name, tool, printer.language, Definitions())
+    shown, is_cut = in_depth(whole, depth)
+    remark = f"Objects in the result are shown {_levels(depth)} deep; describe it with a greater depth to see more.\n"
+    declared = printer.declare(share({name: shown}, printer.language))
+    return comment_lines(remark, language) + declared if is_cut else declared
+
+
+def _levels(depth: int) -> str:
+    return "1 level" if depth == 1 else f"{depth} levels"
 
 
 def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> str:

@@ -31,7 +31,7 @@ from corral.declarations.shapes.type_systems import PYTHON
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
 
-__all__ = ["PYTHON_ALIAS", "declare_python", "print_python", "python_call"]
+__all__ = ["declare_python", "print_python", "python_call"]
 
 _LINE_CHARACTERS = 240
 _MAX_HOPS = 20
@@ -45,7 +45,7 @@ class ToolStream(_typing.AsyncIterator[_Item], _typing.Awaitable[_typing.AsyncIt
     async def aclose(self) -> None: ...
 """
 """Type of a stream for a checker: programs may await the call, or read it at once."""
-PYTHON_ALIAS = "codemode = tools\n"
+_ALIAS = "codemode = tools\n"
 
 
 def declare_python(tools: Mapping[ToolName, ToolShape], *, checked: bool = False) -> str:
@@ -60,7 +60,7 @@ def declare_python(tools: Mapping[ToolName, ToolShape], *, checked: bool = False
         checked: for a type checker and not for a reader: without texts.
     """
     signatures = share(read_signatures(tools, PYTHON), PYTHON, texts=not checked)
-    return print_python(signatures, checked=checked) + PYTHON_ALIAS
+    return print_python(signatures, checked=checked) + _ALIAS
 
 
 def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = False) -> str:

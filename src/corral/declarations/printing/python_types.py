@@ -109,6 +109,8 @@ class PythonTypes:
                 return self._word("Any", scope)
             case Never():
                 return self._word("Never", scope)
+            case Primitive(kind="object"):
+                return "{...}"
             case Primitive(kind=kind):
                 return "None" if kind == "null" else self._word(_PRIMITIVES.get(kind, kind), scope)
             case Constant():

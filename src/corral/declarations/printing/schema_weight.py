@@ -90,7 +90,7 @@ def _own_weight(part: object) -> int:
 def outline(tool: ToolShape) -> ToolOutline:
     """The tool with the names of its parameters, which take anything, and a result that may be anything."""
     given = _outlined(tool.input_schema)
-    return ToolOutline(tool.description, given, None, tool.needs_approval, tool.stream)
+    return ToolOutline(tool.description, given, None, tool.needs_approval, tool.stream, tool.rate_limit)
 
 
 def _outlined(schema: JsonSchema | None) -> JsonSchema | None:

@@ -1,18 +1,21 @@
-"""Signatures made short, for lists of many tools: without comments, named types or much depth, and widened instead."""
+"""Signatures made short: for lists of many tools without comments, named types or much depth, and widened instead; for
+descriptions with a result in less depth.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
+from itertools import product
 from typing import NamedTuple
 
 from corral.declarations.printing.signatures import Signature
 from corral.declarations.shapes.algebra import intersect, union
 from corral.declarations.shapes.shape import (
     ANY_ARRAY,
-    ANY_OBJECT,
     BOOLEAN,
+    ELIDED,
     NEVER,
     NUMBER,
     STRING,
@@ -29,10 +32,10 @@ from corral.declarations.shapes.shape import (
     Union,
 )
 
-__all__ = ["shortened"]
+__all__ = ["in_depth", "shortened"]
 
-_MAX_PARTS = 200
-"""Maximum number of shapes within one that are looked at; further ones are widened."""
+_MAX_PARTS, _MAX_WHOLE_PARTS = 200, 4_000
+"""Maximum number of shapes within one that are looked at; further ones are widened. The second is for descriptions."""
 _MAX_PROPERTIES = 20
 _MOST_KEPT = (16, 8, 4, 2)
 """Members shown of an input that has more than there is room for."""
@@ -46,7 +49,7 @@ _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 
 class _Depth(NamedTuple):
-    """Maximum nesting of printed objects in an input and in an output; deeper ones are any object."""
+    """Maximum nesting of printed objects in an input and in an output; of deeper ones no members are shown."""
 
     input: int
     output: int
@@ -58,7 +61,8 @@ _DEPTHS = (_Depth(2, 2), _Depth(2, 1), _Depth(1, 1), _Depth(1, 0), _Depth(0, 0))
 def shortened(signature: Signature, show: Callable[[Signature], str | None], characters: int) -> Signature:
     """The first of ever shorter forms of the signature that is shown in so many characters.
 
-    At first there are fewer levels of objects, then fewer members of the input; in the end nothing is known of it.
+    At first there are fewer levels of objects, then fewer members of the input, then only the kind of the output; in
+    the end nothing is known of it.
     """
     for shorter in _forms(signature):
         shown = show(shorter)
@@ -71,11 +75,11 @@ def _forms(signature: Signature) -> Iterator[Signature]:
     members = _members(signature.input)
     for depth in _DEPTHS[:-1] if len(members) <= _MAX_PROPERTIES else ():
         yield _in_depth(signature, depth)
-    for most in _MOST_KEPT:
+    for depth, most in product(_DEPTHS[-3:-1], _MOST_KEPT):
         if len(members) > most:
             kept = set(list(dict.fromkeys((*(each for each in members if each.required), *members)))[:most])
             given = Object(tuple(each for each in members if each in kept))
-            yield _in_depth(signature._replace(input=given), _DEPTHS[-2])._replace(
+            yield _in_depth(signature._replace(input=given), depth)._replace(
                 omissible=not signature.needs_input, is_elided=True
             )
     yield _in_depth(signature, _DEPTHS[-1])
@@ -102,9 +106,21 @@ def _in_depth(signature: Signature, depth: _Depth) -> Signature:
     )
 
 
+def in_depth(signature: Signature, levels: int) -> tuple[Signature, bool]:
+    """The signature with so many levels of objects in its output, and True if there are more."""
+    shortening = _Shortening(whole=True)
+    shown = shortening.shape(signature.output, levels)
+    return (signature._replace(output=shown), True) if shortening.elides else (signature, False)
+
+
 class _Shortening:
-    def __init__(self) -> None:
-        self._parts = _MAX_PARTS
+    """Shortens a shape. `whole`: only objects that are too deep are cut off, and the others keep all that is said."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
+        self._parts = _MAX_WHOLE_PARTS if whole else _MAX_PARTS
+        self.elides = False
+        """True once members of an object were left out."""
         self._arrays = 0
         self._within: list[Definition] = []
         """The definitions that are being spelt out."""
@@ -112,14 +128,14 @@ class _Shortening:
     def shape(self, shape: Shape, levels: int) -> Shape:
         self._parts -= 1
         match shape:
-            case Constant(kind=kind, text=text) if len(text) > _MAX_CONSTANT_CHARACTERS:
+            case Constant(kind=kind, text=text) if len(text) > _MAX_CONSTANT_CHARACTERS and not self._whole:
                 return _KINDS[kind]
             case TypeReference(definition=definition):
                 return self._definition(definition, levels)
             case Array():
                 return self._array(shape, levels) if self._parts > 0 else ANY_ARRAY
             case Object():
-                return self._object(shape, levels) if self._parts > 0 else ANY_OBJECT
+                return self._object(shape, levels)
             case Union(members=members):
                 return self._union(members, levels)
             case Intersection(members=members):
@@ -130,7 +146,7 @@ class _Shortening:
     def _definition(self, definition: Definition, levels: int) -> Shape:
         found = definition.shape
         if found is None or definition in self._within:
-            return ANY_OBJECT if isinstance(found, Object) else UNKNOWN
+            return self._elided() if isinstance(found, Object) else UNKNOWN
         self._within.append(definition)
         try:
             return self.shape(found, levels)
@@ -150,22 +166,29 @@ class _Shortening:
         if not shape.properties:
             values = [value for _, value in shape.patterns]
             values += [] if shape.additional in (None, NEVER) else [shape.additional]
-            value = union(self.shape(each, levels) for each in values)
+            value = union(self.shape(each, max(levels - 1, 0)) for each in values)
             return Object(additional=value) if values and value != UNKNOWN else replace(shape, additional=None)
-        if levels == 0 or len(shape.properties) > _MAX_PROPERTIES:
-            return ANY_OBJECT
-        return Object(tuple(self._properties(shape, levels - 1)))
+        if levels == 0 or self._parts <= 0:
+            return self._elided()
+        if self._whole:
+            properties = tuple(replace(each, shape=self.shape(each.shape, levels - 1)) for each in shape.properties)
+            patterns = tuple((pattern, self.shape(value, levels - 1)) for pattern, value in shape.patterns)
+            additional = None if shape.additional is None else self.shape(shape.additional, levels - 1)
+            return replace(shape, properties=properties, patterns=patterns, additional=additional)
+        if len(shape.properties) > _MAX_PROPERTIES:
+            return self._elided()
+        return Object(
+            tuple(Property(each.name, self.shape(each.shape, levels - 1), each.required) for each in shape.properties)
+        )
 
-    def _properties(self, shape: Object, levels: int) -> Iterator[Property]:
-        for each in shape.properties:
-            yield Property(each.name, self.shape(each.shape, levels), each.required)
+    def _elided(self) -> Shape:
+        self.elides = True
+        return ELIDED
 
     def _union(self, members: tuple[Shape, ...], levels: int) -> Shape:
         """Of many constants only the kinds are left, of many objects that they are objects."""
-        if len(members) > _MAX_MEMBERS or self._parts <= 0:
+        if (len(members) > _MAX_MEMBERS and not self._whole) or self._parts <= 0:
             members = tuple(_KINDS[each.kind] if isinstance(each, Constant) else each for each in members)
-            members = tuple(dict.fromkeys(members))
-            levels = 0
-        if len(members) > _MAX_MEMBERS:
-            return UNKNOWN
+            members = tuple(dict.fromkeys(self.shape(each, 0) for each in dict.fromkeys(members)))
+            return UNKNOWN if len(members) > _MAX_MEMBERS else union(members)
         return union(self.shape(each, levels) for each in members)

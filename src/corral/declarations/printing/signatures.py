@@ -16,6 +16,7 @@ from corral.declarations.shapes.shape import ANY_OBJECT, NEVER, UNKNOWN, Definit
 from corral.declarations.shapes.traits import parts_of, traits
 from corral.declarations.shapes.type_systems import TypeSystem
 from corral.json_schema.keywords import mapping
+from corral.tools.rates import RateLimit
 from corral.types import JsonSchema, ToolName
 
 __all__ = [
@@ -36,7 +37,8 @@ RETURNS = "Returns"
 class ToolShape(Protocol):
     """The parts of a tool that a declaration needs. A schema of None says nothing: the type is unknown.
 
-    `needs_approval` is a bool, or something else if it depends on the input. The output of a `stream` is one item.
+    `needs_approval` is a bool, or something else if it depends on the input. The output of a `stream` is one item. A
+    tool that `returns_bytes` has bytes where its output schema says `format: binary`; others may have texts there.
     """
 
     @property
@@ -49,6 +51,10 @@ class ToolShape(Protocol):
     def needs_approval(self) -> object: ...
     @property
     def stream(self) -> bool: ...
+    @property
+    def rate_limit(self) -> RateLimit | None: ...
+    @property
+    def returns_bytes(self) -> bool: ...
 
 
 class ToolOutline(NamedTuple):
@@ -59,6 +65,8 @@ class ToolOutline(NamedTuple):
     output_schema: JsonSchema | None
     needs_approval: object
     stream: bool
+    rate_limit: RateLimit | None = None
+    returns_bytes: bool = False
 
 
 class Signature(NamedTuple):
@@ -97,13 +105,17 @@ def read_signatures(tools: Mapping[ToolName, ToolShape], language: TypeSystem) -
 def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, definitions: Definitions) -> Signature:
     """The signature of a tool, which may mention what is defined for others."""
 
-    def read(schema: JsonSchema | None, root_name: str) -> Shape:
+    def read(schema: JsonSchema | None, root_name: str, *, returns_bytes: bool = False) -> Shape:
         if schema is None:
             return UNKNOWN
         document, root = definitions.shared_documents.document(schema)
-        return Reader(document, root_name=root_name, definitions=definitions, language=language).read_root(root)
+        reader = Reader(
+            document, root_name=root_name, definitions=definitions, language=language, returns_bytes=returns_bytes
+        )
+        return reader.read_root(root)
 
-    given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
+    given = read(tool.input_schema, f"{name.name}-input")
+    returned = read(tool.output_schema, f"{name.name}-output", returns_bytes=tool.returns_bytes)
     return Signature(
         given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given), is_stream=tool.stream
     )
@@ -154,4 +166,8 @@ def _doc(tool: ToolShape, output: Shape) -> Doc:
         tags.insert(0, ("E.g.", found))
     if tool.needs_approval is not False:
         tags.append(("Approval", "required" if tool.needs_approval is True else "depends on the input"))
+    if isinstance(tool.rate_limit, str):
+        tags.append(("Rate limit", tool.rate_limit))
+    elif tool.rate_limit:
+        tags.append(("Rate limit", ", ".join(f"{rate} per {scope}" for scope, rate in tool.rate_limit.items())))
     return Doc(tool.description, tuple(tags))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -13,11 +13,16 @@ from corral.declarations.printing.signatures import Signature, ToolShape, TypeNa
 from corral.declarations.printing.typescript_types import commented, indented, property_key, told, type_expression
 from corral.declarations.shapes.descriptions import told_of_tool
 from corral.declarations.shapes.shape import UNKNOWN, Object, Shape
+from corral.declarations.shapes.traits import members_of
 from corral.declarations.shapes.type_systems import TYPESCRIPT
+from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
 
-__all__ = ["TYPESCRIPT_ALIAS", "declare_typescript", "print_typescript", "typescript_call"]
-TYPESCRIPT_ALIAS = "declare const codemode: typeof tools;\n"
+__all__ = ["declare_typescript", "print_typescript", "typescript_call"]
+
+_WITH_OPTIONS = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
+"""Corral's own tools, which take their first member by itself and the others after it; no other has these names."""
+_ALIAS = "declare const codemode: typeof tools;\n"
 
 
 def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = False) -> str:
@@ -32,7 +37,7 @@ def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = F
             takes nothing may be called with `{}`.
     """
     signatures = share(read_signatures(tools, TYPESCRIPT), TYPESCRIPT, texts=not checked)
-    return print_typescript(signatures, checked=checked) + TYPESCRIPT_ALIAS
+    return print_typescript(signatures, checked=checked) + _ALIAS
 
 
 def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool = False) -> str:
@@ -57,14 +62,19 @@ def typescript_call(name: ToolName, signature: Signature) -> str:
 
 
 def _method(name: ToolName, signature: Signature, show: Callable[[Shape], str], *, checked: bool) -> str:
-    return f"{property_key(name.name)}{_parameters(signature, show, checked=checked)}"
+    options = members_of(signature.input) if checked and name in _WITH_OPTIONS else ()
+    options = [each for each in options if isinstance(each, Object)]
+    return f"{property_key(name.name)}{_parameters(signature, show, options, checked=checked)}"
 
 
-def _parameters(signature: Signature, show: Callable[[Shape], str], *, checked: bool = False) -> str:
+def _parameters(
+    signature: Signature, show: Callable[[Shape], str], options: Iterable[Object] = (), *, checked: bool = False
+) -> str:
     optional = "" if signature.needs_input else "?"
     if signature.is_elided and isinstance(signature.input, Object):
         signature = signature._replace(input=replace(signature.input, additional=UNKNOWN))
     given = "" if signature.is_empty and not checked else f"input{optional}: {show(signature.input)}"
+    given += "".join(f", options?: Partial<{show(each)}>" for each in options)
     output = show(signature.output)
     if signature.is_stream:
         return f"({given}): AsyncIterable<{output}>"

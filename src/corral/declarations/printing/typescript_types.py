@@ -37,7 +37,7 @@ _DIRECTIVE = re.compile(r"^(\s*)@")
 _ESCAPED = r"\1\\@"
 _LINE_CHARACTERS = 240
 """Maximum length of a type with members that stands on one line."""
-_PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
+_PRIMITIVES = {"bytes": "Uint8Array", "integer": "number", "object": "{…}"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
 )

@@ -71,6 +71,8 @@ _BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluated
 
 _NONE_ANNOUNCED: frozenset[str] = frozenset()
 
+_MAYBE_BYTES = union((STRING, BYTES))
+
 
 class Reader:
     """Reads the schemas of one document.
@@ -80,12 +82,20 @@ class Reader:
     """
 
     def __init__(
-        self, document: IndexedSchema, *, root_name: str, definitions: Definitions, language: TypeSystem
+        self,
+        document: IndexedSchema,
+        *,
+        root_name: str,
+        definitions: Definitions,
+        language: TypeSystem,
+        returns_bytes: bool = False,
     ) -> None:
         self._document = document
         self._root_name = root_name
         self._definitions = definitions
         self._language = language
+        self._binary = BYTES if returns_bytes else _MAYBE_BYTES
+        """The shape of `format: binary`."""
         self._depth = 0
         self._depth_of_definition = 0
         self._reads_left = _MIN_READS + _READS_PER_NODE * document.size
@@ -150,10 +160,11 @@ class Reader:
         if self._depth > _MAX_LEVELS_AROUND_DEFINITION:
             return None
         outer, self._depth_of_definition = self._depth_of_definition, self._depth
+        binary, self._binary = self._binary, _MAYBE_BYTES  # an input may refer to it too
         try:
             return self._read(self._document.at(target.pointer), target.scope)
         finally:
-            self._depth_of_definition = outer
+            self._depth_of_definition, self._binary = outer, binary
 
     def _base_name(self, target: ReferenceTarget) -> str:
         title = mapping(self._document.at(target.pointer)).get("title")
@@ -277,7 +288,7 @@ class Reader:
     def _of_type(self, name: object, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         match name:
             case "string" if keywords.get("format") == "binary":
-                return union((STRING, BYTES))
+                return self._binary
             case "string":
                 return STRING
             case "integer" if self._language.has_integers:

@@ -17,6 +17,7 @@ __all__ = [
     "ANY_OBJECT",
     "BOOLEAN",
     "BYTES",
+    "ELIDED",
     "INTEGER",
     "NEVER",
     "NULL",
@@ -75,7 +76,8 @@ class Never:
 class Primitive:
     """Accepts every value of a kind that has no parts. Integers are numbers, where a language tells them apart."""
 
-    kind: Literal["string", "bytes", "number", "integer", "boolean", "null"]
+    kind: Literal["string", "bytes", "number", "integer", "boolean", "null", "object"]
+    """"object" is for readers only: an object whose members are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,7 @@ INTEGER = Primitive("integer")
 BOOLEAN = Primitive("boolean")
 BYTES = Primitive("bytes")
 NULL = Primitive("null")
+ELIDED = Primitive("object")
 ANY_ARRAY = Array()
 ANY_OBJECT = Object()
 ANY_KEY = KeyPattern("", "", exact=False)

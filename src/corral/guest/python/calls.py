@@ -16,6 +16,7 @@ from corral.guest.python.failures import CorralError, call_failure
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
 __all__ = [
+    "BY_POSITION",
     "PROGRAM",
     "CallLimits",
     "Caller",
@@ -73,6 +74,8 @@ class Caller(Protocol):
 
 
 _STARTED = object()
+BY_POSITION = {"search": "query", "describe": "name"}
+"""Members that these two of Corral's own tools take by position, beside keywords."""
 
 
 class NotAwaited(TypeError, AttributeError):
@@ -498,6 +501,8 @@ def _tool(calls: Caller, path: str) -> Callable[..., PendingCall]:
     quoted = json.dumps(path, ensure_ascii=False)
 
     def tool(*arguments: Any, **members: Any) -> PendingCall:
+        if path in BY_POSITION and len(arguments) == 1 and members:
+            members, arguments = {BY_POSITION[path]: arguments[0], **members}, ()
         if not arguments:
             return PendingCall(calls, path, quoted, members)
         if members or len(arguments) > 1:

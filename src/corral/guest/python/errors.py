@@ -47,7 +47,7 @@ _OF_TEXTS = (
 """Advice by the beginnings of messages about texts."""
 _FILES = "Programs see no files but those of Python: call a tool that reads or writes."
 _MOUNTS = "Programs see the files in {} and those of Python"
-_NETWORK = "Programs reach no network and start no processes: call a tool."
+_NO_NETWORK = "Programs reach no network and start no processes: call a tool."
 _CLIENTS = frozenset(
     {"aiohttp", "boto3", "httpx", "openai", "psycopg2", "requests", "selenium", "urllib3", "websockets"}
 )
@@ -56,6 +56,8 @@ session_places: list[tuple[str, str]] = []
 """Paths of these directories for programs, and where they are, if that is elsewhere."""
 session_mounts: list[tuple[str, bool]] = []
 """Directories of the session, and if the program may change them."""
+network: list[str] = []
+"""Modules that send requests; none where programs reach no network."""
 packages: list[str] = []
 """Modules beside the standard library that programs may import."""
 
@@ -137,7 +139,7 @@ def _message(error: BaseException) -> str:
         return "the program needed more memory than it may use"
     if isinstance(error, ModuleNotFoundError):
         more = f" and {', '.join(packages)}" if packages else ""
-        advice = f". {_NETWORK}" if (error.name or "").partition(".")[0] in _CLIENTS else ""
+        advice = f". {_requests()}" if (error.name or "").partition(".")[0] in _CLIENTS else ""
         top = (error.name or "").partition(".")[0]
         if top in sys.modules.get("tools", ()):  # type: ignore[operator]
             advice = f". For tools write `from tools import {top}`, or `await tools.{top}.name(...)`"
@@ -159,17 +161,27 @@ def _advice(error: BaseException) -> str:
     if type(error) is EOFError and error.args == ("EOF when reading a line",):
         return ": programs have no terminal. Put the value into the program, or call a tool."
     if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":
-        return f". {_NETWORK}"
+        return "" if network else f". {_NO_NETWORK}"
     if isinstance(error, TypeError | ValueError):
         return next((advice for pattern, advice in _OF_TEXTS if pattern.match(str(error))), "")
     if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
-        return f". {_NETWORK if error.filename is None else _files()}"
+        return f". {_elsewhere() if error.filename is None else _files()}"
     return ""
 
 
 def _notes(error: BaseException) -> list[str]:
     """Notes that the program has added to an error."""
     return [str(each) for each in getattr(error, "__notes__", ())][:_MAX_NOTES]
+
+
+def _requests() -> str:
+    """Advice for programs that try to send requests."""
+    return f"Send requests by {' or '.join(network)}." if network else _NO_NETWORK
+
+
+def _elsewhere() -> str:
+    """Advice for programs that try to reach processes or the network."""
+    return f"Programs start no processes. {_requests()}" if network else _NO_NETWORK
 
 
 def _files() -> str:

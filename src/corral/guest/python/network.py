@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from corral.guest.python.calls import Calls
+from corral.guest.python.errors import network, packages
 from corral.guest.python.loop import GuestLoop
 
 __all__ = ["install_network"]
@@ -320,6 +321,7 @@ class _Changes(importlib.abc.MetaPathFinder):
 def install_network(calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
     """Gives the program its network."""
     asker = _Asker(calls, loop)
+    network[:] = ["`urllib.request`", *(f"`{name}`" for name in ("requests", "httpx") if name in packages)]
     GuestLoop.create_connection = _refuse_connection  # type: ignore[method-assign]
     for name, change in _CHANGES.items():
         if (module := sys.modules.get(name)) is not None:

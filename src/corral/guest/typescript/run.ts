@@ -179,7 +179,10 @@ export class Run {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
     }
-    if (this.#calls.grants("$fetch")) defineNetwork((name, input, boundary) => this.service(name, input, boundary));
+    if (this.#calls.grants("$fetch")) {
+      defineNetwork((name, input, boundary) => this.service(name, input, boundary));
+      this.#load = loadNothing("; send requests by `fetch`");
+    }
     const loader = this.#host.load?.(this.start);
     if (loader) {
       defineGlobal("process", loader.process);
@@ -472,13 +475,15 @@ export class Run {
 
 const decorate: Decorate = (name, decorators) => new Decoration(name, decorators);
 
-const load: Load = Object.assign(
+const loadNothing = (advice = ""): Load => Object.assign(
   async (specifier: unknown, unused?: unknown) => {
     if (unused === true) return;
-    throw new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like`);
+    throw new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like${advice}`);
   },
   { meta: Object.freeze({ __proto__: null, main: true }) },
 );
+
+const load = loadNothing();
 
 /** The second part of an EXIT that is an error. */
 function errorText(code: string, name: string, message: string, stack: string, cause: string | null): string {

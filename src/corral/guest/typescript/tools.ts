@@ -351,13 +351,16 @@ export class Calls {
       const message = `the budget of ${calls} tool call${calls === 1 ? "" : "s"} is used up, so tools.${tool} was not called`;
       return refused("call_budget_exceeded", "CallBudgetExceeded", message, site);
     }
-    if (args.length > 1) {
+    const first = tool === "search" ? "query" : tool === "describe" ? "name" : undefined;
+    const options = args.length === 2 && first !== undefined ? args[1] : undefined;
+    if (args.length > 1 && (options === null || typeof options !== "object")) {
       const message = `tools.${tool} takes one object with named members, not ${args.length} arguments`;
       return refused("invalid_arguments", "InvalidArguments", message, site);
     }
     let input: Encoded;
     try {
-      input = encodeValue(args[0] === undefined ? {} : args[0], "input", this.#limits.inputBytes, this.#limits.plain);
+      const given = first === undefined || options === undefined ? args[0] : { ...options, [first]: args[0] };
+      input = encodeValue(given === undefined ? {} : given, "input", this.#limits.inputBytes, this.#limits.plain);
     } catch (error) {
       const message = `tools.${tool}: ${error instanceof Error ? error.message : "the input cannot be read"}`;
       return error instanceof ValueError && error.tooLarge

@@ -40,6 +40,7 @@ from corral.errors import (
     ToolNotFound,
 )
 from corral.guest import decode_value, encode_value
+from corral.guest.python.calls import BY_POSITION
 from corral.guest.python.console import Console
 from corral.guest.python.values import TooLarge, UnencodableValue
 from corral.sandboxes.base import GRACE_SECONDS, Job
@@ -360,6 +361,8 @@ class MontyProgram:
                 f"so tools.{tool} was not called"
             )
         arguments, members = snapshot.args, snapshot.kwargs
+        if tool in BY_POSITION and len(arguments) == 1 and members:
+            members, arguments = {BY_POSITION[tool]: arguments[0], **members}, ()
         if len(arguments) > 1 or (arguments and members):
             raise InvalidArguments(f"tools.{tool} takes keyword arguments, or its whole input as the only argument")
         try:
