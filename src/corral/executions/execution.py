@@ -374,7 +374,7 @@ class Execution:
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
         """Makes the result, records it and emits it. No exit: the execution was cancelled."""
         records = self._recorder.records
-        if exit is None or exit.error is not None:
+        if exit is None or exit.error is not None or exit.unawaited:
             self._recorder.look_up(self._tools)
         running = ExecutionResult(
             execution_id=self.execution_id,
