@@ -74,9 +74,7 @@ _CALLS_SHOWN = 20
 _INPUT_CHARS = 120
 _LONGEST = 1_000_000
 """Maximum text in an input, before it is shortened."""
-_UNAWAITED = (
-    "Calls that ran although the program did not wait for them, and whose effects stand; do not repeat them"
-)
+_UNAWAITED = "Calls that ran although the program did not wait for them, and whose effects stand; do not repeat them"
 _CALLS_CHARS = 3_000
 """Characters for each kind."""
 _READ_BYTES = 1_000_000

@@ -154,7 +154,9 @@ def gathered_too_late(call: Node) -> str | None:
         for write in writes_of(each)
         if each.end_byte >= awaited[0].end_byte and (root := root_of(write.target)) is not None
     }
-    reassigned = {text_of(each) for each in _REASSIGNED(callback).get("name", []) if each.end_byte >= awaited[0].end_byte}
+    reassigned = {
+        text_of(each) for each in _REASSIGNED(callback).get("name", []) if each.end_byte >= awaited[0].end_byte
+    }
     own = {text_of(name) for name in _DECLARED(callback).get("name", [])}
     for later in block.named_children:
         if later.start_byte <= statement.start_byte:
