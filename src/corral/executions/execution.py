@@ -119,6 +119,8 @@ class Execution:
             clock=self._clock,
             recorder=self._recorder,
             approve=approve,
+            source=request.source,
+            has_files=workspace is not None,
         )
         self._scope = anyio.CancelScope()
         self._began, self._started, self._check_started = 0.0, 0.0, 0.0
