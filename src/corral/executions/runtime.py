@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from logging import Logger
@@ -21,6 +21,8 @@ from corral.isolation import Space
 from corral.languages import LANGUAGES
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
+from corral.programs.mends import read_meant
+from corral.programs.tool_names import ToolNames
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
@@ -38,6 +40,7 @@ from corral.types import (
     PythonModules,
     SandboxConfig,
     Tier,
+    ToolName,
     TrustDomain,
 )
 from corral.workers import WorkerError, run_bounded, run_in_worker
@@ -208,15 +211,17 @@ def _config(
     )
 
 
-async def prepare_request(request: ExecutionRequest, compiler: Compiler | None, limits: Limits) -> Program:
-    """Finds, compiles and prepares the program in a request.
+async def prepare_request(
+    request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: Iterable[ToolName]
+) -> Program:
+    """Finds, compiles and prepares the program in a request, which may call `tools`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
     """
     source = request.source
     if compiler is None:
-        return await prepare(source, request.language, limits, request.context)
+        return await prepare(source, request.language, limits, request.context, tools)
     _expect_size(source, limits)
     way: SourceMap | None = None
     try:
@@ -254,8 +259,14 @@ def _expect_size(source: str, limits: Limits) -> None:
         raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
 
 
-async def prepare(source: str, language: Language, limits: Limits, context: ExecutionContext | None = None) -> Program:
-    """Finds and prepares the program in a model's answer.
+async def prepare(
+    source: str,
+    language: Language,
+    limits: Limits,
+    context: ExecutionContext | None = None,
+    tools: Iterable[ToolName] = (),
+) -> Program:
+    """Finds and prepares the program in a model's answer, and mends what it surely means by the names of `tools`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -263,7 +274,7 @@ async def prepare(source: str, language: Language, limits: Limits, context: Exec
     _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
-            return read_program(source, language)
+            return read_meant(source, language, ToolNames(map(str, tools)))
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):
         try:

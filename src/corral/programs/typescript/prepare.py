@@ -42,7 +42,7 @@ from corral.programs.typescript.redeclare import redeclare
 from corral.programs.typescript.references import find_references
 from corral.programs.typescript.tool_imports import rewrite_tool_imports
 from corral.programs.typography import plain_characters, typographic
-from corral.texts import TypedText
+from corral.texts import PositionMap, TypedText
 from corral.types import Diagnostic, Program
 
 __all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
@@ -134,6 +134,7 @@ def typed_typescript(typed: TypedText) -> TypedProgram:
         [each for each in entered if each is not None],
         typed.commonjs,
         Names.avoiding(typed.text).entry,
+        typed.positions,
     )
 
 
@@ -151,6 +152,8 @@ class TypedProgram(NamedTuple):
     """True for exports in the style of CommonJS."""
     unused: str
     """A name that it does not have."""
+    positions: tuple[PositionMap, ...] = ()
+    """The way back to the model's source, if that was mended."""
 
 
 class _Erased(NamedTuple):

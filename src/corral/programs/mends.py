@@ -1,0 +1,175 @@
+"""Mends of what a program surely means: names of tools, habits of other frameworks, a tool call in place of a program.
+
+A mend never changes which call is made: a name is taken for a tool only if it can mean no other. Each is remarked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits
+from corral.programs.python import mends as python
+from corral.programs.reading import read_program
+from corral.programs.tool_names import Mended, ToolNames
+from corral.programs.typescript import mends as typescript
+from corral.texts import PositionMap, located
+from corral.types import Diagnostic, Language, Program
+
+__all__ = ["read_meant"]
+
+_MAX_CHARS = 8_000
+"""A program that is longer is not mended."""
+_WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
+_USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
+_AWAITED = re.compile(r"\bawait\s+\(*\s*(?:tools|codemode)\s*\.")
+_MENDERS = {"typescript": typescript, "python": python}
+_NAME = ("name", "tool", "tool_name", "function")
+_INPUT = ("arguments", "parameters", "args", "input", "tool_input", "params", "kwargs")
+_BESIDE = frozenset({"id", "type", "call_id", "tool_call_id"})
+
+
+def read_meant(source: str, language: Language, names: ToolNames) -> Program:
+    """Returns the program in a model's answer, prepared to run, with the mends that are certain.
+
+    Raises:
+        ProgramRejected: it cannot be a program, or takes too long to parse.
+    """
+    call = _called_tool(source, language, names)
+    if call is None:
+        return _mended(read_program(source, language), names)
+    program, remark = call
+    found = read_program(program, language)
+    return replace(found, source=source, diagnostics=(remark, *found.diagnostics))
+
+
+def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str, Diagnostic] | None:
+    """The program for a source that is the JSON of one tool call, as other interfaces take it; and a remark.
+
+    Raises:
+        ProgramRejected: it is the call of a tool that there is not.
+    """
+    text = source.strip() if len(source) <= _MAX_CHARS else ""
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        found: object = from_json(text)
+    except ValueError:
+        return None
+    if isinstance(found, dict) and list(cast("dict[str, Any]", found)) == ["tool_calls"]:
+        found = cast("dict[str, Any]", found)["tool_calls"]
+    if isinstance(found, list) and len(cast("list[object]", found)) == 1:
+        found = cast("list[object]", found)[0]
+    call = _call_in(found)
+    if call is None:
+        return None
+    name, input = call
+    if (path := names.meant(name.removeprefix("functions.").removeprefix("tools."))) is None:
+        raise ProgramRejected(
+            "The source is a tool call as JSON, not a program, and no tool has that name for sure. Write a program:"
+            f" `await tools.{names.nearest(name)}(...)`."
+        )
+    shown = repr(input) if language == "python" else json.dumps(input, ensure_ascii=False)
+    message = f"The source was a tool call as JSON, and was run as `await tools.{path}(...)`. Send programs."
+    remark = Diagnostic(severity="warning", code="mended", message=message)
+    return f"await tools.{path}({shown if input else ''})", remark
+
+
+def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
+    """The name and the input of the tool call that a value is."""
+    if not isinstance(found, dict):
+        return None
+    call = cast("dict[str, Any]", found)
+    if isinstance(inner := call.get("function"), dict) and set(call) <= {"function", *_BESIDE}:
+        return _call_in(cast("dict[str, Any]", inner))
+    named = [key for key in _NAME if isinstance(call.get(key), str)]
+    given = [key for key in _INPUT if key in call]
+    if len(named) != 1 or len(given) != 1 or not set(call) <= {*named, *given, *_BESIDE}:
+        return None
+    input: object = call[given[0]]
+    if isinstance(input, str):
+        try:
+            input = from_json(input or "{}")
+        except ValueError:
+            return None
+    return (call[named[0]], cast("dict[str, object]", input)) if isinstance(input, dict) else None
+
+
+def _mended(program: Program, names: ToolNames) -> Program:
+    """The program with the mends that are certain, if there are any.
+
+    Raises:
+        ProgramRejected: it defines the tools itself, or is none once it is mended.
+    """
+    typed = program.typed
+    if typed is None or len(typed.text) > _MAX_CHARS or not _may_need_some(typed.text.decode(), program, names):
+        return program
+    edits = Edits(typed.text, **({"line_end": rb"\n"} if program.language == "python" else {}))
+    mends = _MENDERS[program.language].mends_of(typed, names, edits)
+    if not mends:
+        return program
+    text, way = edits.apply()
+    back = (way, *typed.positions)
+    try:
+        found = read_program(text.decode(), program.language)
+    except ProgramRejected as error:
+        if error.line is None:
+            raise
+        place = located(back, error.line, error.column or 1)
+        raise ProgramRejected(str(error), line=place.line, column=place.column) from error
+    return _with_remarks(program, found, back, mends)
+
+
+def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
+    references = program.references
+    if references is not None and any(str(each.path) not in names.paths for each in references.named):
+        return True
+    words = set(_WORDS.findall(text))
+    if words & _MENDERS[program.language].WORDS or any(names.may_be_bare(each) for each in words):
+        return True
+    return len(_USES.findall(text)) > len(_AWAITED.findall(text)) or "import" in text or ".tools" in text
+
+
+def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...], mends: list[Mended]) -> Program:
+    def placed(remark: Diagnostic) -> Diagnostic:
+        if remark.line is None:
+            return remark
+        place = located(back, remark.line, remark.column or 1)
+        return replace(remark, line=place.line, column=place.column)
+
+    typed, before = program.typed, found.references
+    remarks: list[Diagnostic] = []
+    for message, count in Counter(each.message for each in mends).items():
+        remarks.append(Diagnostic(severity="warning", code="mended", message=_told(message, count)))
+    again = {each.code for each in found.diagnostics}
+    references = before
+    if before is not None:
+        moved = ((each, located(back, each.line, each.column)) for each in before.named)
+        references = before._replace(
+            named=tuple(each._replace(line=place.line, column=place.column) for each, place in moved)
+        )
+    return replace(
+        found,
+        source=program.source,
+        positions=(*found.positions, *back),
+        diagnostics=(
+            *(each for each in program.diagnostics if each.code not in again and each.code != "no_result"),
+            *remarks,
+            *map(placed, found.diagnostics),
+        ),
+        references=references,
+        typed=None
+        if found.typed is None or typed is None
+        else replace(found.typed, positions=(*found.typed.positions, *back)),
+    )
+
+
+def _told(message: str, count: int) -> str:
+    return message if count == 1 else f"{message} ({count} times)"
+
