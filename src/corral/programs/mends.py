@@ -27,6 +27,7 @@ __all__ = ["read_meant"]
 _MAX_CHARS = 8_000
 """A program that is longer is not mended."""
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
+_FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
 _AWAITED = re.compile(r"\bawait\s+\(*\s*(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
@@ -43,7 +44,7 @@ def read_meant(source: str, language: Language, names: ToolNames) -> Program:
     """
     call = _called_tool(source, language, names)
     if call is None:
-        return _mended(read_program(source, language), names)
+        return _with_hidden(_mended(read_program(source, language), names), names)
     program, remark = call
     found = read_program(program, language)
     return replace(found, source=source, diagnostics=(remark, *found.diagnostics))
@@ -126,6 +127,22 @@ def _mended(program: Program, names: ToolNames) -> Program:
     return _with_remarks(program, found, back, mends)
 
 
+def _with_hidden(program: Program, names: ToolNames) -> Program:
+    """Remarks on a function of the program that hides a tool, if it calls no tool at all."""
+    references = program.references
+    if program.typed is None or references is None or references.named or references.computed:
+        return program
+    defined = {each.decode() for each in _FUNCTION.findall(program.typed.text[:_MAX_CHARS])}
+    if not (hidden := sorted(each for each in defined if names.is_last_name(each))):
+        return program
+    message = (
+        f"No tool was called: `{hidden[0]}` is the program's own function. For the tool, write"
+        f" `await tools.{names.meant(hidden[0]) or hidden[0]}(...)` and define no function of that name."
+    )
+    remark = Diagnostic(severity="warning", code="hidden_tool", message=message)
+    return replace(program, diagnostics=(*program.diagnostics, remark))
+
+
 def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
     references = program.references
     if references is not None and any(str(each.path) not in names.paths for each in references.named):
@@ -172,4 +189,3 @@ def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...
 
 def _told(message: str, count: int) -> str:
     return message if count == 1 else f"{message} ({count} times)"
-

@@ -27,6 +27,14 @@ _TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
 _WORD_LINE = re.compile(r"\s*([A-Za-z]+)[ \t]*(:[ \t]*)?\r?\n(?=\s*\S)")
 _SHEBANG = re.compile(r"\s*#![^\r\n]*")
 _CLOSING_TAG = re.compile(r"</[A-Za-z][\w-]*>")
+_THOUGHT = re.compile(
+    r"^[ \t]*<(?P<tag>think|thinking|thought|thoughts|reasoning|reflection|scratchpad)>.*?</(?P=tag)>"
+    r"|\A(?:(?!<think)[\s\S])*?^[ \t]*</(?:think|thinking|reasoning)>",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
+"""A draft. Templates of some models leave out the tag that begins it."""
+_TOKEN = re.compile(r"(?:\A\s*|^[ \t]*)(?:<[|｜][\w▁]+[|｜]>)+|(?:<[|｜][\w▁]+[|｜]>)+\s*\Z", re.MULTILINE)
+"""A special token of a model's template, such as `<|python_tag|>`."""
 _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
 
 _MARKUP_LINE = re.compile(r"\s*(?:#{1,6}\s|[-*_]{3,}\s*$|[-*+]\s+[\w*`]|\d{1,3}[.)]\s+[\w*`]|\*\*\S|>\s)")
@@ -38,6 +46,8 @@ _CODE_WORD = re.compile(
     r"|extends|finally|for|from|function|global|if|implements|import|interface|lambda|let|namespace|new|nonlocal|pass"
     r"|raise|return|static|super|switch|throw|try|type|typeof|var|void|while|with|yield)\b"
 )
+_TO_MARGIN = "\f"
+"""White space behind which a line of Python begins at its margin."""
 _MARKDOWN = frozenset({"markdown", "md"})
 _MAX_ENDS = 8
 """Most ends tried for one fence."""
@@ -92,6 +102,7 @@ def recover(source: str, dialect: Dialect) -> Recovered:
 
     Raises ProgramRejected if every fence is labelled as another language and nothing around them is a program.
     """
+    source = _without_thoughts(source, dialect)
     lines = source.split("\n")
     fences: dict[int, re.Match[str]] = {}
     if "```" in source or "~~~" in source:
@@ -104,6 +115,18 @@ def recover(source: str, dialect: Dialect) -> Recovered:
     candidates = chain(_from_markup(text, dialect.labels), _without_prose(text))
     found = next((each for each in candidates if dialect.parses(each)), text)
     return Recovered(_without_preamble(found, dialect))
+
+
+def _without_thoughts(source: str, dialect: Dialect) -> str:
+    """Blanks what a model thought before its program, and the special tokens of its template around it."""
+    found = [*_THOUGHT.finditer(source), *_TOKEN.finditer(source)] if "<" in source else []
+    if not found or (dialect.parses(source) and not _THOUGHT.match(source)):
+        return source
+    for each in found:
+        blank = blanked(each[0])
+        end = _TO_MARGIN if blank.endswith(" ") else blank[-1:]
+        source = source[: each.start()] + blank[:-1] + end + source[each.end() :]
+    return source
 
 
 def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:

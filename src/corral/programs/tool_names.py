@@ -40,6 +40,10 @@ class ToolNames:
         """True if a name may be that of a tool or a namespace."""
         return _plain(word) in self._by_last_name or word in self._namespaces
 
+    def is_last_name(self, word: str) -> bool:
+        """True if a name is that of a tool in some namespace, or in none."""
+        return word in {path.rpartition(".")[2] for path in self._by_last_name.get(_plain(word), ())}
+
     def nearest(self, written: str) -> str:
         """A tool to name in an example."""
         near = get_close_matches(written, sorted(self.paths), 1, 0.5) if len(self.paths) < 1_000 else []

@@ -1,6 +1,7 @@
 """`await` where a program means it: in the place of `asyncio.run(…)`, before a coroutine that is thrown away.
 
-A call of a tool that is used as a value without `await` is refused: it would do nothing, or fail half-way.
+A call of a tool that is used as a value without `await` would do nothing, or fail half-way: `mends` adds it where
+that is certain, and else it is refused.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
-from corral.programs.python.functions import Functions
+from corral.programs.python.functions import TOOLS, Functions
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import FUNCTIONS, is_async, text_of
 
 __all__ = [
     "FUTURES",
+    "add_await",
     "await_coroutines",
     "await_futures",
     "check_calls",
+    "may_add_await",
     "may_await",
     "needs_value",
     "run_where_it_stands",
@@ -140,16 +143,56 @@ def may_await(node: Node) -> bool:
 
 
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
-    """Raises ProgramRejected for the first call of a tool that is surely meant to be awaited and is not."""
+    """Raises ProgramRejected for the first call of a tool that is surely meant to be awaited and cannot be.
+
+    It stands where nothing may be awaited, goes to a loop that may be one over a stream, or is of another name.
+    """
     for call, path in calls:
         value, owner = unwrap(call)
-        if owner is None:
+        if owner is None or may_add_await(call):
             continue
         if owner.type == "expression_statement" and owner.child_count == 1:
             raise _forgotten(path, call, places, "so it would not run")
         if needs_value(value, owner, names):
             continued = owner.type in ("attribute", "subscript")
             raise _forgotten(path, call, places, "so it has no value yet", continued, _in_stream(owner))
+
+
+def may_add_await(call: Node) -> bool:
+    """True if `await` before a call of a tool, which has none, makes no other difference."""
+    callee, (_, owner) = call.children[0], unwrap(call)
+    is_plain = dotted_path(callee).partition(".")[0] in TOOLS
+    return is_plain and may_await(call) and (owner is None or not _in_stream(owner))
+
+
+def add_await(call: Node, names: Names, edits: Edits) -> bool:
+    """Awaits a call of a tool whose value is used at once, or kept to be used, or that would not run."""
+    value, owner = unwrap(call)
+    if owner is None or not may_await(call) or _in_stream(owner):
+        return False
+    if needs_value(value, owner, names):
+        edits.wrap(call.start_byte, call.end_byte, b"(await ", b")")
+    elif (owner.type == "expression_statement" and owner.child_count == 1) or _is_kept_as_value(call, owner, names):
+        edits.insert(call.start_byte, b"await ")
+    else:
+        return False
+    return True
+
+
+def _is_kept_as_value(call: Node, owner: Node, names: Names) -> bool:
+    """True if a call is assigned to a variable that is only ever used as the value."""
+    left = owner.child_by_field_name("left") if owner.type == "assignment" else None
+    if left is None or left.type != "identifier" or owner.child_by_field_name("right") != call:
+        return False
+    try:
+        word = text_of(left)
+        found = names.of(word)
+        if sum(each.binds for each in found) != 1 or names.is_declared_elsewhere(word):
+            return False
+        uses = [unwrap(each.node) for each in found if not each.binds]
+        return bool(uses) and all(outer is not None and needs_value(use, outer, names) for use, outer in uses)
+    except TooMuch:
+        return False
 
 
 def _in_stream(owner: Node) -> str:

@@ -8,6 +8,7 @@ import sys
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
 from corral.programs.python.names import Names, TooMuch, dotted_path
@@ -64,11 +65,14 @@ class _Mender:
         root, _, rest = path.partition(".")
         if path in _CONSOLE and self._is_free(root):
             self._edits.replace(callee.start_byte, callee.end_byte, b"print")
-            return self._tell(f"`{path}` was taken for `print`.")
+            self._tell(f"`{path}` was taken for `print`.")
+            return
         if path in _BRIDGES and self._is_free(root):
-            return self._bridge(callee, arguments)
+            self._bridge(call, callee, arguments)
+            return
         if path == "help" and self._is_free(root):
-            return self._help(callee, arguments)
+            self._help(callee, arguments)
+            return
         if root in _HOLDERS and self._is_free(root):
             meant = self._tools.meant(rest)
         elif self._is_free(root) and not hasattr(builtins, root):
@@ -78,9 +82,16 @@ class _Mender:
         else:
             return
         new = f"{root if root in TOOLS else 'tools'}.{meant}"
-        if meant is not None and new != path:
+        if meant is None:
+            return
+        if new != path:
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
             self._tell(f"`{path}` was taken for `{new}`.")
+        self._await(call, new)
+
+    def _await(self, call: Node, shown: str) -> None:
+        if add_await(call, self._names, self._edits):
+            self._tell(f"`await` was added before `{shown}(...)`.")
 
     def _is_parameter(self, word: str) -> bool:
         """True if a name is only ever that of a parameter, and not `self`."""
@@ -88,7 +99,7 @@ class _Mender:
         kinds = ("parameters", "typed_parameter", "default_parameter", "lambda_parameters")
         return word != "self" and bool(bound) and all(each is not None and each.type in kinds for each in bound)
 
-    def _bridge(self, callee: Node, arguments: Node) -> None:
+    def _bridge(self, call: Node, callee: Node, arguments: Node) -> None:
         """`call_tool("name", {...})`."""
         given = [each for each in arguments.named_children if each.type != "comment"]
         if not 1 <= len(given) <= 2 or given[0].type != "string" or text_of(given[0])[:1] not in "\"'":
@@ -99,6 +110,7 @@ class _Mender:
             return
         self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
         self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._await(call, f"tools.{path}")
 
     def _help(self, callee: Node, arguments: Node) -> None:
         """`help(tools.x)`: its declaration."""

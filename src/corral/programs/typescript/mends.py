@@ -29,7 +29,18 @@ _GLOBALS = frozenset(
     {
         *("fetch", "require", "console", "process", "structuredClone", "setTimeout", "setInterval", "setImmediate"),
         *("Object", "Array", "Promise", "Math", "JSON", "Date", "Number", "String", "Boolean", "Map", "Set", "RegExp"),
-        *("Error", "Symbol", "parseInt", "parseFloat", "isNaN", "isFinite", "crypto", "performance", "Intl", "Temporal"),
+        *(
+            "Error",
+            "Symbol",
+            "parseInt",
+            "parseFloat",
+            "isNaN",
+            "isFinite",
+            "crypto",
+            "performance",
+            "Intl",
+            "Temporal",
+        ),
         *("globalThis", "self", "global", "queueMicrotask", "btoa", "atob", "escape", "unescape", "eval", "Function"),
     }
 )
@@ -50,7 +61,9 @@ _NAMED = {
     "for_in_statement": "left",
 }
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
-_BUILT_IN = frozenset({"fs", "path", "os", "http", "https", "crypto", "util", "events", "stream", "zlib", "url", "axios"})
+_BUILT_IN = frozenset(
+    {"fs", "path", "os", "http", "https", "crypto", "util", "events", "stream", "zlib", "url", "axios"}
+)
 
 
 def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[Mended]:
@@ -96,16 +109,15 @@ class _Mender:
         parts = None if callee is None else _parts(callee)
         if callee is None or parts is None:
             return
-        root = parts[0]
-        if parts == ["print"] and self._is_free(root):
+        is_free = self._is_free(parts[0])
+        if parts == ["print"] and is_free:
             self._edits.replace(callee.start_byte, callee.end_byte, b"console.log")
-            return self._tell("`print` was taken for `console.log`.")
-        if parts == ["process", "exit"] and self._is_free(root):
-            return self._exit(call)
-        if len(parts) == 1 and root in _BRIDGES and self._is_free(root):
-            return self._bridge(call, callee)
-        path = self._path(callee, parts)
-        if path is not None and path in self._names.paths:
+            self._tell("`print` was taken for `console.log`.")
+        elif parts == ["process", "exit"] and is_free:
+            self._exit(call)
+        elif len(parts) == 1 and parts[0] in _BRIDGES and is_free:
+            self._bridge(call, callee)
+        elif (path := self._path(callee, parts)) is not None:
             self._await(call, path)
 
     def _path(self, callee: Node, parts: list[str]) -> str | None:
@@ -268,4 +280,4 @@ def _function_of(node: Node) -> Node | None:
 
 def _may_await(node: Node) -> bool:
     function = _function_of(node)
-    return function is None or bool(function.children) and function.children[0].type == "async"
+    return function is None or (bool(function.children) and function.children[0].type == "async")

@@ -40,7 +40,7 @@ from corral.programs.typescript.normalize import well_formed
 from corral.programs.typescript.other_languages import refuse_other_languages
 from corral.programs.typescript.redeclare import redeclare
 from corral.programs.typescript.references import find_references
-from corral.programs.typescript.tool_imports import rewrite_tool_imports
+from corral.programs.typescript.tool_imports import own_tools, rewrite_tool_imports
 from corral.programs.typography import plain_characters, typographic
 from corral.texts import PositionMap, TypedText
 from corral.types import Diagnostic, Program
@@ -79,6 +79,8 @@ def prepare_typescript(source: str) -> Program:
     names = recovered.names
     if found.broken is not None:
         raise _syntax_error(found.broken, edits.text)
+    if (own := own_tools(root)) is not None:
+        raise rejected("`tools` is given; do not define it: call the tools as they are declared", edits.text, own)
     if found.stray_await is not None:
         raise _stray_await(found.stray_await, edits.text)
     erased = len(edits.made)
