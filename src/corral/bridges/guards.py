@@ -54,7 +54,7 @@ _ACCIDENTAL = re.compile(
     r"|<(?P<generator>(?:async_)?generator object|(?:map|filter|zip|enumerate|reversed) object)(?= (?:at 0x|\w))"
     r"|<(?P<function>(?:function|bound method|built-in method) [\w.<>]+)(?= at 0x| of )"
 )
-"""What values become that are turned into a text by mistake; each kind is a key of `_REMEDIES`."""
+"""Texts of values that are written by mistake; each kind is a key of `_REMEDIES`."""
 _REMEDIES = {
     "promise": "a value was not awaited",
     "object": "write JSON.stringify(...), or take the members that are meant",

@@ -22,8 +22,7 @@ from corral.languages import LANGUAGES
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
-from corral.programs.mends import read_meant
-from corral.programs.tool_names import ToolNames
+from corral.programs.mends import ToolNames, read_meant
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet

@@ -82,7 +82,7 @@ class GuestLoop(base_events.BaseEventLoop):
     """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
     losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     gathered: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
-    """What `asyncio.gather` has given."""
+    """Futures of `asyncio.gather`."""
     _reading: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
     @property
     def left(self) -> list[asyncio.Future[Any]]:
-        """What the program has begun and nothing of it waits for: tasks, and gathered ones."""
+        """Tasks, and gathered ones, that the program has begun and for which nothing waits."""
         tasks = [each for each in self.tasks if not getattr(each, "_callbacks", None) and each not in self.losers]
         return [*tasks, *(each for each in list(self.gathered) if not each.done() and each.get_loop() is self)]
 

@@ -291,7 +291,7 @@ class Execution:
         os.environ.update(self._start["env"] or {})
         source: str = self._start["code"]
         shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
-        linecache.cache[PROGRAM] = (len(shown), None, shown.splitlines(keepends=True), PROGRAM)
+        linecache.cache[PROGRAM] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], PROGRAM)
         return scope
 
     def _value(self, value: object) -> _Outcome:

@@ -1,7 +1,7 @@
 """`await` where a program means it: in the place of `asyncio.run(…)`, before a coroutine that is thrown away.
 
-A call of a tool that is used as a value without `await` would do nothing, or fail half-way: `mends` adds it where
-that is certain, and else it is refused.
+A call of a tool that is used as a value without `await` is refused, unless it is mended: it would do nothing, or fail
+half-way.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
-from corral.programs.python.functions import TOOLS, Functions
+from corral.programs.python.functions import Functions
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import FUNCTIONS, is_async, text_of
+from corral.types import Program
 
 __all__ = [
     "FUTURES",
+    "NotAwaited",
     "add_await",
     "await_coroutines",
     "await_futures",
     "check_calls",
-    "may_add_await",
     "may_await",
     "needs_value",
     "run_where_it_stands",
@@ -68,6 +69,13 @@ _FIELDS = {
     "with_item": "value",
 }
 _IDENTITY = frozenset({"is", "is not"})
+
+
+class NotAwaited(ProgramRejected):
+    """A call of a tool is not awaited."""
+
+    program: Program | None = None
+    """The program as it would run with the call as it is."""
 
 
 def run_where_it_stands(root: Node, edits: Edits) -> None:
@@ -143,26 +151,16 @@ def may_await(node: Node) -> bool:
 
 
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
-    """Raises ProgramRejected for the first call of a tool that is surely meant to be awaited and cannot be.
-
-    It stands where nothing may be awaited, goes to a loop that may be one over a stream, or is of another name.
-    """
+    """Raises NotAwaited for the first call of a tool that is surely meant to be awaited and is not."""
     for call, path in calls:
         value, owner = unwrap(call)
-        if owner is None or may_add_await(call):
+        if owner is None:
             continue
         if owner.type == "expression_statement" and owner.child_count == 1:
             raise _forgotten(path, call, places, "so it would not run")
         if needs_value(value, owner, names):
             continued = owner.type in ("attribute", "subscript")
             raise _forgotten(path, call, places, "so it has no value yet", continued, _in_stream(owner))
-
-
-def may_add_await(call: Node) -> bool:
-    """True if `await` before a call of a tool, which has none, makes no other difference."""
-    callee, (_, owner) = call.children[0], unwrap(call)
-    is_plain = dotted_path(callee).partition(".")[0] in TOOLS
-    return is_plain and may_await(call) and (owner is None or not _in_stream(owner))
 
 
 def add_await(call: Node, names: Names, edits: Edits) -> bool:
@@ -205,13 +203,14 @@ def _in_stream(owner: Node) -> str:
 
 def _forgotten(
     path: str, call: Node, places: Places, why: str, continued: bool = False, in_stream: str = ""
-) -> ProgramRejected:
+) -> NotAwaited:
     called = text_of(call.child_by_field_name("function"))
     shown = called if len(called) <= 80 and "\n" not in called else f"tools.{path}"
     fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
     or_stream = f", or `{in_stream.format(shown)}` if it gives a stream" if in_stream else ""
     message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`{or_stream}."
-    return places.rejected(message, call.start_byte)
+    error = places.rejected(message, call.start_byte)
+    return NotAwaited(str(error), line=error.line, column=error.column)
 
 
 def needs_value(value: Node, owner: Node, names: Names) -> bool:

@@ -27,7 +27,7 @@ __all__ = ["ToolImport", "own_tools", "rewrite_tool_imports"]
 
 _TOOLS = ("tools", "codemode")
 _DEFINITIONS = frozenset({"class_declaration", "internal_module", "object", "class"})
-_GIVEN = frozenset({"codemode", "globalThis"})
+_GIVEN = re.compile(rb"\b(?:codemode|globalThis)\b")
 """Names by which a `tools` of the program's own may call those that are given."""
 _ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 _HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
@@ -89,8 +89,7 @@ def own_tools(root: Node) -> Node | None:
         for name, value in declared:
             if value is None or text_of(name) not in _TOOLS or unwrapped(value).type not in _DEFINITIONS:
                 continue
-            within = list(walk(value))
-            if any(each.type in FUNCTIONS for each in within) and not any(text_of(each) in _GIVEN for each in within):
+            if any(each.type in FUNCTIONS for each in walk(value)) and not _GIVEN.search(root.text or b""):
                 return statement
     return None
 

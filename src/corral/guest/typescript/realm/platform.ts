@@ -6,7 +6,6 @@
 // to anything that a program could have replaced. Apart from that, a program that changes its own language harms itself.
 
 import { arrayName, bytesOf, clone, errorClass, isBuffer, isObject, type Json } from "./intrinsics.ts";
-import type { Timer } from "../globals.ts";
 import type { Clock } from "./timers.ts";
 
 /** What the engine's context answers. Undefined for what it refuses: then `failure` has the error's name, kind and message. */
@@ -39,8 +38,7 @@ export interface Platform {
 /** The run on whose behalf the engine calls back. */
 export interface Scope {
   uncaught(error: unknown): void;
-  /** A timer has started; no callback is given of one that repeats. */
-  started(timer: Timer, callback: unknown): void;
+  started(timer: { _destroyed: boolean }, callback: unknown): void;
 }
 
 type Callable = (...args: unknown[]) => unknown;

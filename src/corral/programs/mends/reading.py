@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from pydantic_core import from_json
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
-from corral.programs.python import mends as python
+from corral.programs.mends import python, typescript
+from corral.programs.mends.names import Mended, ToolNames
+from corral.programs.python.awaits import NotAwaited
 from corral.programs.reading import read_program
-from corral.programs.tool_names import Mended, ToolNames
-from corral.programs.typescript import mends as typescript
+from corral.programs.recover import without_thoughts
 from corral.texts import PositionMap, located
 from corral.types import Diagnostic, Language, Program
 
@@ -26,11 +29,18 @@ __all__ = ["read_meant"]
 
 _MAX_CHARS = 8_000
 """A program that is longer is not mended."""
+_AROUND_JSON = re.compile(
+    r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL
+)
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
 _FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
 _AWAITED = re.compile(r"\bawait\s+\(*\s*(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
+_WRITERS: Mapping[Language, Callable[[object], str]] = {
+    "typescript": partial(json.dumps, ensure_ascii=False),
+    "python": repr,
+}
 _NAME = ("name", "tool", "tool_name", "function")
 _INPUT = ("arguments", "parameters", "args", "input", "tool_input", "params", "kwargs")
 _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id"})
@@ -44,7 +54,12 @@ def read_meant(source: str, language: Language, names: ToolNames) -> Program:
     """
     call = _called_tool(source, language, names)
     if call is None:
-        return _with_hidden(_mended(read_program(source, language), names), names)
+        try:
+            found = _mended(read_program(source, language), names)
+        except NotAwaited as error:
+            if error.program is None or (found := _mended(error.program, names)) is error.program:
+                raise
+        return _with_hidden(found, names)
     program, remark = call
     found = read_program(program, language)
     return replace(found, source=source, diagnostics=(remark, *found.diagnostics))
@@ -56,7 +71,9 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
     Raises:
         ProgramRejected: it is the call of a tool that there is not.
     """
-    text = source.strip() if len(source) <= _MAX_CHARS else ""
+    text = without_thoughts(source).strip() if len(source) <= _MAX_CHARS else ""
+    if (inside := _AROUND_JSON.fullmatch(text)) is not None:
+        text = inside[1] or inside[2]
     if not text.startswith(("{", "[")):
         return None
     try:
@@ -76,7 +93,7 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
             "The source is a tool call as JSON, not a program, and no tool has that name for sure. Write a program:"
             f" `await tools.{names.nearest(name)}(...)`."
         )
-    shown = repr(input) if language == "python" else json.dumps(input, ensure_ascii=False)
+    shown = _WRITERS[language](input)
     message = f"The source was a tool call as JSON, and was run as `await tools.{path}(...)`. Send programs."
     remark = Diagnostic(severity="warning", code="mended", message=message)
     return f"await tools.{path}({shown if input else ''})", remark
@@ -111,8 +128,9 @@ def _mended(program: Program, names: ToolNames) -> Program:
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS or not _may_need_some(typed.text.decode(), program, names):
         return program
-    edits = Edits(typed.text, **({"line_end": rb"\n"} if program.language == "python" else {}))
-    mends = _MENDERS[program.language].mends_of(typed, names, edits)
+    mender = _MENDERS[program.language]
+    edits = Edits(typed.text, mender.LINE_END)
+    mends = mender.mends_of(typed, names, edits)
     if not mends:
         return program
     text, way = edits.apply()

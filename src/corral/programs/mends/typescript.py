@@ -5,6 +5,7 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.mends.names import Mended, ToolNames
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
@@ -15,10 +16,9 @@ from corral.programs.syntax.typescript import (
     text_of,
     walk,
 )
-from corral.programs.tool_names import Mended, ToolNames
-from corral.texts import TypedText
+from corral.texts import LINE_END, TypedText
 
-__all__ = ["WORDS", "mends_of"]
+__all__ = ["LINE_END", "WORDS", "mends_of"]
 
 WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
 """Names that a program may have from elsewhere."""

@@ -8,16 +8,17 @@ import sys
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.mends.names import Mended, ToolNames
 from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
 from corral.programs.python.names import Names, TooMuch, dotted_path
+from corral.programs.python.repairs import LINE_END
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.python import finder, parse, text_of
-from corral.programs.tool_names import Mended, ToolNames
 from corral.texts import TypedText
 
-__all__ = ["WORDS", "mends_of"]
+__all__ = ["LINE_END", "WORDS", "mends_of"]
 
 WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool", "help", *TOOLS})
 """Names that a program may have from elsewhere."""
