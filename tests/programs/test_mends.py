@@ -9,7 +9,15 @@ from corral.programs.mends import ToolNames, read_meant
 from corral.types import Language, Program
 from tests.wrong import Wrong
 
-NAMES = ToolNames(["shop.get_product", "shop.search_products", "mail.send_email", "crm.find", "desk.find", "export_"])
+SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {"product_id": {}, "in_stock": {}, "inStock": {}, "max_price": {}},
+    "required": ["product_id"],
+}
+NAMES = ToolNames(
+    ["shop.get_product", "shop.search_products", "mail.send_email", "crm.find", "desk.find", "export_"],
+    lambda path: SCHEMA if path == "shop.get_product" else None,
+)
 
 
 def meant(source: str, language: Language) -> Program:
@@ -25,6 +33,10 @@ def read_as(program: Program) -> str:
 TYPESCRIPT = {
     "await tools.shop.getProduct({ id })": "await tools.shop.get_product({ id })",
     "await tools.searchProducts()": "await tools.shop.search_products()",
+    "await tools.shop.get_product('a')": "await tools.shop.get_product({ product_id: 'a' })",
+    "await tools.shop.get_product({ productId: 1, maxPrice })": (
+        "await tools.shop.get_product({ product_id: 1, max_price: maxPrice })"
+    ),
     "await functions.shop.get_product({})": "await tools.shop.get_product({})",
     "await get_product({})": "await tools.shop.get_product({})",
     "await shop.get_product({})": "await tools.shop.get_product({})",
@@ -41,6 +53,9 @@ TYPESCRIPT = {
 }
 PYTHON = {
     "await tools.shop.getProduct(id=1)": "await tools.shop.get_product(id=1)",
+    "await tools.shop.get_product(f'{1}')": "await tools.shop.get_product(product_id=f'{1}')",
+    "await tools.shop.get_product(productId=1)": "await tools.shop.get_product(product_id=1)",
+    "await tools.shop.get_product({'ProductId': 1})": "await tools.shop.get_product({'product_id': 1})",
     "await default_api.get_product(id=1)": "await tools.shop.get_product(id=1)",
     "await send_email(to=1)": "await tools.mail.send_email(to=1)",
     "x = await call_tool('get_product', {'id': 1})": "x = await tools.shop.get_product({'id': 1})",
@@ -58,6 +73,9 @@ LEFT_ALONE: dict[Language, list[str]] = {
     "typescript": [
         "await tools.find({})",
         "await tools.search('words')",
+        "await tools.crm.find('a')",
+        "await tools.shop.get_product({ product_id: 1, productId: 2, InStock: 1 })",
+        "const id = 'a'; await tools.shop.get_product(id)",
         "const get_product = () => 1; get_product()",
         "const functions = { getProduct: () => 1 }; functions.getProduct()",
         "const print = (x) => x; print(1)",
@@ -148,14 +166,15 @@ def test_a_function_of_the_program_that_hides_a_tool_is_told_if_no_tool_is_calle
 
 def test_a_program_that_defines_the_tools_itself_is_rejected() -> None:
     wrong = Wrong()
-    for language, source in [
+    own: list[tuple[Language, str]] = [
         ("python", "class tools:\n    class shop:\n        async def get_product(id):\n            return {'id': 1}\nawait tools.shop.get_product(1)"),
         ("typescript", "const tools = { shop: { get_product: async (x) => ({ id: 1 }) } };\nawait tools.shop.get_product({})"),
         ("typescript", "class tools { static add() { return 1 } }\ntools.add()"),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for language, source in own:
         with wrong.case(source), pytest.raises(ProgramRejected, match=r"given.*do not define it"):
             meant(source, language)
-    for language, source in [
+    others: list[tuple[Language, str]] = [
         ("typescript", "declare const tools: any;\nawait tools.crm.find({})"),
         ("typescript", "const tools = { find: () => codemode.crm.find({}) }; await tools.find()"),
         ("typescript", "const tools = ['saw', 'hammer']; return tools.map((tool) => tool.length)"),
@@ -164,7 +183,8 @@ def test_a_program_that_defines_the_tools_itself_is_rejected() -> None:
             "class tools:\n    class crm:\n        async def find(*, id: int) -> dict: ...\nawait tools.crm.find(id=1)",
         ),
         ("python", "tools = tools\nawait tools.crm.find(id=1)"),
-    ]:
+    ]
+    for language, source in others:
         with wrong.case(source):
             assert meant(source, language).typed is not None
     assert wrong == []

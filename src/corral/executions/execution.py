@@ -179,7 +179,7 @@ class Execution:
     async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
         request = self._request
         try:
-            program = await prepare_request(request, self._compiler, self._limits, self._tools.names())
+            program = await prepare_request(request, self._compiler, self._limits, self._tools)
         except ProgramRejected as error:
             return None, rejected(error)
         if (refusal := self._admit(program)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from logging import Logger
@@ -39,7 +39,6 @@ from corral.types import (
     PythonModules,
     SandboxConfig,
     Tier,
-    ToolName,
     TrustDomain,
 )
 from corral.workers import WorkerError, run_bounded, run_in_worker
@@ -211,7 +210,7 @@ def _config(
 
 
 async def prepare_request(
-    request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: Iterable[ToolName]
+    request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: ToolRegistry
 ) -> Program:
     """Finds, compiles and prepares the program in a request, which may call `tools`.
 
@@ -252,6 +251,17 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
         raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
 
 
+def _names(tools: ToolRegistry | None) -> ToolNames:
+    if tools is None:
+        return ToolNames(())
+
+    def schema_of(path: str) -> Mapping[str, object] | None:
+        tool = tools.get(path)
+        return None if tool is None else tool.input_schema
+
+    return ToolNames(map(str, tools.names()), schema_of)
+
+
 def _expect_size(source: str, limits: Limits) -> None:
     size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
     if size > limits.source_bytes:
@@ -263,9 +273,9 @@ async def prepare(
     language: Language,
     limits: Limits,
     context: ExecutionContext | None = None,
-    tools: Iterable[ToolName] = (),
+    tools: ToolRegistry | None = None,
 ) -> Program:
-    """Finds and prepares the program in a model's answer, and mends what it surely means by the names of `tools`.
+    """Finds and prepares the program in a model's answer, and mends what it surely means by `tools`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -273,7 +283,7 @@ async def prepare(
     _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
-            return read_meant(source, language, ToolNames(map(str, tools)))
+            return read_meant(source, language, _names(tools))
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):
         try:

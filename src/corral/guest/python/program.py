@@ -6,6 +6,7 @@ import __future__
 import ast
 import asyncio
 import builtins
+import importlib.util
 import inspect
 import json
 import linecache
@@ -22,8 +23,10 @@ from typing import Any, NamedTuple
 from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Pending, PendingCall, Tools
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
 from corral.guest.python.errors import (
+    Parts,
     described,
     error_parts,
+    missing_module,
     place_of,
     session_mounts,
     session_places,
@@ -253,6 +256,8 @@ class Execution:
             code = compile(self._start["code"], PROGRAM, "exec", _FLAGS, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return _error(syntax_error_parts(error, self._start["code"]), "rejected")
+        if (missing := self._missing_module()) is not None:
+            return _error(missing, "rejected")
         try:
             return self._value(self._evaluate(loop, code))
         except SystemExit as error:
@@ -262,6 +267,31 @@ class Execution:
         except BaseException as error:
             self._reserve = None
             return _error(error_parts(error))
+
+    def _missing_module(self) -> Parts | None:
+        """An import that cannot succeed, behind statements that would have run for nothing.
+
+        A program that has files, or changes where modules come from, may make the module first.
+        """
+        source: str = self._start["code"]
+        if "import " not in source or "sys." in source or self._start.get("mounts"):
+            return None
+        began = False
+        for statement in ast.parse(source).body:
+            match statement:
+                case ast.Import(names=names):
+                    modules = [each.name for each in names]
+                case ast.ImportFrom(module=str() as module, level=0):
+                    modules = [module]
+                case _:
+                    began = began or not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                    continue
+            for name in modules if began else ():
+                top = name.partition(".")[0]
+                if top not in sys.modules and importlib.util.find_spec(top) is None:
+                    error = ModuleNotFoundError(f"No module named {top!r}", name=top)
+                    return missing_module(error, statement.lineno, statement.col_offset + 1)
+        return None
 
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
         """The program's result. Without an `await` of its own it runs outside of a loop, and may start one."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from corral.concurrency.cached_property import cached_property
 
@@ -19,9 +19,12 @@ class Mended(NamedTuple):
 
 
 class ToolNames:
-    """The paths of tools, `name` or `namespace.name`."""
+    """The paths of tools, `name` or `namespace.name`; `schema_of` gives the schema of the input of one."""
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(
+        self, paths: Iterable[str], schema_of: Callable[[str], Mapping[str, object] | None] = lambda _: None
+    ) -> None:
+        self._schema_of = schema_of
         self.paths = frozenset((*paths, "search", "describe"))
 
     def meant(self, written: str) -> str | None:
@@ -35,6 +38,23 @@ class ToolNames:
         if not found and "." not in written:
             found = self._by_last_name.get(_plain(written), [])
         return found[0] if len(found) == 1 else None
+
+    def sole_member(self, path: str) -> str | None:
+        """The only member that an input must have."""
+        schema = self._schema_of(path) or {}
+        required = schema.get("required")
+        names = cast("list[str]", required) if isinstance(required, list) else []
+        return names[0] if len(names) == 1 and schema.get("type") == "object" else None
+
+    def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
+        """The only member of an input that differs from a name, which is none, by case and underscores."""
+        schema = self._schema_of(path) or {}
+        properties = schema.get("properties")
+        names = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
+        if written in names or schema.get("additionalProperties") or "patternProperties" in schema:
+            return None
+        near = [each for each in names if _plain(each) == _plain(written)]
+        return near[0] if len(near) == 1 and near[0] not in others else None
 
     def may_be_bare(self, word: str) -> bool:
         """True if a name may be that of a tool or a namespace."""

@@ -25,6 +25,7 @@ WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool
 _HOLDERS = (*TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
 _CONSOLE = frozenset(f"console.{level}" for level in ("log", "info", "warn", "error", "debug"))
+_LITERALS = frozenset({"string", "concatenated_string", "integer", "float"})
 _CALLS = finder("(call) @call")
 _IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
 
@@ -88,7 +89,26 @@ class _Mender:
         if new != path:
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
             self._tell(f"`{path}` was taken for `{new}`.")
+        self._input(arguments, meant)
         self._await(call, new)
+
+    def _input(self, arguments: Node, path: str) -> None:
+        """The only required member given by position, and members that differ by case and underscores."""
+        given = [each for each in arguments.named_children if each.type != "comment"]
+        keys: dict[str, Node] = {}
+        if len(given) == 1 and given[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
+            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{sole}=".encode(), b"")
+            self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{sole}=…`.")
+        for each in given[0].named_children if len(given) == 1 and given[0].type == "dictionary" else given:
+            if each.type == "keyword_argument" and (name := each.child_by_field_name("name")) is not None:
+                keys[text_of(name)] = name
+            elif each.type == "pair" and (key := each.child_by_field_name("key")) is not None and key.type == "string":
+                inner = [part for part in key.named_children if part.type == "string_content"]
+                keys.update({text_of(part): part for part in inner[:1]})
+        for word, node in keys.items():
+            if (member := self._tools.member_meant(path, word, keys)) is not None:
+                self._edits.replace(node.start_byte, node.end_byte, member.encode())
+                self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
 
     def _await(self, call: Node, shown: str) -> None:
         if add_await(call, self._names, self._edits):

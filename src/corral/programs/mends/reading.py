@@ -35,6 +35,8 @@ _AROUND_JSON = re.compile(
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
 _FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
+_ODD_INPUT = re.compile(r"""\(\s*[fb]?["'`\d]|(?<![\w.])[a-z]+[A-Z]\w*["']?\s*[:=,}]""")
+"""An argument by position, or a name in camel case that may be that of a member."""
 _AWAITED = re.compile(r"\bawait\s+\(*\s*(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
 _WRITERS: Mapping[Language, Callable[[object], str]] = {
@@ -80,10 +82,6 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
         found: object = from_json(text)
     except ValueError:
         return None
-    if isinstance(found, dict) and list(cast("dict[str, Any]", found)) == ["tool_calls"]:
-        found = cast("dict[str, Any]", found)["tool_calls"]
-    if isinstance(found, list) and len(cast("list[object]", found)) == 1:
-        found = cast("list[object]", found)[0]
     call = _call_in(found)
     if call is None:
         return None
@@ -101,11 +99,16 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
 
 def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
     """The name and the input of the tool call that a value is."""
+    if isinstance(found, list):
+        calls = cast("list[object]", found)
+        return _call_in(calls[0]) if len(calls) == 1 and isinstance(calls[0], dict) else None
     if not isinstance(found, dict):
         return None
     call = cast("dict[str, Any]", found)
     if isinstance(inner := call.get("function"), dict) and set(call) <= {"function", *_BESIDE}:
         return _call_in(cast("dict[str, Any]", inner))
+    if list(call) == ["tool_calls"]:
+        return _call_in(call["tool_calls"]) if isinstance(call["tool_calls"], list) else None
     named = [key for key in _NAME if isinstance(call.get(key), str)]
     given = [key for key in _INPUT if key in call]
     if len(named) != 1 or len(given) != 1 or not set(call) <= {*named, *given, *_BESIDE}:
@@ -168,7 +171,12 @@ def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
     words = set(_WORDS.findall(text))
     if words & _MENDERS[program.language].WORDS or any(names.may_be_bare(each) for each in words):
         return True
-    return len(_USES.findall(text)) > len(_AWAITED.findall(text)) or "import" in text or ".tools" in text
+    return (
+        len(_USES.findall(text)) > len(_AWAITED.findall(text))
+        or "import" in text
+        or ".tools" in text
+        or _ODD_INPUT.search(text) is not None
+    )
 
 
 def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...], mends: list[Mended]) -> Program:

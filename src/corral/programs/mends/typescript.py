@@ -60,6 +60,7 @@ _NAMED = {
     "catch_clause": "parameter",
     "for_in_statement": "left",
 }
+_LITERALS = frozenset({"string", "number", "template_string"})
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
 _BUILT_IN = frozenset(
     {"fs", "path", "os", "http", "https", "crypto", "util", "events", "stream", "zlib", "url", "axios"}
@@ -118,6 +119,7 @@ class _Mender:
         elif len(parts) == 1 and parts[0] in _BRIDGES and is_free:
             self._bridge(call, callee)
         elif (path := self._path(callee, parts)) is not None:
+            self._input(call, path)
             self._await(call, path)
 
     def _path(self, callee: Node, parts: list[str]) -> str | None:
@@ -138,6 +140,26 @@ class _Mender:
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
             self._tell(f"`{'.'.join(parts)}` was taken for `{new}`.")
         return path
+
+    def _input(self, call: Node, path: str) -> None:
+        """The only required member given by position, and members that differ by case and underscores."""
+        arguments = call.child_by_field_name("arguments")
+        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if len(given) != 1:
+            return
+        if given[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
+            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{{ {sole}: ".encode(), b" }")
+            self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{{ {sole}: … }}`.")
+        keys: dict[str, Node] = {}
+        for each in given[0].named_children if given[0].type == "object" else ():
+            key = each.child_by_field_name("key") if each.type == "pair" else each
+            if key is not None and key.type in ("property_identifier", "shorthand_property_identifier"):
+                keys[text_of(key)] = key
+        for word, key in keys.items():
+            if (member := self._names.member_meant(path, word, keys)) is not None:
+                new = member if key.type == "property_identifier" else f"{member}: {word}"
+                self._edits.replace(key.start_byte, key.end_byte, new.encode())
+                self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
 
     def _bridge(self, call: Node, callee: Node) -> None:
         """`call_tool("name", {...})`."""
@@ -176,7 +198,8 @@ class _Mender:
             return
         bound: list[tuple[str, str]] = []
         if named is None:
-            if module.rpartition("/")[2] not in _HOLDERS or (default := clause.named_children[0]) is None:
+            default = clause.named_children[0]
+            if module.rpartition("/")[2] not in _HOLDERS:
                 return
             word = text_of(default.named_children[-1] if default.type == "namespace_import" else default)
             bound = [(word, "tools")]
