@@ -237,7 +237,7 @@ class Execution:
         if not outcome.lasts:
             self._calls.close()
         unawaited = self._finish(loop, outcome)
-        if outcome.lasts and outcome.value is not None:
+        if outcome.lasts and outcome.value is not None and not outcome.content.consumed:
             outcome = self._value(outcome.value)
         unawaited += [[0, call.tool, _DID_NOT_RUN, place_of(call.site), False] for call in self._calls.unstarted]
         for stream in self._streams:

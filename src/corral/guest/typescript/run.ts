@@ -9,7 +9,7 @@ import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
 import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
-import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, ValueError } from "./values.ts";
+import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, type Settled, ValueError } from "./values.ts";
 
 interface Limits {
   calls: number;
@@ -88,6 +88,8 @@ interface Outcome {
 /** What a program has returned while what it began goes on. */
 interface Held {
   value: unknown;
+  /** What promises and iterators in it have become. */
+  settled: Settled;
   /** As it was written when the program returned it. */
   encoded: Encoded;
   /** It may have changed since. */
@@ -124,6 +126,7 @@ const { isArray } = Array;
 const { apply } = Reflect;
 const { create, defineProperty } = Object;
 const Settling = Promise;
+const SettledMap = Map;
 const { then } = Promise.prototype;
 const { all, any, race } = Promise;
 const combinators = { all, any, race } as Record<string, (values: unknown) => Promise<unknown>>;
@@ -289,7 +292,7 @@ export class Run {
     const held = this.#held;
     if (this.#outcome === undefined && held !== undefined) {
       held.closing = this.#closing = true;
-      if (held.stale) this.#write(held.value, (encoded) => this.#concludeValue(encoded));
+      if (held.stale) this.#write(held.value, held.settled, (encoded) => this.#concludeValue(encoded));
       else this.#concludeValue(held.encoded);
       this.#closing = false;
     }
@@ -403,18 +406,19 @@ export class Run {
    */
   #succeed(returned: unknown): void {
     const value = isTimer(returned) ? undefined : returned;
-    this.#write(value, (encoded) => {
+    const settled: Settled = new SettledMap();
+    this.#write(value, settled, (encoded) => {
       if (this.#raced) return this.#concludeValue(encoded);
       // A program without a value is for what it does, also in async functions that it started and did not await.
       if (value !== undefined) this.#calls.leave();
       const goesOn = this.#calls.pending > 0 || this.#timersAwaited();
-      this.#held = { value, encoded, stale: goesOn || encoded.text.length <= MAX_REWRITTEN, closing: false };
+      this.#held = { value, settled, encoded, stale: goesOn || encoded.text.length <= MAX_REWRITTEN, closing: false };
       if (goesOn) this.#tell("value", encoded.text, encoded.tagged, true);
       this.#host.concluded();
     });
   }
 
-  #write(value: unknown, written: (encoded: Encoded) => void): void {
+  #write(value: unknown, settled: Settled, written: (encoded: Encoded) => void): void {
     this.#attempt(() =>
       encodeSettled(
         value,
@@ -425,6 +429,7 @@ export class Run {
           if (encoded.replaced) this.#remark(replaced("the result"));
           written(encoded);
         },
+        settled,
       ),
     );
   }

@@ -101,14 +101,15 @@ def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
     """The name and the input of the tool call that a value is."""
     if isinstance(found, list):
         calls = cast("list[object]", found)
-        return _call_in(calls[0]) if len(calls) == 1 and isinstance(calls[0], dict) else None
+        return _call_in(first) if len(calls) == 1 and isinstance(first := calls[0], dict) else None
     if not isinstance(found, dict):
         return None
     call = cast("dict[str, Any]", found)
     if isinstance(inner := call.get("function"), dict) and set(call) <= {"function", *_BESIDE}:
         return _call_in(cast("dict[str, Any]", inner))
     if list(call) == ["tool_calls"]:
-        return _call_in(call["tool_calls"]) if isinstance(call["tool_calls"], list) else None
+        listed: object = call["tool_calls"]
+        return _call_in(listed)
     named = [key for key in _NAME if isinstance(call.get(key), str)]
     given = [key for key in _INPUT if key in call]
     if len(named) != 1 or len(given) != 1 or not set(call) <= {*named, *given, *_BESIDE}:

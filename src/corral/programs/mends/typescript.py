@@ -284,10 +284,8 @@ def _needs_value(value: Node, owner: Node) -> bool:
             return is_owner and text_of(owner.child_by_field_name("property")) not in _PROMISED
         case "subscript_expression":
             return value == owner.child_by_field_name("object")
-        case "template_substitution":
-            return True
         case "binary_expression":
-            return owner.children[1].type in ("+", "-", "*", "/", "%", "<", ">", "<=", ">=")
+            return owner.children[1].type in ("-", "*", "/", "%", "<", ">", "<=", ">=")
         case "for_in_statement":
             return value == owner.child_by_field_name("right") and child_of_type(owner, "await") is None
         case _:
