@@ -101,7 +101,8 @@ def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
     """The name and the input of the tool call that a value is."""
     if isinstance(found, list):
         calls = cast("list[object]", found)
-        return _call_in(first) if len(calls) == 1 and isinstance(first := calls[0], dict) else None
+        first = calls[0] if len(calls) == 1 else None
+        return None if isinstance(first, list) else _call_in(cast("object", first))
     if not isinstance(found, dict):
         return None
     call = cast("dict[str, Any]", found)
