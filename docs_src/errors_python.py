@@ -25,7 +25,7 @@ except ValueError as error:
 found
 """,
     "not caught": 'key = "a"\nawait tools.lookup(key=key)',
-    "not awaited": 'found = tools.lookup(key="a")\nlen(found)',
+    "not awaited": 'found = [tools.lookup(key="a")]\nlen(found[0])',
     "a program's own error": "{}['a']",
     "a syntax error": "a = 1\nb = = 2",
 }

@@ -17,7 +17,7 @@ MATRIX: dict[str, int] = {
     "cli": 6,
     "containment": 1,
     "docs": 1,
-    "e2e": 93,
+    "e2e": 94,
     "executions": 1,
     "guest": 47,
     "integrations": 22,

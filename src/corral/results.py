@@ -74,6 +74,7 @@ _CALLS_SHOWN = 20
 _INPUT_CHARS = 120
 _LONGEST = 1_000_000
 """Maximum text in an input, before it is shortened."""
+_UNAWAITED = "Calls that ran although the program did not wait for them, and whose effects stand; do not repeat them"
 _CALLS_CHARS = 3_000
 """Characters for each kind."""
 _READ_BYTES = 1_000_000
@@ -162,13 +163,13 @@ class CallRecord(_Values, JsonData):
     progress: Progress = "pending"
     """Progress of the tool, independent of the reply."""
     read_only: bool = False
-    """True if the tool is declared read-only; set only if the execution failed."""
+    """True if the tool is declared read-only; set only if the execution failed, or did not wait for some call."""
     remark: str | None = None
     """Mismatch between the output and its declaration."""
     decision: Approved | Denied | None = None
     """Decision on a call that needed an approval."""
     masked: frozenset[str] = frozenset()
-    """Secret members of the input, by the tool's schema; set only if the execution failed."""
+    """Secret members of the input, by the tool's schema; set where `read_only` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,9 +271,12 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
         parts.append(preview_text(without_pictures(_error_text(result.error, result.status)), max_chars))
         if calls := "\n".join(_call_lines(result.tool_calls)):
             parts.append(calls)
-    elif not (console and _has_no_result(result)):
-        value, _ = pictures_in(_transformed(result.value, transform))
-        parts.append(_value_text(value, max_chars))
+    else:
+        if not (console and _has_no_result(result)):
+            value, _ = pictures_in(_transformed(result.value, transform))
+            parts.append(_value_text(value, max_chars))
+        if left := _left_effects(result):
+            parts.append(f"{_UNAWAITED}: {preview_text(_with_inputs(left), _CALLS_CHARS)}")
     if console:
         parts.append(f"Console:\n{console}")
     if notes := _notes(result, printed=bool(console)):
@@ -368,6 +372,13 @@ def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
             yield f"{title}: {preview_text(told, _CALLS_CHARS)}"
 
 
+def _left_effects(result: ExecutionResult) -> list[CallRecord]:
+    """Calls that changed something, and that the program did not wait for."""
+    left = {call.sequence for call in result.unawaited if call.sequence}
+    found = [record for record in result.tool_calls if left and record.sequence in left]
+    return [record for record in found if record.error is None and not record.read_only]
+
+
 def _with_inputs(calls: Sequence[CallRecord]) -> str:
     """Lists calls by tool, with its last inputs: those are the likeliest to be repeated."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
@@ -402,7 +413,10 @@ def _notes(result: ExecutionResult, *, printed: bool) -> list[str]:
         guesses = [each for each in result.diagnostics if each.show == "on_failure"]
         nearest = sorted(guesses, key=lambda each: each.line != line)[:_GUESSES_SHOWN]
         found += [each.message if each.line is None else f"line {each.line}: {each.message}" for each in nearest]
+    effects = {record.sequence for record in _left_effects(result)} if result.error is None else set[int]()
     for call in result.unawaited:
+        if call.late or call.sequence in effects:
+            continue
         place = "" if call.line is None else f" at line {call.line}"
         outcome = "" if call.error is None else f"; it failed: {call.error}"
         found.append(f"tools.{call.tool} was called{place} and never awaited{outcome}")

@@ -481,14 +481,18 @@ class LogEntry(_Short):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unawaited:
-    """Call that the program started and never awaited. It ran to its end; `error` is set if it failed. `sequence` is 0
-    if the program ended before the call was made."""
+    """Call that the program started and did not wait for. It ran to its end; `error` is set if it failed.
+
+    `sequence` is 0 if the program ended before the call was made. `late` is True if some function of the program
+    awaited it, for which the program did not wait.
+    """
 
     tool: str
     sequence: int
     error: str | None = None
     line: int | None = None
     column: int | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

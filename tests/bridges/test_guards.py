@@ -9,10 +9,11 @@ import pytest
 
 from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolError, ToolRegistry, tool
 from corral.bridges import Call, Grant
-from corral.bridges.guards import authorize, limit_calls
-from corral.errors import ScopeDenied
+from corral.bridges.guards import authorize, limit_calls, validate_input
+from corral.errors import InvalidArguments, ScopeDenied
 from corral.sandboxes import DenoSandbox
 from corral.types import CallRequest, Reply
+from tests.wrong import Wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +24,59 @@ def grant(*tools: Tool, limits: Limits | None = None, **context: Any) -> Grant:
 
 def call(grant: Grant, name: str = "t") -> Call:
     return Call(CallRequest(name, {}, 1), grant)
+
+
+async def test_a_text_that_stands_for_what_was_not_awaited_or_written_out_is_refused() -> None:
+    @tool(name="t")
+    async def send(body: Any = None) -> None: ...
+
+    async def dispatched(call: Call) -> Reply:
+        return Reply(value="ran")
+
+    async def refusal(body: object, source: str | None, has_files: bool = False) -> str | None:
+        holder = Grant(context=ExecutionContext(), limits=Limits(), tools=ToolRegistry(send), source=source)
+        holder.has_files = has_files
+        try:
+            await validate_input(dispatched)(Call(CallRequest("t", {"body": body}, 1), holder))
+        except InvalidArguments as error:
+            return str(error)
+
+    wrong = Wrong()
+    for text, shown in {
+        "[object Promise]": '"[object Promise]": a value was not awaited',
+        "[object Object]": '"[object Object]": write JSON.stringify(...)',
+        "[object AsyncGenerator]": "an iterator was not read",
+        "<coroutine object price at 0x7f00>": '"<coroutine object …>": a value was not awaited',
+        "<Task pending name='Task-2'>": "a value was not awaited",
+        "<_GatheringFuture pending>": "a value was not awaited",
+        "<async_generator object f at 0x7f00>": "an iterator was not read",
+        "<map object at 0x7f00>": "an iterator was not read",
+        "<built-in method upper of str object at 0x7f00>": '"<built-in method upper …>": a function was not called',
+    }.items():
+        with wrong.case(text):
+            assert shown in str(await refusal([{"text": f"P: {text}, done"}], "return 1"))
+            assert "t: body[0].text has" in str(await refusal([{"text": f"P: {text}, done"}], "return 1"))
+            assert await refusal(text, f"send('{text.split(' at ')[0]}')") is None
+            assert await refusal(text, None) is None
+    assert wrong == []
+    assert await refusal("[object Object]", "return 1", has_files=True) is None
+    assert await refusal(["object Promise", "[object]", {"<coroutine object": 1}, b"[object Promise]"], "") is None
+
+
+async def test_a_text_that_a_tool_has_given_may_be_passed_on(warm_deno: DenoSandbox) -> None:
+    @tool
+    async def read() -> list[str]:
+        return ["it says [object Object]"]
+
+    @tool
+    async def send(body: str) -> str:
+        return body
+
+    async with Corral([read, send], sandbox=warm_deno, check=False) as corral:
+        passed = await corral.execute("return await tools.send({ body: (await tools.read())[0] })")
+        made = await corral.execute("return await tools.send({ body: `${{}}` })")
+    assert passed.value == "it says [object Object]"
+    assert [call.progress for call in made.tool_calls] == ["pending"]
 
 
 async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:

@@ -49,7 +49,7 @@ FOUND = {
     "for (each of [1]) { console.log(each) }": "Declare it: `for (const each of ...)`.",
     "const total = 1; return totl": "Did you mean 'total'?",
     "await tools.frobnicate({})": 'await tools.search("words") finds them',
-    "const out = []; [1].forEach(async (n) => { out.push(await tools.now()); }); return out": "use `for...of`",
+    "const out = []; [1].forEach(async (n) => { out.push(await tools.now()); }); return out.length": "use `for...of`",
     "[1].filter(async (n) => await tools.now())": "The promise that it gives counts as true.",
     "await functions.retail.get_customer({ user_id: 'a' })": "Did you mean `tools.retail.get_customer`?",
     "await api.get_ticket({ ticket_id: 1 })": "Did you mean `tools.get_ticket`?",

@@ -502,7 +502,7 @@ async def test_a_check_by_itself_runs_nothing(corral: Corral, language: Language
     ("language", "program"),
     [
         ("typescript", "return 1; })(); (async () => { return 42"),
-        ("python", "tools.record(n=1)['n']"),
+        ("python", "def f():\n    return tools.record(n=1)['n']\nf()"),
         ("typescript", "//" + "x" * 300_000),
         ("python", "#" + "x" * 300_000),
     ],

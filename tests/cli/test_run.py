@@ -156,7 +156,7 @@ def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_not
     program = 'tools.get_weather({ city: "Oslo" });\nconsole.log("a".repeat(50)); console.log("b".repeat(50)); return 1'
     done = ready.execute(program, "--log-bytes", "60")
     assert done.stdout.endswith("1\n")
-    assert "warning: tools.get_weather was never awaited (program.ts:1:" in done.stderr
+    assert "warning: tools.get_weather was not waited for (program.ts:1:" in done.stderr
     assert "note: " in done.stderr
     assert "were dropped" in done.stderr
 

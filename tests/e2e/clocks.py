@@ -13,6 +13,7 @@ import pytest
 
 from corral import Event, Limits
 from corral.concurrency.deadline import PausableDeadline
+from corral.guest import Frame
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.monty.run import MontyRun
 from corral.types import Exit
@@ -56,14 +57,17 @@ class WallClock:
         """Has it run out once the outcome of a program is known, and calls of it still run."""
         report = MontyRun.report_early_outcome
 
-        async def grant(_session: GuestSession, _tasks: object) -> None:
+        take = GuestSession._take_outcome
+
+        def take_and_run_out(session: GuestSession, frame: Frame) -> None:
+            take(session, frame)
             self.run_out()
 
         def report_and_run_out(run: MontyRun, outcome: Exit) -> None:
             report(run, outcome)
             run._soon(self.run_out)
 
-        self._patch.setattr(GuestSession, "_grant", grant)
+        self._patch.setattr(GuestSession, "_take_outcome", take_and_run_out)
         self._patch.setattr(MontyRun, "report_early_outcome", report_and_run_out)
 
 

@@ -105,7 +105,7 @@ async def test_a_forgotten_await_is_named(corral: Corral) -> None:
         "for (const x of r) {}",
         "return [...r]",
     ):
-        result = await corral.execute(f"const r = tools.add({{a: 1, b: 2}});\n{use}")
+        result = await corral.execute(f"const r = [tools.add({{a: 1, b: 2}})][0];\n{use}")
         assert result.error is not None
         assert "used without await" in result.error.message, use
         assert "await tools.add" in result.error.message

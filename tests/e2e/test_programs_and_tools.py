@@ -366,8 +366,6 @@ async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(cor
         ("return await Promise.any([tools.wait({seconds: 3600}), tools.wait({seconds: 0})])", 0),
         ("console.log(await Promise.race([tools.wait({seconds: 3600}), tools.wait({seconds: 0})]))", None),
         ("try { await Promise.all([tools.fail({message: 'x'}), tools.wait({seconds: 3600})]) } catch { return 1 }", 1),
-        ("tools.wait({seconds: 3600}).then(() => console.log('never')); return 1", 1),
-        ("[3600, 3600].forEach(async (seconds) => { await tools.wait({seconds}); console.log('never') }); return 1", 1),
     ]:
         with wrong.case(program):
             result = await at_once(corral.execute(program, limits=UNLIMITED))
@@ -397,16 +395,69 @@ async def test_a_program_without_a_value_goes_on_until_its_calls_have_ended(corr
     assert [call.error for call in result.tool_calls] == [None] * 4
 
 
-async def test_a_program_that_has_ended_makes_no_more_calls(corral: Corral, lasting_grace: None) -> None:
+async def test_a_program_that_has_failed_makes_no_more_calls(corral: Corral, lasting_grace: None) -> None:
     result = await corral.execute(
         "for (let n = 0; n < 3; n++) (async () => { await tools.wait({seconds: 0.01}); await tools.echo(1) })();"
-        "return 'done'"
+        "throw 'done'"
     )
-    assert result.value == "done"
     assert [call.name for call in result.tool_calls] == ["wait", "wait", "wait"]
-    [left, remark] = [each.message for each in result.diagnostics]
-    assert left == "tools.wait was still running when the program returned; await it to use its result"
+    [remark] = [each.message for each in result.diagnostics]
     assert "tools.echo was not called: the program had ended" in remark
+
+
+STARTED = pytest.mark.matrix(
+    "the gate runs these programs forked, and others of the event loop in an engine of their own"
+)
+CHANGE = "const {n: said} = await tools.echo({n}); done.push(said)"
+
+
+@pytest.mark.parametrize("isolation", ["fork", pytest.param("process", marks=STARTED)])
+async def test_a_value_is_written_when_all_that_the_program_began_has_ended(
+    warm_deno: DenoSandbox, isolation: Literal["process", "fork"]
+) -> None:
+    wrong = Wrong()
+    sandbox = warm_deno if isolation == "fork" else DenoSandbox(isolation="process")
+    async with Corral(TOOLS, sandbox=sandbox, check=False) as corral:
+        for program, left in {
+            f"[1, 2].forEach(async (n) => {{ if (n) {{ {CHANGE} }} }}); return done": 2,
+            f"[1, 2].forEach(async (n) => {{ await tools.echo({{n}}); {CHANGE} }}); return {{done}}.done": 4,
+            "[1, 2].forEach(async (n) => { done.push(await Promise.resolve(n)) }); return done": 0,
+            f"[1, 2].forEach((n) => setTimeout(async () => {{ {CHANGE} }}, n)); return done": 2,
+            f"const go = async (n) => {{ {CHANGE} }}; setTimeout(go, 1, 1); setImmediate(go, 2); return done": 2,
+            f"[1, 2].forEach(async (n) => {{ await new Promise((r) => setTimeout(r, n)); {CHANGE} }}); return done": 2,
+            "return [1, 2].map(async (n) => (await tools.echo({n})).n)": 0,
+            "setInterval(() => {}, 1); setTimeout(() => { throw new Error('late') }, 3_600_000); return [1, 2]": 0,
+        }.items():
+            with wrong.case(program):
+                result = await at_once(corral.execute(f"const done = []; {program}", limits=UNLIMITED))
+                assert sorted(result.raise_for_error().value) == [1, 2]
+                assert len(result.unawaited) == left
+                assert ("the program did not wait for them, and whose effects stand" in result.model_text()) == (
+                    left > 0
+                )
+    assert wrong == []
+
+
+async def test_of_calls_that_nobody_waited_for_only_effects_are_told_as_such(warm_deno: DenoSandbox) -> None:
+    @tool(read_only=True)
+    async def look(n: int) -> int:
+        return n
+
+    @tool
+    async def change(n: int) -> int:
+        return n
+
+    program = "for (const n of [1, 2]) { tools.change({n}); tools.look({n}) } return 'done'"
+    async with Corral([look, change], sandbox=warm_deno, check=False) as corral:
+        text = (await corral.execute(program)).model_text()
+        timer = await corral.execute("setTimeout(() => tools.change({n: 3}), 1)")
+    effects = 'whose effects stand; do not repeat them: change ×2: {"n":1}, {"n":2}'
+    assert (text.count(effects), text.count("change"), text.count("tools.look was called at line 1 and never")) == (
+        1,
+        1,
+        2,
+    )
+    assert (timer.status, timer.value, [call.name for call in timer.tool_calls]) == ("succeeded", None, ["change"])
 
 
 async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock(
@@ -432,7 +483,7 @@ async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock(
             cut.set()
 
     async with Corral([pay, look], sandbox=warm_deno, check=False, limits=UNLIMITED) as corral:
-        result = await corral.execute("tools.pay(); tools.look(); return 1")
+        result = await corral.execute("await Promise.race([tools.pay(), tools.look(), 1]); return 1")
         assert (result.value, ended) == (1, ["pay"])
         assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
             "pay": None,
@@ -442,7 +493,7 @@ async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock(
         failed = await corral.execute("tools.look(); await Promise.all([tools.pay(), tools.nope()])")
         assert (failed.status, ended) == ("failed", ["pay", "pay"])
         cut = anyio.Event()
-        late = await corral.execute("tools.pay({ever: true}); tools.look(); return 2")
+        late = await corral.execute("await Promise.race([tools.pay({ever: true}), tools.look(), 2]); return 2")
         assert (late.value, ended) == (2, ["pay", "pay"])
         assert "cut short" in late.model_text()
 
@@ -1117,11 +1168,6 @@ async def test_each_part_of_the_platform_works_when_it_is_the_first_that_is_touc
     assert wrong == []
 
 
-STARTED = pytest.mark.matrix(
-    "the gate runs these programs forked, and others of the event loop in an engine of their own"
-)
-
-
 @pytest.mark.parametrize("isolation", ["fork", pytest.param("process", marks=STARTED)])
 async def test_a_timer_takes_any_delay(warm_deno: DenoSandbox, isolation: Literal["process", "fork"]) -> None:
     sandbox = warm_deno if isolation == "fork" else DenoSandbox(isolation="process", pool_size=0)
@@ -1302,11 +1348,11 @@ async def test_a_promise_that_cannot_become_a_value_fails_the_program(corral: Co
     assert wrong == []
 
 
-async def test_a_call_that_runs_on_behind_then_is_named(corral: Corral, lasting_grace: None) -> None:
+async def test_a_call_that_runs_on_behind_then_is_an_effect_that_stands(corral: Corral, lasting_grace: None) -> None:
     wrong = Wrong()
-    for program, notes in [
+    for program, effects in [
         ("tools.wait({seconds: 0.05}).then(() => 1); return 1", 1),
-        ("Promise.all([tools.wait({seconds: 0.05}), tools.wait({seconds: 0.05})]).then(() => 1); return 1", 1),
+        ("Promise.all([tools.wait({seconds: 0.05}), tools.wait({seconds: 0.05})]).then(() => 1); return 1", 2),
         ("tools.wait({seconds: 0.05}).then(() => 1)", 0),
         ("return await Promise.race([1, tools.wait({seconds: 0.05})])", 0),
         ("tools.wait({seconds: 0.05}).then(() => 1); throw 1", 0),
@@ -1314,8 +1360,8 @@ async def test_a_call_that_runs_on_behind_then_is_named(corral: Corral, lasting_
     ]:
         with wrong.case(program):
             result = await corral.execute(program)
-            told = "tools.wait was still running when the program returned; await it to use its result"
-            assert result.model_text().count(told) == notes
+            assert [(call.tool, call.late) for call in result.unawaited] == [("wait", True)] * effects
+            assert ("did not wait" in result.model_text()) == (effects > 0)
     assert wrong == []
 
 

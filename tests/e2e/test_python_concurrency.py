@@ -271,7 +271,26 @@ async def test_a_call_that_nobody_awaits_is_finished_and_listed(cpython: Python,
     assert result.value == 1
     assert [(call.tool, call.line, call.column, call.error) for call in result.unawaited] == [("wait", 3, 28, None)]
     assert [call.output for call in result.tool_calls] == [0.05]
-    assert "never awaited" in result.model_text()
+    assert "did not wait for them, and whose effects stand; do not repeat them: wait" in result.model_text()
+
+
+async def test_a_value_is_written_when_all_tasks_that_the_program_began_have_ended(cpython: Python) -> None:
+    wrong = Wrong()
+    for program in [
+        "for n in (1, 2): asyncio.create_task(add(n))",
+        "kept = [asyncio.create_task(add(n)) for n in (1, 2)]\nawait asyncio.sleep(0)",
+        "later = asyncio.gather(add(1), add(2), return_exceptions=True)",
+        "async def both():\n    await asyncio.gather(add(1), add(2))\nasyncio.ensure_future(both())",
+        (
+            "try:\n    await asyncio.gather(tools.fail(message='x'), tools.wait(seconds=3600))\nexcept Exception:\n"
+            "    pass\nawait add(1)\nasyncio.create_task(add(2))"
+        ),
+    ]:
+        add = "async def add(n):\n    await tools.echo(n)\n    await asyncio.sleep(n / 100)\n    done.append(await tools.echo(n))"
+        with wrong.case(program):
+            result = await at_once(cpython.run(f"import asyncio\ndone = []\n{add}\n{program}\ndone", limits=UNLIMITED))
+            assert (result.value, result.diagnostics) == ([1, 2], ())
+    assert wrong == []
 
 
 async def test_what_a_failed_gather_leaves_behind_neither_holds_the_result_nor_counts_as_forgotten(
@@ -302,9 +321,9 @@ async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpyth
                 ("wait", None),
                 ("echo", None),
             ]
-            with_value = await at_once(cpython.run(f"{program}5".replace("0.4", "3600"), limits=UNLIMITED))
-            assert (with_value.value, with_value.output) == (5, "")
-            assert [call.name for call in with_value.tool_calls] == ["echo", "wait"]
+            with_value = await cpython.run(f"{program}5")
+            assert (with_value.value, with_value.output) == (5, "late\n")
+            assert [call.name for call in with_value.tool_calls] == ["echo", "wait", "echo"]
     assert wrong == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
@@ -173,6 +175,41 @@ async def test_an_error_says_what_to_write(cpython: Python) -> None:
             assert error is not None
             assert message in error.message
     assert wrong == []
+
+
+async def test_errors_of_newer_python_name_the_version(cpython: Python) -> None:
+    newer = sys.version_info >= (3, 12)
+    wrong = Wrong()
+    for program, advice in [
+        ('ps = [{"a": 1}]\nf"{ps[0]["a"]} costs"', "the other kind of quotes"),
+        ("f\"{'\\n'.join('ab')}\"", "to a variable first"),
+        ("def first[T](x: T) -> T:\n    return x\nfirst(1)", "without type parameters"),
+        ("type Row = dict\n1", "without the `type` statement"),
+        ("from itertools import batched\n1", "range(0, len(items), n)"),
+    ]:
+        with wrong.case(program):
+            error = (await cpython.run(program)).error
+            assert (
+                (error is None)
+                if newer
+                else (error is not None and "Python 3.11" in error.message and advice in error.message)
+            )
+    assert wrong == []
+    broken = (await cpython.run('print(f"{1")')).error
+    assert broken is not None
+    assert "Python 3." not in broken.message
+
+
+async def test_an_import_that_cannot_succeed_stops_the_program_before_it_runs(cpython: Python) -> None:
+    cpython.received.clear()
+    late = await cpython.run("await tools.accept(1)\nprint(1)\nimport not_there")
+    assert (late.status, late.error and late.error.line, late.output) == ("rejected", 3, "")
+    assert cpython.received == []
+    for program in (
+        "await tools.accept(1)\ntry:\n    import not_there\nexcept ImportError:\n    pass\n1",
+        "x = 1\nimport json\n1",
+    ):
+        assert (await cpython.run(program)).value == 1
 
 
 async def test_a_missing_module_is_named_with_what_there_is(python: Python) -> None:
@@ -418,7 +455,7 @@ async def test_in_cpython_also_where_it_is_shown_or_compared(cpython: Python) ->
 
 
 async def fails_by_name(python: Python, use: str) -> None:
-    result = await python.run(f"call = tools.add(a=1, b=2)\n{use}")
+    result = await python.run(f"call = [tools.add(a=1, b=2)][0]\n{use}")
     assert result.error is not None
     assert (code_of(result), result.error.line) == ("program_failed", 2)
     assert any(text in result.error.message for text in NAMED), result.error.message
@@ -437,7 +474,7 @@ async def test_a_result_with_a_call_that_was_not_awaited_is_refused(python: Pyth
 
 async def test_where_it_is_sure_the_program_does_not_start(python: Python) -> None:
     wrong = Wrong()
-    for program in ["tools.add(a=1, b=2)", "x = tools.add(a=1, b=2)['sum']", "print(tools.add(a=1, b=2) + 1)"]:
+    for program in ["def f():\n    return tools.add(a=1, b=2)['sum']\nf()", "for each in tools.add(a=1, b=2): pass"]:
         with wrong.case(program):
             result = await python.run(program)
             assert (result.status, result.isolation) == ("rejected", None)

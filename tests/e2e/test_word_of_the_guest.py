@@ -122,8 +122,8 @@ async def test_a_program_that_ran_cannot_say_that_it_did_not(opened: Corral) -> 
 @pytest.mark.parametrize(
     ("outcome", "ends_with"),
     [
-        ('["value",1,[[1,"pay",null,""],[7,"fail",null,""]],0,[]]', [("pay", 1), ("fail", 0)]),
-        ('["value",1,[[1,"fail",null,""]],0,[]]', None),
+        ('["value",1,[[1,"pay",null,"",false],[7,"fail",null,"",false]],0,[]]', [("pay", 1), ("fail", 0)]),
+        ('["value",1,[[1,"fail",null,"",false]],0,[]]', None),
     ],
 )
 async def test_calls_left_behind_are_those_that_were_made(

@@ -65,18 +65,18 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.mark.parametrize("first", ["", "crypto;"], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize(
-    ("last", "outcome"),
+    ("last", "outcome", "lasts"),
     [
-        ("return {a: 1}", ["value", {"a": 1}]),
-        ("throw 'no'", ["error", ["program_failed", "Uncaught", "no", "", None]]),
+        ("return {a: 1}", ["value", {"a": 1}], True),
+        ("throw 'no'", ["error", ["program_failed", "Uncaught", "no", "", None]], False),
     ],
 )
 def test_the_outcome_is_sent_before_the_calls_that_it_does_not_wait_for(
-    start: Any, first: str, last: str, outcome: list[Any]
+    start: Any, first: str, last: str, outcome: list[Any], lasts: bool
 ) -> None:
     guest = start(f"{first} tools.slow(); {last}")
     assert guest.next() == ("CALL", [1, "slow", {}])
-    assert guest.next() == ("OUTCOME", [*outcome, False])
+    assert guest.next() == ("OUTCOME", [*outcome, lasts])
     guest.send(FrameKind.REPLY, [1, True])
     kind, payload = guest.next()
     assert kind == "EXIT"

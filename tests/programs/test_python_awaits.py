@@ -131,7 +131,6 @@ def test_a_generator_that_is_made_a_list_keeps_its_places() -> None:
     [
         ("class tools:\n    @staticmethod\n    async def a(*, n: int) -> dict: ...\n\nawait tools.a(n=1)", {"n": 1}),
         ("class tools:\n    class b:\n        def c(n: int = 1):\n            'Does.'\n\nawait tools.b.c(n=1)", {"n": 1}),
-        ("class tools:\n    async def a(n):\n        return 5\n\nawait tools.a(1)", 5),
     ],
 )  # fmt: skip
 def test_a_declaration_of_the_tools_in_a_program_is_left_out(source: str, value: object) -> None:

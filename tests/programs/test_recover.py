@@ -19,6 +19,13 @@ LABELS = [
 ]
 
 SOURCES = {
+    # drafts
+    "thought": "<think>\nMaybe:\n```ts\nreturn 1\n```\n</think>\n```ts\nreturn 42\n```",
+    "thought before a bare program": "<thinking>\nreturn 1\n</thinking>\nreturn 42",
+    "thought without its beginning": "I return 1:\n```ts\nreturn 1\n```\n</think>\nreturn 42",
+    "two thoughts": "<think>return 1</think>\n<reasoning>\nreturn 2\n</reasoning>\nreturn 42",
+    "special tokens": "<|python_tag|>return 42<|eom_id|>",
+    "tag in a string": "const s = `\n<think>\n42\n</think>`; return Number(s.replace(/<.?think>/g, ''))",
     # fences
     **{f"label {label!r}": fenced("return 42", label) for label in LABELS},
     "tildes": fenced("return 42", "js", "~~~"),

@@ -365,7 +365,7 @@ for number in (memory, 2, 4):
     "an-exit-that-is-deep": _exit('b\'["value",\' + b"[" * 900_000'),
     "an-exit-with-a-huge-number": _exit('b\'["value",\' + b"9" * 900_000 + b",[],0,[]]"'),
     "an-exit-with-huge-numbers-of-other-things": _exit(
-        'b\'["value",1,[[%b,"t",null,""]],-%b,[]]\' % (b"9" * 4300, b"9" * 4300)'
+        'b\'["value",1,[[%b,"t",null,"",false]],-%b,[]]\' % (b"9" * 4300, b"9" * 4300)'
     ),
     "an-exit-with-places": _exit(
         'b\'["error",["x","N","m",%b,null],[],0,[]]\' % json_text(\'\\n\'.join([\'File "corral:program.py", line 9999999:9999999\'] * 20000))'

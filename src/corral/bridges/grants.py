@@ -86,6 +86,7 @@ class Grant:
         "ended",
         "execution_id",
         "gate",
+        "has_files",
         "held",
         "host_services",
         "limits",
@@ -95,6 +96,7 @@ class Grant:
         "running",
         "scopes",
         "services",
+        "source",
         "streams",
         "tools",
         "turns",
@@ -114,6 +116,8 @@ class Grant:
         lives_seconds: float | None = None,
         services: Services | None = None,
         approve: Approve | None = None,
+        source: str | None = None,
+        has_files: bool = False,
     ) -> None:
         self.execution_id = execution_id or new_execution_id()
         self.context = context
@@ -147,6 +151,10 @@ class Grant:
         """Sequence numbers of calls that are awaited although their program has ended."""
         self.approve = approve
         """Decides on its calls in place of the Corral's function."""
+        self.source = source
+        """Source of its program, if that is known."""
+        self.has_files = has_files
+        """True if its program reads files of a session."""
         self.approval_timed_out = False
         """True once an approval request was not answered in time."""
         self.ended = False

@@ -7,10 +7,11 @@ A guard refuses by raising an error of `corral.errors`, which `convert_errors` t
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import anyio
 
@@ -22,9 +23,11 @@ from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, un
 from corral.bridges.grants import Grants, current_grant
 from corral.bridges.parking import Approve, ParkedCalls
 from corral.bridges.rates import RateLimits
+from corral.bridges.records import CallRecorder
 from corral.bridges.scopes import require_scopes
-from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, MessageTooLarge
+from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, InvalidArguments, MessageTooLarge
 from corral.logs import get_logger
+from corral.rendering.preview import json_text
 from corral.types import CallError, Reply
 
 __all__ = [
@@ -42,6 +45,26 @@ __all__ = [
 ]
 
 logger = get_logger("corral.tools")
+
+_OBJECT = "[object Object]"
+_ACCIDENTAL = re.compile(
+    r"(?P<js>\[object (?:(?P<promise>Promise)|(?P<object>Object)"
+    r"|(?P<reader>(?:Async)?Generator|(?:Array|Map|Set) Iterator))\])"
+    r"|<(?P<coroutine>coroutine object|(?:Task|Future|_GatheringFuture) (?:pending|finished|cancelled))\b"
+    r"|<(?P<generator>(?:async_)?generator object|(?:map|filter|zip|enumerate|reversed) object)(?= (?:at 0x|\w))"
+    r"|<(?P<function>(?:function|bound method|built-in method) [\w.<>]+)(?= at 0x| of )"
+)
+"""Texts of values that are written by mistake; each kind is a key of `_REMEDIES`."""
+_REMEDIES = {
+    "promise": "a value was not awaited",
+    "object": "write JSON.stringify(...), or take the members that are meant",
+    "reader": "an iterator was not read: write [...values]",
+    "coroutine": "a value was not awaited",
+    "generator": "an iterator was not read: write list(...), or [... async for ...]",
+    "function": "a function was not called",
+}
+_LOOKED_THROUGH_BYTES = 4_000_000
+"""Results that are looked through for a text; of larger ones it may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +227,61 @@ def validate_input(handler: Handler) -> Handler:
             raise MessageTooLarge(
                 f"tools.{call.request.tool}: the input has {call.request.size} bytes; {allowed} are allowed"
             )
+        if (accident := await call.grant.run_by_size(_accident, call, size=call.request.size)) is not None:
+            raise InvalidArguments(f"tools.{call.request.tool}: {accident}")
         call.parsed = await call.tool.parse_input(call.request.input, call.grant.context)
         return await handler(call)
 
     return guarded
+
+
+def _accident(call: Call) -> str | None:
+    """Describes the first text of an input that no program means, such as "[object Promise]".
+
+    It is not one if the program spells it, or may have it from a tool, a file or the network.
+    """
+    grant = call.grant
+    if grant.source is None or (found := _accidental_text(call.request.input)) is None:
+        return None
+    path, shown, sign, remedy = found
+    may_be_read = sign == _OBJECT and (grant.has_files or bool(grant.host_services))
+    if may_be_read or sign in grant.source or _was_returned(sign, grant.recorder):
+        return None
+    return f'{path} has "{shown}": {remedy}'
+
+
+def _accidental_text(input: object) -> tuple[str, str, str, str] | None:
+    """Finds the path of such a text, what it shows, the sign by which it is known, and the remedy."""
+    pending: list[tuple[str, object]] = [("", input)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, str):
+            if (match := _ACCIDENTAL.search(value)) is not None:
+                sign = match[0]
+                remedy = next(text for kind, text in _REMEDIES.items() if match[kind] is not None)
+                return path or "the input", match["js"] or f"{sign} …>", sign, remedy
+        elif isinstance(value, dict):
+            members = cast("dict[object, object]", value)
+            pending += [(f"{path}.{name}" if path else str(name), each) for name, each in reversed(members.items())]
+        elif isinstance(value, list):
+            items = cast("list[object]", value)
+            pending += [(f"{path}[{index}]", items[index]) for index in range(len(items) - 1, -1, -1)]
+    return None
+
+
+def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
+    """True if a text may be from the result of a tool."""
+    left = _LOOKED_THROUGH_BYTES
+    for record in () if recorder is None else recorder.records:
+        left -= record.unread["output"].size if "output" in record.unread else 0
+        if left < 0:
+            return True
+        output = record.output
+        if isinstance(output, str) and output.startswith("… "):  # a note in its place
+            return True
+        if text in json_text(output) or (record.error is not None and text in record.error.message):
+            return True
+    return False
 
 
 def sequence_calls(handler: Handler) -> Handler:

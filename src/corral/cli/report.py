@@ -98,7 +98,7 @@ def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[s
     for call in result.unawaited:
         place = "" if call.line is None else f" ({file}:{call.line}:{call.column})"
         outcome = "" if call.error is None else f"; it failed: {call.error}"
-        text = printable(f"tools.{call.tool} was never awaited{outcome}")
+        text = printable(f"tools.{call.tool} was not waited for{outcome}")
         yield f"{_label('warning', None, screen)}: {text}{place}"
     for what in result.truncated:
         yield f"{_label('info', None, screen)}: {what}"

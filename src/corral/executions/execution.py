@@ -119,6 +119,8 @@ class Execution:
             clock=self._clock,
             recorder=self._recorder,
             approve=approve,
+            source=request.source,
+            has_files=workspace is not None,
         )
         self._scope = anyio.CancelScope()
         self._began, self._started, self._check_started = 0.0, 0.0, 0.0
@@ -177,7 +179,7 @@ class Execution:
     async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
         request = self._request
         try:
-            program = await prepare_request(request, self._compiler, self._limits)
+            program = await prepare_request(request, self._compiler, self._limits, self._tools)
         except ProgramRejected as error:
             return None, rejected(error)
         if (refusal := self._admit(program)) is not None:
@@ -375,7 +377,7 @@ class Execution:
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
         """Makes the result, records it and emits it. No exit: the execution was cancelled."""
         records = self._recorder.records
-        if exit is None or exit.error is not None:
+        if exit is None or exit.error is not None or exit.unawaited:
             self._recorder.look_up(self._tools)
         running = ExecutionResult(
             execution_id=self.execution_id,

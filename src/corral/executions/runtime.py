@@ -22,6 +22,7 @@ from corral.languages import LANGUAGES
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
+from corral.programs.mends import ToolNames, read_meant
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet
@@ -208,15 +209,17 @@ def _config(
     )
 
 
-async def prepare_request(request: ExecutionRequest, compiler: Compiler | None, limits: Limits) -> Program:
-    """Finds, compiles and prepares the program in a request.
+async def prepare_request(
+    request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: ToolRegistry
+) -> Program:
+    """Finds, compiles and prepares the program in a request, which may call `tools`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
     """
     source = request.source
     if compiler is None:
-        return await prepare(source, request.language, limits, request.context)
+        return await prepare(source, request.language, limits, request.context, tools)
     _expect_size(source, limits)
     way: SourceMap | None = None
     try:
@@ -248,14 +251,31 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
         raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
 
 
+def _names(tools: ToolRegistry | None) -> ToolNames:
+    if tools is None:
+        return ToolNames(())
+
+    def schema_of(path: str) -> Mapping[str, object] | None:
+        tool = tools.get(path)
+        return None if tool is None else tool.input_schema
+
+    return ToolNames(map(str, tools.names()), schema_of)
+
+
 def _expect_size(source: str, limits: Limits) -> None:
     size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
     if size > limits.source_bytes:
         raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
 
 
-async def prepare(source: str, language: Language, limits: Limits, context: ExecutionContext | None = None) -> Program:
-    """Finds and prepares the program in a model's answer.
+async def prepare(
+    source: str,
+    language: Language,
+    limits: Limits,
+    context: ExecutionContext | None = None,
+    tools: ToolRegistry | None = None,
+) -> Program:
+    """Finds and prepares the program in a model's answer, and mends what it surely means by `tools`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -263,7 +283,7 @@ async def prepare(source: str, language: Language, limits: Limits, context: Exec
     _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
-            return read_program(source, language)
+            return read_meant(source, language, _names(tools))
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):
         try:

@@ -57,7 +57,7 @@ class CorralAsking(CorralRunning):
         context = audience.get("context")
         registry = self._views.registry(tools, **audience)
         try:
-            program = await prepare(source, language, self._runtime.limits, context)
+            program = await prepare(source, language, self._runtime.limits, context, registry)
         except ProgramRejected as error:
             rejected = Diagnostic(
                 severity="error", message=str(error), code=error.code, line=error.line, column=error.column

@@ -16,7 +16,7 @@ from operator import attrgetter
 from corral.errors import ProgramRejected
 from corral.programs.edits import blanked
 
-__all__ = ["Dialect", "Recovered", "recover"]
+__all__ = ["Dialect", "Recovered", "recover", "without_thoughts"]
 
 _FENCE = re.compile(
     r"(?P<margin>(?:\*[ \t])?[ \t]*(?:(?:>|[-+]|\d{1,3}[.)])[ \t]*)*)(?P<run>`{3,}|~{3,})(?P<info>[^`]*)$"
@@ -27,6 +27,12 @@ _TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
 _WORD_LINE = re.compile(r"\s*([A-Za-z]+)[ \t]*(:[ \t]*)?\r?\n(?=\s*\S)")
 _SHEBANG = re.compile(r"\s*#![^\r\n]*")
 _CLOSING_TAG = re.compile(r"</[A-Za-z][\w-]*>")
+_THOUGHT = re.compile(
+    r"^[ \t]*<(/?)(think|thinking|thought|thoughts|reasoning|reflection|scratchpad)>", re.MULTILINE | re.IGNORECASE
+)
+"""The tag around a draft."""
+_TOKEN = re.compile(r"(?:\A\s*|^[ \t]*)(?:<[|｜][\w▁]+[|｜]>)+|(?:<[|｜][\w▁]+[|｜]>)+\s*\Z", re.MULTILINE)
+"""A special token of a model's template, such as `<|python_tag|>`."""
 _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
 
 _MARKUP_LINE = re.compile(r"\s*(?:#{1,6}\s|[-*_]{3,}\s*$|[-*+]\s+[\w*`]|\d{1,3}[.)]\s+[\w*`]|\*\*\S|>\s)")
@@ -63,6 +69,8 @@ class Dialect:
     """True if a text is a program."""
     separator: str = ";"
     """Separator of two blocks, in the line between them."""
+    margin: str = " "
+    """White space behind which a line begins as if nothing stood before it."""
     foreign: str = "#"
     """A character that stands in no program but in comments and strings."""
 
@@ -92,6 +100,8 @@ def recover(source: str, dialect: Dialect) -> Recovered:
 
     Raises ProgramRejected if every fence is labelled as another language and nothing around them is a program.
     """
+    if "<" in source and (_THOUGHT.match(source.lstrip()) or not dialect.parses(source)):
+        source = without_thoughts(source, dialect.margin)
     lines = source.split("\n")
     fences: dict[int, re.Match[str]] = {}
     if "```" in source or "~~~" in source:
@@ -104,6 +114,35 @@ def recover(source: str, dialect: Dialect) -> Recovered:
     candidates = chain(_from_markup(text, dialect.labels), _without_prose(text))
     found = next((each for each in candidates if dialect.parses(each)), text)
     return Recovered(_without_preamble(found, dialect))
+
+
+def without_thoughts(source: str, margin: str = " ") -> str:
+    """Blanks what a model thought before its program, and the special tokens of its template around it.
+
+    A template may leave out the tag that begins a thought.
+    """
+    spans: list[tuple[int, int]] = []
+    unclosed: set[str] = set()
+    end = 0
+    for tag in _THOUGHT.finditer(source):
+        name = tag[2]
+        if tag.start() < end or name in unclosed:
+            continue
+        if tag[1]:
+            spans, end = [(0, tag.end())], tag.end()
+        elif (closing := source.find(f"</{name}>", tag.end())) >= 0:
+            end = closing + len(name) + 3
+            spans.append((tag.start(), end))
+        else:
+            unclosed.add(name)
+    parts: list[str] = []
+    at = 0
+    for start, end in sorted([*spans, *(each.span() for each in _TOKEN.finditer(source))]):
+        if start < end and start >= at:
+            blank = blanked(source[start:end])
+            parts += (source[at:start], blank[:-1], margin if blank.endswith(" ") else blank[-1:])
+            at = end
+    return "".join(parts) + source[at:]
 
 
 def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:

@@ -67,7 +67,7 @@ from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
-from corral.texts import TextIndex
+from corral.texts import TextIndex, located
 from corral.types import Position
 
 __all__ = ["TypeScriptCheck"]
@@ -141,7 +141,8 @@ class TypeScriptCheck(Misuse):
         self.put(self._composed())
 
     def locate(self, offset: int) -> Position:
-        return self._positions.position(offset)
+        place = self._positions.position(offset)
+        return located(self._typed.positions, place.line, place.column)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
         return not any(map(_is_told, remarks)) and not any(map(any, self._suspects()))

@@ -218,7 +218,7 @@ class Misuse(Origins):
             message = f"`{name}` does not wait for an async callback"
             finding = Finding(code=f"async-{name}", message=message, offset=call.start_byte, always=True)
             if name == "forEach" and (lost := gathered_too_late(call)) is not None:
-                hint = f"{lost!r} is still empty when it is returned: use `for...of`."
+                hint = f"{lost!r} is read before that: use `for...of`."
                 yield finding.rejected("unawaited", hint=hint)
             elif name == "forEach":
                 yield replace(

@@ -29,7 +29,12 @@ __all__ = [
 ]
 
 _CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
-_NAMES = finder("(identifier) @name")
+_NAMES = finder("[(identifier) (shorthand_property_identifier)] @name")
+_REASSIGNED = finder(
+    "[(assignment_expression left: (identifier) @name) (augmented_assignment_expression left: (identifier) @name)"
+    " (update_expression argument: (identifier) @name)]"
+)
+_WHOLE = frozenset({"pair", "object", "array", "parenthesized_expression", "as_expression"})
 _MEMBERS = finder("(member_expression) @member")
 _AWAITED = finder("(await_expression [(member_expression) (identifier) (parenthesized_expression)] @value)")
 _DECLARED = finder("(variable_declarator name: (identifier) @name)")
@@ -131,7 +136,10 @@ def async_visits(places: Places) -> Iterator[tuple[Node, str]]:
 
 
 def gathered_too_late(call: Node) -> str | None:
-    """The variable that an async callback fills, of a call that nothing waits for, and that is then returned."""
+    """The variable that an async callback changes, of a call that nothing waits for, and that is read by a `return`.
+
+    What is returned as it is may still be filled, for a program's value is written when all that it began has ended.
+    """
     statement, arguments = call.parent, call.child_by_field_name("arguments")
     block = None if statement is None or statement.type != "expression_statement" else statement.parent
     if statement is None or block is None or arguments is None:
@@ -146,15 +154,28 @@ def gathered_too_late(call: Node) -> str | None:
         for write in writes_of(each)
         if each.end_byte >= awaited[0].end_byte and (root := root_of(write.target)) is not None
     }
-    filled -= {text_of(name) for name in _DECLARED(callback).get("name", [])}
+    reassigned = {
+        text_of(each) for each in _REASSIGNED(callback).get("name", []) if each.end_byte >= awaited[0].end_byte
+    }
+    own = {text_of(name) for name in _DECLARED(callback).get("name", [])}
     for later in block.named_children:
         if later.start_byte <= statement.start_byte:
             continue
         if any(each.type == "await" for each in walk(later)):
             return None
         if later.type == "return_statement":
-            return next((text_of(each) for each in _NAMES(later).get("name", []) if text_of(each) in filled), None)
+            names = ((text_of(each), each) for each in _NAMES(later).get("name", []) if text_of(each) not in own)
+            lost = (name for name, node in names if name in reassigned or (name in filled and not _is_whole(node)))
+            return next(lost, None)
     return None
+
+
+def _is_whole(name: Node) -> bool:
+    """True if a variable is returned as it is, by itself or in an object or array."""
+    above = name.parent
+    while above is not None and above.type in _WHOLE:
+        above = above.parent
+    return above is not None and above.type == "return_statement"
 
 
 def _may_be_passed(node: Node, function: Node) -> bool:

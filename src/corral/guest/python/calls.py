@@ -338,6 +338,8 @@ class Calls:
         """Calls that have left, and have no reply."""
         self.replaced = False
         """An input held lone surrogates, which were replaced."""
+        self.late: list[Pending] | None = None
+        """Calls that were made after the program had its value, once it has."""
         self._closed = False
         self._turn = threading.Lock()
         """Held while a call leaves or ends: threads of the program may call tools too."""
@@ -382,6 +384,8 @@ class Calls:
         self.replaced |= encoded.replaced
         future = (loop or asyncio.get_running_loop()).create_future()
         pending = Pending(tool, site, future)
+        if self.late is not None:
+            self.late.append(pending)
         with self._turn:
             if len(self.sent) < self.limits.in_flight:
                 self._leave(pending, path, encoded)

@@ -17,6 +17,7 @@ from corral.guest.python.hints import MAX_SEGMENT, hint
 __all__ = [
     "described",
     "error_parts",
+    "missing_module",
     "packages",
     "place_of",
     "session_mounts",
@@ -45,6 +46,11 @@ _OF_TEXTS = (
     ),
 )
 """Advice by the beginnings of messages about texts."""
+_NESTED_QUOTES = re.compile(r"""\b[rR]?[fF][rR]?(["']).*?\{[^{}]*\1[^{}]*\}""")
+_TYPE_PARAMETERS = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+\w+\s*\[")
+_TYPE_STATEMENT = re.compile(r"\s*type\s+\w+\s*(?:\[[^]]*\]\s*)?=")
+_NOT_IN_MODULE = re.compile(r"cannot import name '(\w+)' from '(\w+)'")
+_BATCHED = "write `[items[i : i + n] for i in range(0, len(items), n)]`"
 _FILES = "Programs see no files but those of Python: call a tool that reads or writes."
 _MOUNTS = "Programs see the files in {} and those of Python"
 _NO_NETWORK = "Programs reach no network and start no processes: call a tool."
@@ -99,8 +105,31 @@ def syntax_error_parts(error: BaseException, code: str) -> Parts:
     lines = code.splitlines()
     before = lines[line - 1][: offset - 1] if line <= len(lines) else ""
     stack = f'  File "{PROGRAM}", line {line}:{_utf16(before) + 1}, in <module>'
-    advice = _ASYNC_DEF if "outside" in error.msg and "async" in error.msg else ""
+    advice = _ASYNC_DEF if "outside" in error.msg and "async" in error.msg else _of_version(error, lines, line)
     return "program_rejected", type(error).__name__, f"{error.msg}{advice}", stack, None
+
+
+def missing_module(error: ModuleNotFoundError, line: int, column: int) -> Parts:
+    """For a module that is not there, asked for behind other statements: they are not to run."""
+    stack = f'  File "{PROGRAM}", line {line}:{column}, in <module>'
+    return "program_rejected", type(error).__name__, _message(error), stack, None
+
+
+def _of_version(error: SyntaxError, lines: list[str], line: int) -> str:
+    """Advice for what newer versions of Python can read."""
+    shown = lines[line - 1] if line <= len(lines) else ""
+    if sys.version_info >= (3, 12):
+        return ""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if "f-string" in error.msg and "backslash" in error.msg:
+        return f". This is Python {version}: assign the text with the backslash to a variable first"
+    if "f-string" in error.msg and _NESTED_QUOTES.search(shown):
+        return f". This is Python {version}: inside of the braces of an f-string, write the other kind of quotes"
+    if _TYPE_PARAMETERS.match(shown):
+        return f". This is Python {version}, without type parameters: leave the brackets out, and write `Any`"
+    if _TYPE_STATEMENT.match(shown):
+        return f". This is Python {version}, without the `type` statement: leave the word `type` out"
+    return ""
 
 
 def described(error: BaseException) -> str:
@@ -164,6 +193,11 @@ def _advice(error: BaseException) -> str:
         return "" if network else f". {_NO_NETWORK}"
     if isinstance(error, TypeError | ValueError):
         return next((advice for pattern, advice in _OF_TEXTS if pattern.match(str(error))), "")
+    if isinstance(error, ImportError) and (found := _NOT_IN_MODULE.match(str(error))) is not None:
+        if found[2] not in sys.stdlib_module_names:
+            return ""
+        version = f". This is Python {sys.version_info[0]}.{sys.version_info[1]}, whose `{found[2]}` has none"
+        return f"{version}: {_BATCHED}" if found[1] == "batched" else version
     if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
         return f". {_elsewhere() if error.filename is None else _files()}"
     return ""

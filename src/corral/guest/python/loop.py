@@ -29,6 +29,7 @@ _READING_MS = 10
 _SPENT: Any = SimpleNamespace(_cancelled=True)
 """A handle that the loop skips."""
 _wait: Any = asyncio.wait
+_gather: Any = asyncio.gather
 _run: Any = asyncio.run
 _turn: Any = vars(base_events.BaseEventLoop)["_run_once"]
 
@@ -80,6 +81,8 @@ class GuestLoop(base_events.BaseEventLoop):
     raced: ClassVar[bool] = False
     """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
     losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
+    gathered: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
+    """Futures of `asyncio.gather`."""
     _reading: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
@@ -180,10 +183,16 @@ class GuestLoop(base_events.BaseEventLoop):
         if self.tasks:
             self.run_until_complete(turns())
 
+    @property
+    def left(self) -> list[asyncio.Future[Any]]:
+        """Tasks, and gathered ones, that the program has begun and for which nothing waits."""
+        tasks = [each for each in self.tasks if not getattr(each, "_callbacks", None) and each not in self.losers]
+        return [*tasks, *(each for each in list(self.gathered) if not each.done() and each.get_loop() is self)]
+
     @staticmethod
-    async def first_of(tasks: list[asyncio.Task[Any]]) -> None:
-        """Waits until one of the tasks has ended."""
-        await _wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    async def first_of(futures: list[asyncio.Future[Any]]) -> None:
+        """Waits until one of the futures is done."""
+        await _wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
     def unseen_errors(self) -> list[BaseException]:
         """Errors of tasks that have ended and that nobody awaited."""
@@ -203,6 +212,11 @@ class GuestLoop(base_events.BaseEventLoop):
             cls.losers.update(left)
             return done, left
 
+        def gather(*awaitables: Any, **options: Any) -> Any:
+            gathered = _gather(*awaitables, **options)
+            cls.gathered.add(gathered)
+            return gathered
+
         def run(main: Any, **options: Any) -> Any:
             loop = asyncio.events._get_running_loop()  # noqa: SLF001
             if isinstance(loop, GuestLoop) and asyncio.iscoroutine(main):
@@ -211,6 +225,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
         asyncio.run = asyncio.runners.run = functools.update_wrapper(run, _run)
         asyncio.wait = asyncio.tasks.wait = functools.update_wrapper(wait, _wait)
+        asyncio.gather = asyncio.tasks.gather = functools.update_wrapper(gather, _gather)
         asyncio.new_event_loop = asyncio.events.new_event_loop = cls
         policy: Any = vars(asyncio.unix_events)["_UnixDefaultEventLoopPolicy"]
         setattr(policy, "_loop_factory", cls)  # noqa: B010

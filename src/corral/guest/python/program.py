@@ -6,6 +6,7 @@ import __future__
 import ast
 import asyncio
 import builtins
+import importlib.util
 import inspect
 import json
 import linecache
@@ -15,14 +16,17 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
+from operator import itemgetter
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from corral.guest.python.calls import PROGRAM, CallLimits, Calls, PendingCall, Tools
+from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Pending, PendingCall, Tools
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
 from corral.guest.python.errors import (
+    Parts,
     described,
     error_parts,
+    missing_module,
     place_of,
     session_mounts,
     session_places,
@@ -151,7 +155,9 @@ class _Outcome(NamedTuple):
     kind: str
     content: Encoded
     lasts: bool = False
-    """The program has no value, so it is for what it does: its tasks are waited for, and may make calls."""
+    """Tasks that the program began and did not wait for are waited for, and may make calls."""
+    value: object = None
+    """It is written again when they have ended: a list may still be filled."""
 
 
 class Execution:
@@ -231,7 +237,9 @@ class Execution:
         if not outcome.lasts:
             self._calls.close()
         unawaited = self._finish(loop, outcome)
-        unawaited += [[0, call.tool, _DID_NOT_RUN, place_of(call.site)] for call in self._calls.unstarted]
+        if outcome.lasts and outcome.value is not None and not outcome.content.consumed:
+            outcome = self._value(outcome.value)
+        unawaited += [[0, call.tool, _DID_NOT_RUN, place_of(call.site), False] for call in self._calls.unstarted]
         for stream in self._streams:
             stream.finish()
         for error in loop.unseen_errors():
@@ -248,6 +256,8 @@ class Execution:
             code = compile(self._start["code"], PROGRAM, "exec", _FLAGS, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return _error(syntax_error_parts(error, self._start["code"]), "rejected")
+        if (missing := self._missing_module()) is not None:
+            return _error(missing, "rejected")
         try:
             return self._value(self._evaluate(loop, code))
         except SystemExit as error:
@@ -257,6 +267,31 @@ class Execution:
         except BaseException as error:
             self._reserve = None
             return _error(error_parts(error))
+
+    def _missing_module(self) -> Parts | None:
+        """An import that cannot succeed, behind statements that would have run for nothing.
+
+        A program that has files, or changes where modules come from, may make the module first.
+        """
+        source: str = self._start["code"]
+        if "import " not in source or "sys." in source or self._start.get("mounts"):
+            return None
+        began = False
+        for statement in ast.parse(source).body:
+            match statement:
+                case ast.Import(names=names):
+                    modules = [each.name for each in names]
+                case ast.ImportFrom(module=str() as module, level=0):
+                    modules = [module]
+                case _:
+                    began = began or not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                    continue
+            for name in modules if began else ():
+                top = name.partition(".")[0]
+                if top not in sys.modules and importlib.util.find_spec(top) is None:
+                    error = ModuleNotFoundError(f"No module named {top!r}", name=top)
+                    return missing_module(error, statement.lineno, statement.col_offset + 1)
+        return None
 
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
         """The program's result. Without an `await` of its own it runs outside of a loop, and may start one."""
@@ -286,7 +321,7 @@ class Execution:
         os.environ.update(self._start["env"] or {})
         source: str = self._start["code"]
         shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
-        linecache.cache[PROGRAM] = (len(shown), None, shown.splitlines(keepends=True), PROGRAM)
+        linecache.cache[PROGRAM] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], PROGRAM)
         return scope
 
     def _value(self, value: object) -> _Outcome:
@@ -300,7 +335,8 @@ class Execution:
             return _error(("program_failed", name, str(error), place, None))
         if content.replaced:
             self._remark(_replaced("the result"))
-        return _Outcome("value", content, lasts=value is None and not GuestLoop.raced)
+        lasts = not GuestLoop.raced and (value is None or bool(self.loop.left))
+        return _Outcome("value", content, lasts, value)
 
     def _finish(self, loop: GuestLoop, outcome: _Outcome) -> list[list[Any]]:
         """Waits for the calls that the program left behind, and says which of them it never awaited."""
@@ -308,9 +344,14 @@ class Execution:
         def calls() -> bool:
             return any(call.expected for call in self._calls.pending)
 
+        def awaited() -> list[asyncio.Future[Any]]:
+            if outcome.lasts and outcome.value is not None:
+                return loop.left
+            return [*loop.tasks] if outcome.lasts or calls() else []
+
         async def settle() -> None:
-            while (tasks := loop.tasks) and (outcome.lasts or calls()):
-                await loop.first_of(tasks)
+            while futures := awaited():
+                await loop.first_of(futures)
 
         if not calls() and not (outcome.lasts and loop.tasks):
             return []
@@ -323,6 +364,9 @@ class Execution:
             and task not in loop.losers
         }
         left = [call for call in self._calls.pending if call.future in alone]
+        late: list[Pending] = []
+        if outcome.lasts and outcome.value is not None:
+            late = self._calls.late = [call for call in self._calls.pending if call.future not in alone]
         payload = b'["%b",%b,%b]' % (
             outcome.kind.encode(),
             outcome.content.text,
@@ -335,10 +379,11 @@ class Execution:
             pass
         except BaseException as error:
             self._remark(f"calls that nobody awaited were cut short: {described(error)}")
+        told = sorted([(call.sequence, call) for call in (*left, *late)], key=itemgetter(0))
         return [
-            [call.sequence, call.tool, _error_of(call.future), place_of(call.site)]
-            for call in left
-            if not call.future.cancelled()
+            [sequence, call.tool, _error_of(call.future), place_of(call.site), call not in left]
+            for sequence, call in told
+            if not call.future.cancelled() and call.tool not in self._calls.limits.services
         ]
 
     # --- what it sends
@@ -355,7 +400,7 @@ class Execution:
         self._pipes.flush()
 
     def _remark(self, text: str) -> None:
-        if len(self._remarks) < _MAX_REMARKS:
+        if len(self._remarks) < _MAX_REMARKS and text not in self._remarks:
             self._remarks.append(text[:_MAX_REMARK])
 
     def _uncaught(self, _loop: object, context: Mapping[str, Any]) -> None:

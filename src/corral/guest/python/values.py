@@ -94,6 +94,7 @@ class Encoded(NamedTuple):
     text: bytes
     tagged: bool
     replaced: bool
+    consumed: bool = False
 
 
 def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -> Encoded:
@@ -115,7 +116,7 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
         replaced = True
     if len(data) > max_bytes:
         raise TooLarge(f"{root} has {len(data)} bytes; {max_bytes:.0f} are allowed")
-    return Encoded(data, encoder.tagged, replaced)
+    return Encoded(data, encoder.tagged, replaced, encoder.consumed)
 
 
 def decode(payload: bytes, *, tagged: bool) -> Any:
@@ -194,6 +195,8 @@ class Encoder:
 
     def __init__(self, root: str, max_bytes: float = math.inf) -> None:
         self.tagged = False
+        self.consumed = False
+        """It has taken items of an iterator, which gives them once."""
         self._root = root
         self._room = max_bytes
         """Items that iterators may still give: they may be endless."""
@@ -339,6 +342,7 @@ class Encoder:
 
     def _collected(self, members: Iterator[Any], depth: int) -> list[Any]:
         """An iterator's items, until they exceed the limit of the whole."""
+        self.consumed = True
         self._descend(members, depth)
         result: list[Any] = []
         for member in members:

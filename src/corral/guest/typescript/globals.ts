@@ -48,11 +48,13 @@ const noNetwork = (name: string) =>
 export interface Timer {
   /** It will not run any more. */
   _destroyed: boolean;
+  /** It runs again and again. */
+  _repeat?: unknown;
 }
 
 /** Hears of all timers that the program has. */
 export interface TimerWatch {
-  started(timer: Timer): void;
+  started(timer: Timer, callback?: unknown): void;
   /** The callback of one has run, or one was cleared; the microtasks of that have not. */
   ended(): void;
 }
@@ -200,7 +202,7 @@ function watchedTimer(engine: StartTimer, timers: TimerWatch): StartTimer {
   return (callback, ...args) => {
     const timer = engine(watchedCallback(callback), ...args);
     watchRefresh(getPrototypeOf(timer) as Refreshing, timers);
-    timers.started(timer);
+    timers.started(timer, timer._repeat ? undefined : callback);
     return timer;
   };
 }

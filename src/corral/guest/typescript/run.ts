@@ -9,7 +9,7 @@ import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
 import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
-import { byteLength, clip, decodeValue, encodeSettled, encodeValue, ValueError } from "./values.ts";
+import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, type Settled, ValueError } from "./values.ts";
 
 interface Limits {
   calls: number;
@@ -85,13 +85,35 @@ interface Outcome {
   tagged: boolean;
 }
 
+/** What a program has returned while what it began goes on. */
+interface Held {
+  value: unknown;
+  /** What promises and iterators in it have become. */
+  settled: Settled;
+  /** As it was written when the program returned it. */
+  encoded: Encoded;
+  /** It may have changed since. */
+  stale: boolean;
+  /** It is being written for the last time. */
+  closing: boolean;
+}
+
+interface Started {
+  timer: Timer;
+  /** What it does is part of the program, which lasts until then. */
+  awaited: boolean;
+}
+
 /** The name by which stack traces show the program's frames. */
 export const PROGRAM_NAME = "corral:program.ts";
 /** How much an EXIT lists, so that its size stays bounded. */
 const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
-const MAX_OUTSTANDING = 5;
+/** Characters of a value that is always written again in the end, as microtasks alone may have changed it. */
+const MAX_REWRITTEN = 50_000;
 const BURST = 16;
+/** A timer that has one of these words guards something else, and has nothing to do once that is done. */
+const GUARDS = ["rej", "res", "abort", "throw", "Error", "= true", "= false"];
 const NO_EXIT = ["process is not defined", "process.exit is not a function"];
 /** Characters of a thrown value that is no Error. */
 const MAX_DESCRIBED = 2000;
@@ -103,9 +125,13 @@ const { stringify } = JSON;
 const { isArray } = Array;
 const { apply } = Reflect;
 const { create, defineProperty } = Object;
+const Settling = Promise;
+const SettledMap = Map;
 const { then } = Promise.prototype;
-const combinators = { race: Promise.race, any: Promise.any } as Record<"race" | "any", (values: unknown) => Promise<unknown>>;
+const { all, any, race } = Promise;
+const combinators = { all, any, race } as Record<string, (values: unknown) => Promise<unknown>>;
 const { includes, slice } = String.prototype;
+const { toString: sourceOf } = Function.prototype;
 const Bytes = Uint8Array;
 const textEncoder = new TextEncoder();
 const encodeInto = textEncoder.encodeInto.bind(textEncoder);
@@ -126,7 +152,7 @@ export class Run {
   /** The engine's event loop serves the program: a timer runs, or it has touched another part that completes there. */
   asynchronous = false;
   #staysAsynchronous = false;
-  #timers = create(null) as Timer[];
+  #timers = create(null) as Started[];
   #timerCount = 0;
   #timerRoom = 64;
   #host: Host;
@@ -138,8 +164,11 @@ export class Run {
   #unsent = 0;
   #flushing = false;
   #outcome: Outcome | undefined;
+  #held: Held | undefined;
+  /** Whoever has called `close` hears of the end by what that gives. */
+  #closing = false;
   #stopped = false;
-  /** The program let promises race, so that calls that it leaves behind may be those that lost. */
+  /** The program let promises race, or some of several have failed, so that calls that it leaves behind may have lost. */
   #raced = false;
   #remarks: string[] = [];
   /** What was last printed by `console.error`: an error itself if there was one. */
@@ -174,7 +203,7 @@ export class Run {
     defineGlobal("codemode", this.#toolbox.tools);
     for (const name in failureClasses) defineGlobal(name, failureClasses[name]);
     defineGlobal("console", makeConsole((level, text, error) => this.#log(level, text, error), now, this.start.limits.log_bytes / 4));
-    for (const name of ["race", "any"] as const) this.#watchRaces(name);
+    this.#watchRaces();
     if (this.start.env !== null) {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
@@ -199,16 +228,31 @@ export class Run {
     }
   }
 
-  #watchRaces(name: "race" | "any"): void {
-    const combine = combinators[name];
-    const raced = () => (this.#raced = true);
-    const { [name]: value } = {
-      [name](this: unknown, values: unknown) {
+  #watchRaces(): void {
+    const raced = () => {
+      this.#raced = true;
+    };
+    const failed = (reason: unknown): never => {
+      raced();
+      throw reason;
+    };
+    const watched = {
+      race(this: unknown, values: unknown) {
         raced();
-        return apply(combine, this, [values]);
+        return apply(combinators.race!, this, [values]);
+      },
+      any(this: unknown, values: unknown) {
+        raced();
+        return apply(combinators.any!, this, [values]);
+      },
+      all(this: unknown, values: unknown) {
+        const gathered = apply(combinators.all!, this, [values]) as unknown;
+        return gathered instanceof Settling ? apply(then, gathered, [undefined, failed]) : gathered;
       },
     };
-    defineProperty(Promise, name, { value, writable: true, configurable: true, enumerable: false });
+    for (const name of ["race", "any", "all"] as const) {
+      defineProperty(Promise, name, { value: watched[name], writable: true, configurable: true, enumerable: false });
+    }
   }
 
   /** Calls a service of the host; it fails if the host has not granted it. `boundary` is what the program called. */
@@ -239,9 +283,23 @@ export class Run {
     if (!this.#stopped) this.#calls.deliver(decodeValue(payload, tagged) as unknown[]);
   }
 
-  /** The program has its outcome, and no call is pending. */
+  /** The program has ended, and what it began too, so that EXIT can be written. */
   get over(): boolean {
-    return this.#stopped || (this.#outcome !== undefined && this.#calls.pending === 0);
+    if (this.#stopped) return true;
+    if (this.#calls.pending > 0) return false;
+    return this.#outcome !== undefined || (this.#held !== undefined && !this.#held.closing && !this.#timersAwaited());
+  }
+
+  /** To be called once the run is over and no microtask is left. False if the value waits for something all the same. */
+  close(): boolean {
+    const held = this.#held;
+    if (this.#outcome === undefined && held !== undefined) {
+      held.closing = this.#closing = true;
+      if (held.stale) this.#write(held.value, held.settled, (encoded) => this.#concludeValue(encoded));
+      else this.#concludeValue(held.encoded);
+      this.#closing = false;
+    }
+    return this.over;
   }
 
   /** The program has touched something that completes through the event loop, and whose end is not known. */
@@ -250,27 +308,35 @@ export class Run {
   }
 
   /** The program has started a timer, which completes through the event loop. */
-  startTimer(timer: Timer): void {
+  startTimer(timer: Timer, callback?: unknown): void {
     this.asynchronous = true;
     if (this.#timerCount === this.#timerRoom) {
       this.#forgetTimers();
       this.#timerRoom = 2 * this.#timerCount + 64;
     }
-    this.#timers[this.#timerCount++] = timer;
+    this.#timers[this.#timerCount++] = { timer, awaited: typeof callback === "function" && doesSomething(callback) };
   }
 
   #forgetTimers(): void {
     let left = 0;
     for (let index = 0; index < this.#timerCount; index++) {
-      if (!this.#timers[index]!._destroyed) this.#timers[left++] = this.#timers[index]!;
+      if (!this.#timers[index]!.timer._destroyed) this.#timers[left++] = this.#timers[index]!;
     }
     this.#timerCount = left;
+  }
+
+  #timersAwaited(): boolean {
+    for (let index = 0; index < this.#timerCount; index++) {
+      const { timer, awaited } = this.#timers[index]!;
+      if (awaited && !timer._destroyed) return true;
+    }
+    return false;
   }
 
   /** Ends what timers began, once none is left: from then on only a reply can happen. False if there is more to wait for. */
   resumePump(): boolean {
     if (this.#staysAsynchronous) return false;
-    while (this.#timerCount > 0 && this.#timers[this.#timerCount - 1]!._destroyed) this.#timerCount--;
+    while (this.#timerCount > 0 && this.#timers[this.#timerCount - 1]!.timer._destroyed) this.#timerCount--;
     if (this.#timerCount > 0) return false;
     this.asynchronous = false;
     return true;
@@ -279,6 +345,10 @@ export class Run {
   /** To be called when no microtask is left: a program that waits then, and for no call, waits for ever. */
   checkForDeadlock(): void {
     if (this.asynchronous || this.#outcome !== undefined || this.#calls.pending > 0) return;
+    if (this.#held !== undefined) {
+      if (this.#held.closing) this.#concludeValue(this.#held.encoded);
+      return;
+    }
     const message = "the program waits for a promise that nothing will settle: no tool call or timer is pending";
     this.#settleError("program_failed", "Deadlock", message, "");
   }
@@ -290,7 +360,7 @@ export class Run {
 
   /** Something was thrown in a timer, a microtask or a listener. */
   uncaught(error: unknown): void {
-    if (this.#outcome === undefined) this.#fail(error);
+    if (this.#outcome === undefined && this.#held === undefined) this.#fail(error);
     else this.#remark(`an error was thrown and nothing caught it: ${this.#describe(error)}`);
   }
 
@@ -314,8 +384,9 @@ export class Run {
   /** Ends the run at once, calls or no calls: replies can no longer be delivered. */
   breakDown(error: unknown): void {
     const message = `the program replaced a part of the language that its own runtime needs: ${this.#describe(error)}`;
-    if (this.#outcome === undefined) this.#stop("program_failed", "RuntimeBroken", message);
+    if (this.#outcome === undefined && this.#held === undefined) this.#stop("program_failed", "RuntimeBroken", message);
     else {
+      if (this.#held !== undefined) this.#outcome ??= { kind: "value", ...this.#held.encoded };
       this.#remark(message);
       this.#stopped = true;
       this.#host.concluded();
@@ -332,15 +403,37 @@ export class Run {
     this.#host.flush();
   }
 
-  #succeed(value: unknown): void {
+  /**
+   * Holds the value of a program until what it began has ended, and writes it then: a list that is returned may still be
+   * filled. Not so where something raced: then what is left behind may be what lost.
+   */
+  #succeed(returned: unknown): void {
+    const value = isTimer(returned) ? undefined : returned;
+    const settled: Settled = new SettledMap();
+    this.#write(value, settled, (encoded) => {
+      if (this.#raced) return this.#concludeValue(encoded);
+      // A program without a value is for what it does, also in async functions that it started and did not await.
+      if (value !== undefined) this.#calls.leave();
+      const goesOn = this.#calls.pending > 0 || this.#timersAwaited();
+      this.#held = { value, settled, encoded, stale: goesOn || encoded.text.length <= MAX_REWRITTEN, closing: false };
+      if (goesOn) this.#tell("value", encoded.text, encoded.tagged, true);
+      this.#host.concluded();
+    });
+  }
+
+  #write(value: unknown, settled: Settled, written: (encoded: Encoded) => void): void {
     this.#attempt(() =>
-      encodeSettled(value, "result", this.start.limits.value_bytes, (promises, fulfilled) => this.#wait(promises, fulfilled), (encoded) => {
-        if (encoded.replaced) this.#remark(replaced("the result"));
-        // A program without a value is for what it does, also in async functions that it started and did not await.
-        const lasts = value === undefined && !this.#raced;
-        if (!lasts && !this.#raced) this.#remarkOutstanding();
-        this.#conclude("value", encoded.text, encoded.tagged, lasts);
-      }),
+      encodeSettled(
+        value,
+        "result",
+        this.start.limits.value_bytes,
+        (promises, fulfilled) => this.#wait(promises, fulfilled),
+        (encoded) => {
+          if (encoded.replaced) this.#remark(replaced("the result"));
+          written(encoded);
+        },
+        settled,
+      ),
     );
   }
 
@@ -363,14 +456,6 @@ export class Run {
         if (--left === 0 && this.#outcome === undefined) this.#attempt(() => fulfilled(values));
       };
       observe(promises[index]!, take, (error) => this.#fail(error));
-    }
-  }
-
-  /** Calls that the program passed to `then`, and left behind: nothing that they lead to is in its value. */
-  #remarkOutstanding(): void {
-    const left = this.#calls.outstanding(MAX_OUTSTANDING);
-    for (let index = 0; index < left.length; index++) {
-      this.#remark(`tools.${clip(left[index]!, 100)} was still running when the program returned; await it to use its result`);
     }
   }
 
@@ -409,19 +494,23 @@ export class Run {
     this.#conclude("error", errorText(code, name, message, stack, cause));
   }
 
-  /**
-   * The first outcome stands. The host hears of it at once if EXIT has to wait for calls: for all of them, and those that
-   * they lead to, if the program `lasts`, else for as long as the host grants them.
-   */
-  #conclude(kind: Outcome["kind"], text: string, tagged = false, lasts = false): void {
+  /** The first outcome stands. Calls that have left are waited for as long as the host grants it; others are not made. */
+  #conclude(kind: Outcome["kind"], text: string, tagged = false): void {
     if (this.#outcome !== undefined) return;
     this.#outcome = { kind, text, tagged };
-    if (!lasts) this.#calls.close();
-    if (this.#calls.pending > 0) {
-      this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}]`);
-      this.#host.flush();
-    }
-    this.#host.concluded();
+    this.#calls.close();
+    if (this.#held === undefined && this.#calls.pending > 0) this.#tell(kind, text, tagged, false);
+    if (!this.#closing) this.#host.concluded();
+  }
+
+  #concludeValue({ text, tagged }: Encoded): void {
+    this.#conclude("value", text, tagged);
+  }
+
+  /** Tells the host at once what EXIT will begin with, unless the program changes it: EXIT has to wait for calls. */
+  #tell(kind: Outcome["kind"], text: string, tagged: boolean, lasts: boolean): void {
+    this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}]`);
+    this.#host.flush();
   }
 
   #remark(text: string): void {
@@ -484,6 +573,22 @@ const loadNothing = (advice = ""): Load => Object.assign(
 );
 
 const load = loadNothing();
+
+/** Whether the callback of a timer does what the program is for. A promise's `resolve` is the end of a pause. */
+function doesSomething(callback: object): boolean {
+  const source = apply(sourceOf, callback, []) as string;
+  const has = (part: string): boolean => apply(includes, source, [part]) as boolean;
+  if (has("[native code]") || has("await ") || (has("tools.") && !has("Error"))) return true;
+  for (let index = 0; index < GUARDS.length; index++) if (has(GUARDS[index]!)) return false;
+  return true;
+}
+
+/** A timer is no value: a program that ends with `setTimeout(...)` means what that does. */
+function isTimer(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  const members = value as { _onTimeout?: unknown; _onImmediate?: unknown };
+  return typeof members._onTimeout === "function" || typeof members._onImmediate === "function";
+}
 
 /** The second part of an EXIT that is an error. */
 function errorText(code: string, name: string, message: string, stack: string, cause: string | null): string {

@@ -16,8 +16,8 @@ export interface CallLimits {
   services?: readonly string[];
 }
 
-/** `[sequence, tool, error, stack of the call]` */
-export type UnawaitedCall = [number, string, string | null, string];
+/** `[sequence, tool, error, stack of the call, whether something awaited it, though not the program]` */
+export type UnawaitedCall = [number, string, string | null, string, boolean];
 
 /** Takes the payload of a CALL, and what it was made of; `path` is the tool's name as JSON. */
 type Send = (payload: string, input: Encoded, sequence: number, path: string) => void;
@@ -274,6 +274,8 @@ interface Call {
   tool: string;
   site: Site;
   observed: boolean;
+  /** It had no reply, or was not even made, when the program returned its value. */
+  left: boolean;
   service: boolean;
   error: string | null;
   /** Until the reply has come. */
@@ -305,6 +307,7 @@ export class Calls {
   #lastWaiting = 0;
   /** A lone surrogate was replaced in some input. */
   replaced = false;
+  #left = false;
   #closed = false;
   #abandoned = false;
   /** Open streams for whose next item the program does not wait. */
@@ -320,6 +323,15 @@ export class Calls {
   /** Calls whose replies may yet change something: those without, sent or waiting, but for streams that nobody reads. */
   get pending(): number {
     return this.#abandoned ? 0 : this.inFlight + this.#lastWaiting - this.#firstWaiting - this.unread;
+  }
+
+  /** The program has returned its value, so that it waits neither for the calls that are pending nor for those to come. */
+  leave(): void {
+    this.#left = true;
+    for (let sequence = 1; sequence <= this.#sequence; sequence++) {
+      const call = this.#calls[sequence];
+      if (call?.pending !== undefined) call.left = call.stream === undefined && !call.service;
+    }
   }
 
   /** Sends no more calls: the program has ended, and only those that were sent are waited for. */
@@ -396,7 +408,7 @@ export class Calls {
   /** `path` is the tool's name as JSON. */
   #submit(tool: string, path: string, input: Encoded, site: Site, service = false): Promise<unknown> {
     const sequence = ++this.#sequence;
-    const call: Call = { sequence, tool, site, observed: service, service, error: null, pending: undefined, stream: undefined };
+    const call: Call = { sequence, tool, site, observed: service, left: this.#left && !service, service, error: null, pending: undefined, stream: undefined };
     let settle!: Pick<PendingCall, "resolve" | "reject">;
     const promise = new CallPromise((resolve, reject) => (settle = { resolve, reject }), call);
     call.pending = { promise, resolve: settle.resolve, reject: settle.reject };
@@ -418,7 +430,7 @@ export class Calls {
     if (call === undefined || pending === undefined) return;
     const { stream } = call;
     call.pending = call.stream = undefined;
-    if (call.observed) delete this.#calls[sequence];
+    if (call.observed && !call.left) delete this.#calls[sequence];
     this.inFlight -= 1;
     this.#sendNext(); // first: what the program has put into Object.prototype may make calls while a promise is resolved
     if (reply[1] === true) {
@@ -453,27 +465,14 @@ export class Calls {
     send();
   }
 
-  /** At most `count` of the tools whose calls have no reply yet, although the program looked at their promises. */
-  outstanding(count: number): string[] {
-    const found: string[] = [];
-    for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
-      const call = this.#calls[sequence];
-      if (call === undefined || call.pending === undefined || call.stream !== undefined || !call.observed || call.service) continue;
-      let known = false;
-      for (let index = 0; index < found.length; index++) known ||= found[index] === call.tool;
-      if (!known) found[found.length] = call.tool;
-    }
-    return found;
-  }
-
-  /** At most `count` of the calls that the program never looked at, in the order in which they were made. */
+  /** At most `count` of the calls that the program did not wait for, in the order in which they were made. */
   unawaited(count: number): UnawaitedCall[] {
     const found: UnawaitedCall[] = [];
     for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
       const call = this.#calls[sequence];
-      if (call === undefined || call.observed) continue;
-      const { tool, error, site } = call;
-      found[found.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500)];
+      if (call === undefined || (call.observed && !call.left)) continue;
+      const { tool, error, site, observed } = call;
+      found[found.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500), observed];
     }
     return found;
   }

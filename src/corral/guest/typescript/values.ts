@@ -361,8 +361,8 @@ export function encodeSettled(
   maxBytes: number,
   wait: (promises: Promise<unknown>[], fulfilled: (values: unknown[]) => void) => void,
   write: (encoded: Encoded) => void,
-  rounds = MAX_DEPTH,
   settled: Settled = new SettledMap(),
+  rounds = MAX_DEPTH,
 ): void {
   const writer = new Writer(root, maxBytes, false, rounds > 0 ? settled : undefined);
   writer.write(value);
@@ -370,7 +370,7 @@ export function encodeSettled(
   if (pending.length === 0) return write(writer.finish());
   wait(pending, (values) => {
     for (let index = 0; index < pending.length; index++) apply(keep, settled, [pending[index]!, values[index]]);
-    encodeSettled(value, root, maxBytes, wait, write, rounds - 1, settled);
+    encodeSettled(value, root, maxBytes, wait, write, settled, rounds - 1);
   });
 }
 

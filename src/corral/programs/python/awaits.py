@@ -1,6 +1,7 @@
 """`await` where a program means it: in the place of `asyncio.run(…)`, before a coroutine that is thrown away.
 
-A call of a tool that is used as a value without `await` is refused: it would do nothing, or fail half-way.
+A call of a tool that is used as a value without `await` is refused, unless it is mended: it would do nothing, or fail
+half-way.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from corral.programs.python.functions import Functions
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import FUNCTIONS, is_async, text_of
+from corral.types import Program
 
 __all__ = [
     "FUTURES",
+    "NotAwaited",
+    "add_await",
     "await_coroutines",
     "await_futures",
     "check_calls",
@@ -65,6 +69,13 @@ _FIELDS = {
     "with_item": "value",
 }
 _IDENTITY = frozenset({"is", "is not"})
+
+
+class NotAwaited(ProgramRejected):
+    """A call of a tool is not awaited."""
+
+    program: Program | None = None
+    """The program as it would run with the call as it is."""
 
 
 def run_where_it_stands(root: Node, edits: Edits) -> None:
@@ -140,7 +151,7 @@ def may_await(node: Node) -> bool:
 
 
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
-    """Raises ProgramRejected for the first call of a tool that is surely meant to be awaited and is not."""
+    """Raises NotAwaited for the first call of a tool that is surely meant to be awaited and is not."""
     for call, path in calls:
         value, owner = unwrap(call)
         if owner is None:
@@ -150,6 +161,36 @@ def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places)
         if needs_value(value, owner, names):
             continued = owner.type in ("attribute", "subscript")
             raise _forgotten(path, call, places, "so it has no value yet", continued, _in_stream(owner))
+
+
+def add_await(call: Node, names: Names, edits: Edits) -> bool:
+    """Awaits a call of a tool whose value is used at once, or kept to be used, or that would not run."""
+    value, owner = unwrap(call)
+    if owner is None or not may_await(call) or _in_stream(owner):
+        return False
+    if needs_value(value, owner, names):
+        edits.wrap(call.start_byte, call.end_byte, b"(await ", b")")
+    elif (owner.type == "expression_statement" and owner.child_count == 1) or _is_kept_as_value(call, owner, names):
+        edits.insert(call.start_byte, b"await ")
+    else:
+        return False
+    return True
+
+
+def _is_kept_as_value(call: Node, owner: Node, names: Names) -> bool:
+    """True if a call is assigned to a variable that is only ever used as the value."""
+    left = owner.child_by_field_name("left") if owner.type == "assignment" else None
+    if left is None or left.type != "identifier" or owner.child_by_field_name("right") != call:
+        return False
+    try:
+        word = text_of(left)
+        found = names.of(word)
+        if sum(each.binds for each in found) != 1 or names.is_declared_elsewhere(word):
+            return False
+        uses = [unwrap(each.node) for each in found if not each.binds]
+        return bool(uses) and all(outer is not None and needs_value(use, outer, names) for use, outer in uses)
+    except TooMuch:
+        return False
 
 
 def _in_stream(owner: Node) -> str:
@@ -162,13 +203,14 @@ def _in_stream(owner: Node) -> str:
 
 def _forgotten(
     path: str, call: Node, places: Places, why: str, continued: bool = False, in_stream: str = ""
-) -> ProgramRejected:
+) -> NotAwaited:
     called = text_of(call.child_by_field_name("function"))
     shown = called if len(called) <= 80 and "\n" not in called else f"tools.{path}"
     fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
     or_stream = f", or `{in_stream.format(shown)}` if it gives a stream" if in_stream else ""
     message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`{or_stream}."
-    return places.rejected(message, call.start_byte)
+    error = places.rejected(message, call.start_byte)
+    return NotAwaited(str(error), line=error.line, column=error.column)
 
 
 def needs_value(value: Node, owner: Node, names: Names) -> bool:

@@ -85,7 +85,7 @@ class _Program:
             self._ending.code.append(f"{RESULT} = {self._call(function)}")
             return self._ending
         found = last is not None and self._keep_completion(last)
-        if found and self._complete:
+        if found and self._complete and not self._fills(last):
             return self._ending
         name = self._result_name()
         if name is not None:
@@ -94,6 +94,15 @@ class _Program:
         elif not found and not returns:
             self._ending.diagnostics.append(self._no_result(last))
         return self._ending
+
+    def _fills(self, last: Node | None) -> bool:
+        """True for a call of a function of the program that gives nothing: what it fills may be the result."""
+        if last is None or last.type != "expression_statement":
+            return False
+        called = unwrapped(last.named_children[0])
+        called = called.named_children[0] if called.type == "await" else called
+        function = self._functions.named(text_of(called.child_by_field_name("function")))
+        return called.type == "call" and function is not None and b"return" not in (function.node.text or b"return")
 
     def _last_effective(self, found: list[Node]) -> Node | None:
         """The last statement that does something."""

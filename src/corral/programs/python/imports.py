@@ -20,6 +20,7 @@ __all__ = ["ERRORS", "STAR", "Imports", "ToolImport", "replace_line", "rewrite_i
 STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\*"
 """An import of all names of a module that is not the tools."""
 _STARS = "A second `import *` of tools at {place}: import them by name, or write `await tools.namespace.name(...)`."
+_OWN = "`tools` at {place} is given; do not define it: call the tools as they are declared."
 ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 """Names of the errors of calls: globals of every program."""
 _ERROR_HOMES = frozenset({*TOOLS, "corral", "corral.errors", "tools.errors", "__main__"})
@@ -104,7 +105,9 @@ def rewrite_imports(
         replace_line(edits, statement.start_byte, statement.end_byte, "; ".join(kept) or "pass")
         replaced.append((statement.start_byte, statement.end_byte))
     for each in root.named_children:
-        if each.type == "class_definition" and text_of(each.child_by_field_name("name")) in TOOLS and _is_stub(each):
+        if each.type == "class_definition" and text_of(each.child_by_field_name("name")) in TOOLS:
+            if not _is_stub(each):
+                raise places.rejected(_OWN, each.start_byte)
             replace_line(edits, each.start_byte, each.end_byte, "pass")
             replaced.append((each.start_byte, each.end_byte))
     return Imports(tuple(modules), tools, holders, sorted(replaced))

@@ -12,6 +12,7 @@ from tree_sitter import Node
 
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import (
+    NotAwaited,
     await_coroutines,
     await_futures,
     check_calls,
@@ -110,7 +111,7 @@ class _Recovered:
 def _recovered(source: str) -> _Recovered:
     text, diagnostics = _readable(source)
     trees = _Trees()
-    dialect = Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?")
+    dialect = Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", margin="\f", foreign="?")
     repair = _placed(recover(text, dialect), trees, has_mark=source.startswith("\ufeff"))
     root = trees.of(repair.text)
     too_deep = trees.reader.read(repair.text).too_deep if root is None else None
@@ -148,19 +149,23 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
     made = edits.made
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
-    check_calls(uses.calls, names, places)
     refuse_terminal(root, text, names, places)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
     if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
         code = wrap_in_function(root, found.returns, found.strings, edits, code)
     suffix = "".join(f"\n{line}" for line in code)
     edited, positions = edits.apply(suffix=suffix.encode())
-    return Program(
+    program = Program(
         language="python",
         source=source,
         code=edited.decode(),
         positions=(positions, *repair.positions),
-        diagnostics=(*recovered.diagnostics, *repair.diagnostics, *forgotten.remarks, *ending.diagnostics),
+        diagnostics=(
+            *recovered.diagnostics,
+            *repair.diagnostics,
+            *forgotten.remarks,
+            *ending.diagnostics,
+        ),
         imports=(*forgotten.modules, *imports.modules),
         references=uses.references,
         typed=TypedText(
@@ -172,6 +177,12 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
             free=free_classes(root, text, forgotten.names, [each.path for each in imports.tools]),
         ),
     )
+    try:
+        check_calls(uses.calls, names, places)
+    except NotAwaited as error:
+        error.program = program
+        raise
+    return program
 
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:

@@ -15,7 +15,15 @@ from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
-from corral.programs.syntax.typescript import FUNCTION_VALUES, child_of_type, finder, imported_names, text_of, unwrapped
+from corral.programs.syntax.typescript import (
+    ENTRY_NAMES,
+    FUNCTION_VALUES,
+    child_of_type,
+    finder,
+    imported_names,
+    text_of,
+    unwrapped,
+)
 from corral.programs.typescript.erasure.strip import Findings
 from corral.programs.typescript.names import Names
 
@@ -186,6 +194,8 @@ def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | Non
     _replace(edits, word, f"var {names.default}")
     edits.wrap(value.start_byte, value.end_byte, b"", b";")
     function = unwrapped(value)
+    if function.type == "object" and (method := _method(function)) is not None:
+        return Entry(f"{names.default}.{method[0]}.bind({names.default})", function=method[1]), None
     return (
         Entry(
             names.default,
@@ -195,6 +205,18 @@ def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | Non
         ),
         None,
     )
+
+
+def _method(value: Node) -> tuple[str, Node] | None:
+    """The method of an exported object that is its entry, and its name."""
+    for name in ENTRY_NAMES:
+        for member in value.named_children:
+            if member.type == "method_definition" and text_of(member.child_by_field_name("name")) == name:
+                return name, member
+            key, held = member.child_by_field_name("key"), member.child_by_field_name("value")
+            if held is not None and unwrapped(held).type in FUNCTION_VALUES and text_of(key) == name:
+                return name, unwrapped(held)
+    return None
 
 
 def _named_default(clause: Node) -> Entry | None:

@@ -40,9 +40,9 @@ from corral.programs.typescript.normalize import well_formed
 from corral.programs.typescript.other_languages import refuse_other_languages
 from corral.programs.typescript.redeclare import redeclare
 from corral.programs.typescript.references import find_references
-from corral.programs.typescript.tool_imports import rewrite_tool_imports
+from corral.programs.typescript.tool_imports import own_tools, rewrite_tool_imports
 from corral.programs.typography import plain_characters, typographic
-from corral.texts import TypedText
+from corral.texts import PositionMap, TypedText
 from corral.types import Diagnostic, Program
 
 __all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
@@ -79,6 +79,8 @@ def prepare_typescript(source: str) -> Program:
     names = recovered.names
     if found.broken is not None:
         raise _syntax_error(found.broken, edits.text)
+    if (own := own_tools(root)) is not None:
+        raise rejected("`tools` is given; do not define it: call the tools as they are declared", edits.text, own)
     if found.stray_await is not None:
         raise _stray_await(found.stray_await, edits.text)
     erased = len(edits.made)
@@ -134,6 +136,7 @@ def typed_typescript(typed: TypedText) -> TypedProgram:
         [each for each in entered if each is not None],
         typed.commonjs,
         Names.avoiding(typed.text).entry,
+        typed.positions,
     )
 
 
@@ -151,6 +154,8 @@ class TypedProgram(NamedTuple):
     """True for exports in the style of CommonJS."""
     unused: str
     """A name that it does not have."""
+    positions: tuple[PositionMap, ...] = ()
+    """The way back to the model's source, if that was mended."""
 
 
 class _Erased(NamedTuple):

@@ -13,11 +13,22 @@ from tree_sitter import Node
 
 from corral.errors import CALL_ERRORS
 from corral.programs.edits import Edits
-from corral.programs.syntax.typescript import child_of_type, text_of
+from corral.programs.syntax.typescript import (
+    FUNCTIONS,
+    child_of_type,
+    declaration_of,
+    statements,
+    text_of,
+    unwrapped,
+    walk,
+)
 
-__all__ = ["ToolImport", "rewrite_tool_imports"]
+__all__ = ["ToolImport", "own_tools", "rewrite_tool_imports"]
 
 _TOOLS = ("tools", "codemode")
+_DEFINITIONS = frozenset({"class_declaration", "internal_module", "object", "class"})
+_GIVEN = re.compile(rb"\b(?:codemode|globalThis)\b")
+"""Names by which a `tools` of the program's own may call those that are given."""
 _ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 _HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
 """A module from which a program may mean to import single tools."""
@@ -64,6 +75,23 @@ def rewrite_tool_imports(
         edits.blank(node.start_byte, node.end_byte, first=b";")
         edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
     return found, frozenset(rewritten)
+
+
+def own_tools(root: Node) -> Node | None:
+    """The declaration of a `tools` of the program's own, whose functions stand for those that are given."""
+    for statement in statements(root):
+        declaration = declaration_of(statement)
+        if declaration.type in ("class_declaration", "internal_module"):
+            declared = [(declaration.child_by_field_name("name"), declaration)]
+        else:
+            each = [one for one in declaration.named_children if one.type == "variable_declarator"]
+            declared = [(one.child_by_field_name("name"), one.child_by_field_name("value")) for one in each]
+        for name, value in declared:
+            if value is None or text_of(name) not in _TOOLS or unwrapped(value).type not in _DEFINITIONS:
+                continue
+            if any(each.type in FUNCTIONS for each in walk(value)) and not _GIVEN.search(root.text or b""):
+                return statement
+    return None
 
 
 def _bindings(clause: Node) -> list[_Binding]:

@@ -127,7 +127,7 @@ def _syntax_error(name: str, message: str, stack: str, program: Program) -> Exec
 
 def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
     match call:
-        case [int() as sequence, str() as tool, str() | None as error, str() as stack] if (
+        case [int() as sequence, str() as tool, str() | None as error, str() as stack, bool() as late] if (
             not 1 <= sequence <= len(seen.called) or seen.called[sequence - 1] == tool
         ):
             position = ENGINES[program.language].trace(stack, program).position
@@ -137,6 +137,7 @@ def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
                 error=error,
                 line=position and position.line,
                 column=position and position.column,
+                late=late,
             )
         case _:
             raise MalformedMessage("the sandbox sent a list of calls that is not well formed")

@@ -199,7 +199,7 @@ class MontyProgram:
     def _finished(self, exit: Exit) -> Exit:
         """Waits for the calls that the program left behind, and says which it never awaited.
 
-        Of a program with a value, or an error, they have a grace; `MontyRun` ends the rest.
+        Of a program with an error they have a grace; `MontyRun` ends the rest.
         """
         self._over = True
         left = [request for request in self._pending.values() if request.input is not None]
@@ -208,7 +208,7 @@ class MontyProgram:
             return exit
         if any(request.number not in self._ready for request in left):
             self._host.report_early_outcome(exit)
-        deadline = None if exit.value is None and exit.error is None else time.monotonic() + GRACE_SECONDS
+        deadline = None if exit.error is None and not self._raised else time.monotonic() + GRACE_SECONDS
         with contextlib.suppress(Empty):
             while any(request.number not in self._ready for request in left):
                 self._wait(deadline)

@@ -13,6 +13,10 @@ const out = [];
 ["o1", "o2"].forEach(async (id) => { out.push((await tools.retail.order_details({ order_id: id })).status); });
 while (out.length < 2) await new Promise((r) => setTimeout(r, 1));
 return out.sort();
+//// doubt-foreach-async-returned
+const out = [];
+["o1", "o2"].forEach(async (id) => { out.push((await tools.retail.order_details({ order_id: id })).status); });
+return { statuses: out };
 //// doubt-foreach-sync
 const out = [];
 (await tools.list_cities()).forEach((c) => { out.push(c); });

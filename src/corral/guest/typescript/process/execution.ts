@@ -34,7 +34,7 @@ export async function prepareGlobals(): Promise<void> {
   if (args.includes("--modules")) await loadBuiltIns();
   const allowWasm = args.includes("--allow-wasm");
   const onAsynchronous = (): void => current?.run.leavePump();
-  const timers: TimerWatch = { started: (timer) => current?.run.startTimer(timer), ended: () => current?.afterTimer() };
+  const timers: TimerWatch = { started: (timer, callback) => current?.run.startTimer(timer, callback), ended: () => current?.afterTimer() };
   const home = args.find((each) => each.startsWith("--files="))?.slice(8);
   const namespace = home === undefined ? undefined : fileNamespace(home);
   restrictGlobals({ allowWasm, onAsynchronous, timers, namespace });
@@ -71,6 +71,8 @@ class Execution {
   #flush: () => void;
   readonly run: Run;
   #reading = false;
+  /** Not every host ends the process. */
+  #exited = false;
 
   constructor(start: Start, streams: Streams) {
     const { write } = streams;
@@ -126,9 +128,10 @@ class Execution {
   afterTimer(): void {
     nextTurn(() => {
       const { run } = this;
-      if (!run.resumePump()) return;
-      run.checkForDeadlock();
-      run.asynchronous = this.#reading;
+      if (run.resumePump()) {
+        run.checkForDeadlock();
+        run.asynchronous = this.#reading;
+      }
       if (run.over) this.#finishWhenOver();
     });
   }
@@ -166,12 +169,14 @@ class Execution {
    */
   #finishWhenOver(): void {
     nextTurn(() => {
-      if (this.run.over) this.#exit();
+      if (this.#exited) return;
+      if (this.run.over && this.run.close()) this.#exit();
       else if (this.run.asynchronous) void this.#receiveAsynchronously(); // else the pump goes on in this turn
     });
   }
 
   #exit(): void {
+    this.#exited = true;
     try {
       this.run.exit();
     } finally {

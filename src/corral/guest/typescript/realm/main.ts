@@ -62,6 +62,7 @@ function makeClock(): Clock {
       const fire = () => {
         if (!repeats) cancels.delete(timer);
         attempt(callback);
+        turn();
       };
       const handle = repeats ? setInterval(fire, delay) : setTimeout(fire, delay);
       cancels.set(timer, () => clearTimeout(handle));
@@ -72,6 +73,7 @@ function makeClock(): Clock {
       const handle = setImmediate(() => {
         cancels.delete(timer);
         attempt(callback);
+        turn();
       });
       cancels.set(timer, () => clearImmediate(handle));
       return timer;
@@ -103,7 +105,9 @@ function turn(): void {
   if (turning) return;
   nextTurn(() => {
     turning = false;
-    if (run.over) exitAs(() => attempt((run) => run.exit()));
+    let closed = false;
+    if (run.over) attempt((run) => (closed = run.close()));
+    if (closed) exitAs(() => attempt((run) => run.exit()));
     pump();
   });
   turning = true; // only now: a program may have left so little of the stack that the line above throws

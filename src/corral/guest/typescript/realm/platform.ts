@@ -38,6 +38,7 @@ export interface Platform {
 /** The run on whose behalf the engine calls back. */
 export interface Scope {
   uncaught(error: unknown): void;
+  started(timer: { _destroyed: boolean }, callback: unknown): void;
 }
 
 type Callable = (...args: unknown[]) => unknown;

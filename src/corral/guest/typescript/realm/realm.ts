@@ -36,7 +36,10 @@ function encodeText(text: string): Uint8Array<ArrayBuffer> {
 /** Prepares this context. The function takes the payload of START, and makes the context the program's. */
 export function openRealm(bridge: Bridge, allowWasm: boolean): (start: string) => Run {
   let run: Run | undefined;
-  const scope: Scope = { uncaught: (error) => run?.uncaught(error) };
+  const scope: Scope = {
+    uncaught: (error) => run?.uncaught(error),
+    started: (timer, callback) => run?.startTimer(timer, callback),
+  };
   const touched = () => {
     if (run !== undefined) run.asynchronous = true;
   };

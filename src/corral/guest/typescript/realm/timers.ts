@@ -23,6 +23,7 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
     #repeats: boolean;
     #timer = 0;
     #referenced = true;
+    _destroyed = false;
 
     constructor(callback: Callback, milliseconds: unknown, args: unknown[], repeats: boolean) {
       this._onTimeout = callback;
@@ -43,9 +44,12 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
       };
       this.#timer = clock.set(fire, this.#milliseconds, this.#repeats);
       running[this.#timer] = this;
+      this._destroyed = false;
+      scope.started(this, this.#repeats ? undefined : this._onTimeout);
     }
 
     close(): this {
+      this._destroyed = true;
       clock.clear(this.#timer);
       delete running[this.#timer];
       return this;
@@ -82,12 +86,14 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
 
   class Immediate {
     _onImmediate: Callback;
+    _destroyed = false;
     #timer: number;
 
     constructor(callback: Callback, args: unknown[]) {
       this._onImmediate = callback;
       this.#timer = clock.setImmediate(() => {
         delete running[this.#timer];
+        this._destroyed = true;
         try {
           this._onImmediate(...args);
         } catch (error) {
@@ -95,9 +101,11 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
         }
       });
       running[this.#timer] = this;
+      scope.started(this, callback);
     }
 
     close(): void {
+      this._destroyed = true;
       clock.clear(this.#timer);
       delete running[this.#timer];
     }

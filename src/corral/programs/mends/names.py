@@ -1,0 +1,93 @@
+"""Names of tools, and which of them a name that is none can only mean."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping
+from difflib import get_close_matches
+from typing import NamedTuple, cast
+
+from corral.concurrency.cached_property import cached_property
+
+__all__ = ["Mended", "ToolNames"]
+
+
+class Mended(NamedTuple):
+    """One mend, as it is told."""
+
+    message: str
+
+
+class ToolNames:
+    """The paths of tools, `name` or `namespace.name`; `schema_of` gives the schema of the input of one."""
+
+    def __init__(
+        self, paths: Iterable[str], schema_of: Callable[[str], Mapping[str, object] | None] = lambda _: None
+    ) -> None:
+        self._schema_of = schema_of
+        self.paths = frozenset((*paths, "search", "describe"))
+
+    def meant(self, written: str) -> str | None:
+        """The tool that a name means: itself, or the only one that differs by case, underscores and dots.
+
+        A name without a namespace may be that of a tool in any.
+        """
+        if written in self.paths:
+            return written
+        found = self._by_spelling.get(_plain(written), [])
+        if not found and "." not in written:
+            found = self._by_last_name.get(_plain(written), [])
+        return found[0] if len(found) == 1 else None
+
+    def sole_member(self, path: str) -> str | None:
+        """The only member that an input must have."""
+        schema = self._schema_of(path) or {}
+        required = schema.get("required")
+        names = cast("list[str]", required) if isinstance(required, list) else []
+        return names[0] if len(names) == 1 and schema.get("type") == "object" else None
+
+    def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
+        """The only member of an input that differs from a name, which is none, by case and underscores."""
+        schema = self._schema_of(path) or {}
+        properties = schema.get("properties")
+        names = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
+        if written in names or schema.get("additionalProperties") or "patternProperties" in schema:
+            return None
+        near = [each for each in names if _plain(each) == _plain(written)]
+        return near[0] if len(near) == 1 and near[0] not in others else None
+
+    def may_be_bare(self, word: str) -> bool:
+        """True if a name may be that of a tool or a namespace."""
+        return _plain(word) in self._by_last_name or word in self._namespaces
+
+    def is_last_name(self, word: str) -> bool:
+        """True if a name is that of a tool in some namespace, or in none."""
+        return word in {path.rpartition(".")[2] for path in self._by_last_name.get(_plain(word), ())}
+
+    def nearest(self, written: str) -> str:
+        """A tool to name in an example."""
+        near = get_close_matches(written, sorted(self.paths), 1, 0.5) if len(self.paths) < 1_000 else []
+        return near[0] if near else "name"
+
+    @cached_property
+    def _by_spelling(self) -> dict[str, list[str]]:
+        return _grouped((_plain(path), path) for path in self.paths)
+
+    @cached_property
+    def _by_last_name(self) -> dict[str, list[str]]:
+        return _grouped((_plain(path.rpartition(".")[2]), path) for path in self.paths)
+
+    @cached_property
+    def _namespaces(self) -> frozenset[str]:
+        return frozenset(path.partition(".")[0] for path in self.paths if "." in path)
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for key, path in pairs:
+        found[key].append(path)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace(".", "").replace("-", "").lower()

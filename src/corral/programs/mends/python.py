@@ -1,0 +1,177 @@
+"""Mends of Python: names of tools, what other frameworks call, imports of tools from modules that there are not."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.mends.names import Mended, ToolNames
+from corral.programs.python.awaits import add_await
+from corral.programs.python.functions import TOOLS
+from corral.programs.python.imports import replace_line
+from corral.programs.python.names import Names, TooMuch, dotted_path
+from corral.programs.python.repairs import LINE_END
+from corral.programs.syntax.parsing import TooLongToParse
+from corral.programs.syntax.python import finder, parse, text_of
+from corral.texts import TypedText
+
+__all__ = ["LINE_END", "WORDS", "mends_of"]
+
+WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool", "help", *TOOLS})
+"""Names that a program may have from elsewhere."""
+_HOLDERS = (*TOOLS, "functions", "default_api")
+_BRIDGES = ("call_tool", "callTool")
+_CONSOLE = frozenset(f"console.{level}" for level in ("log", "info", "warn", "error", "debug"))
+_LITERALS = frozenset({"string", "concatenated_string", "integer", "float"})
+_CALLS = finder("(call) @call")
+_IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
+
+
+def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[Mended]:
+    """Adds the edits of all mends that are certain, and says what they are."""
+    try:
+        root = parse(typed.text).root_node
+        mender = _Mender(Names(root, typed.text), names, edits)
+        for node in _IMPORTS(root).get("import", ()):
+            mender.look_at_import(node)
+        for node in _CALLS(root).get("call", ()):
+            mender.look_at_call(node)
+    except (TooLongToParse, TooMuch):
+        return []
+    return mender.mends
+
+
+class _Mender:
+    def __init__(self, names: Names, tools: ToolNames, edits: Edits) -> None:
+        self.mends: list[Mended] = []
+        self._names = names
+        self._tools = tools
+        self._edits = edits
+        self._imported: set[str] = set()
+        """Names of imports that are gone."""
+
+    def _tell(self, message: str) -> None:
+        self.mends.append(Mended(message))
+
+    def _is_free(self, word: str) -> bool:
+        return word in self._imported or not any(each.binds for each in self._names.of(word))
+
+    def look_at_call(self, call: Node) -> None:
+        callee, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        path = "" if callee is None else dotted_path(callee)
+        if callee is None or arguments is None or not path or "\n" in text_of(callee):
+            return
+        root, _, rest = path.partition(".")
+        if path in _CONSOLE and self._is_free(root):
+            self._edits.replace(callee.start_byte, callee.end_byte, b"print")
+            self._tell(f"`{path}` was taken for `print`.")
+            return
+        if path in _BRIDGES and self._is_free(root):
+            self._bridge(call, callee, arguments)
+            return
+        if path == "help" and self._is_free(root):
+            self._help(callee, arguments)
+            return
+        if root in _HOLDERS and self._is_free(root):
+            meant = self._tools.meant(rest)
+        elif self._is_free(root) and not hasattr(builtins, root):
+            meant = self._tools.meant(path)
+        elif rest.partition(".")[0] in TOOLS and self._is_parameter(root):
+            meant = self._tools.meant(rest.partition(".")[2])
+        else:
+            return
+        new = f"{root if root in TOOLS else 'tools'}.{meant}"
+        if meant is None:
+            return
+        if new != path:
+            self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
+            self._tell(f"`{path}` was taken for `{new}`.")
+        self._input(arguments, meant)
+        self._await(call, new)
+
+    def _input(self, arguments: Node, path: str) -> None:
+        """The only required member given by position, and members that differ by case and underscores."""
+        given = [each for each in arguments.named_children if each.type != "comment"]
+        keys: dict[str, Node] = {}
+        if len(given) == 1 and given[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
+            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{sole}=".encode(), b"")
+            self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{sole}=…`.")
+        for each in given[0].named_children if len(given) == 1 and given[0].type == "dictionary" else given:
+            if each.type == "keyword_argument" and (name := each.child_by_field_name("name")) is not None:
+                keys[text_of(name)] = name
+            elif each.type == "pair" and (key := each.child_by_field_name("key")) is not None and key.type == "string":
+                inner = [part for part in key.named_children if part.type == "string_content"]
+                keys.update({text_of(part): part for part in inner[:1]})
+        for word, node in keys.items():
+            if (member := self._tools.member_meant(path, word, keys)) is not None:
+                self._edits.replace(node.start_byte, node.end_byte, member.encode())
+                self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+
+    def _await(self, call: Node, shown: str) -> None:
+        if add_await(call, self._names, self._edits):
+            self._tell(f"`await` was added before `{shown}(...)`.")
+
+    def _is_parameter(self, word: str) -> bool:
+        """True if a name is only ever that of a parameter, and not `self`."""
+        bound = [each.node.parent for each in self._names.of(word) if each.binds]
+        kinds = ("parameters", "typed_parameter", "default_parameter", "lambda_parameters")
+        return word != "self" and bool(bound) and all(each is not None and each.type in kinds for each in bound)
+
+    def _bridge(self, call: Node, callee: Node, arguments: Node) -> None:
+        """`call_tool("name", {...})`."""
+        given = [each for each in arguments.named_children if each.type != "comment"]
+        if not 1 <= len(given) <= 2 or given[0].type != "string" or text_of(given[0])[:1] not in "\"'":
+            return
+        path = self._tools.meant(text_of(given[0])[1:-1].removeprefix("tools."))
+        end = given[1].start_byte if len(given) == 2 else given[0].end_byte
+        if path is None or b"\n" in self._edits.text[callee.start_byte : end]:
+            return
+        self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
+        self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._await(call, f"tools.{path}")
+
+    def _help(self, callee: Node, arguments: Node) -> None:
+        """`help(tools.x)`: its declaration."""
+        given = arguments.named_children
+        root, _, rest = dotted_path(given[0]).partition(".") if len(given) == 1 else ("", "", "")
+        path = self._tools.meant(rest) if root in TOOLS and rest else None
+        if path is None:
+            return
+        self._edits.replace(callee.start_byte, arguments.end_byte, f'print(await tools.describe("{path}"))'.encode())
+        self._tell(f'`help(tools.{path})` was taken for `print(await tools.describe("{path}"))`.')
+
+    def look_at_import(self, node: Node) -> None:
+        """`from functions import get_order`, `import default_api`, `from functions import *`."""
+        module = node.child_by_field_name("module_name")
+        bound: list[str] = []
+        if module is not None:
+            home = text_of(module)
+            top = home.partition(".")[0]
+            if top in sys.stdlib_module_names or top in TOOLS:
+                return
+            if any(each.type == "wildcard_import" for each in node.children):
+                if top not in _HOLDERS:
+                    return
+            else:
+                for each in node.children_by_field_name("name"):
+                    word = text_of(each.child_by_field_name("name") or each)
+                    space = home.rpartition(".")[2]
+                    path = self._tools.meant(f"{space}.{word}") or self._tools.meant(word)
+                    local = text_of(each.child_by_field_name("alias") or each)
+                    if path is None:
+                        return
+                    bound.append(f"{local} = tools.{path}")
+        else:
+            names = node.children_by_field_name("name")
+            if len(names) != 1 or text_of(names[0].child_by_field_name("name") or names[0]) not in _HOLDERS[2:]:
+                return
+            home = text_of(names[0].child_by_field_name("name") or names[0])
+            if (alias := names[0].child_by_field_name("alias")) is not None:
+                bound.append(f"{text_of(alias)} = tools")
+            else:
+                self._imported.add(home)
+        replace_line(self._edits, node.start_byte, node.end_byte, "; ".join(bound) or "pass")
+        self._tell(f"The import of `{home}` was taken for the tools, which are the global `tools`.")

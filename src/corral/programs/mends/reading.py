@@ -1,0 +1,219 @@
+"""Mends of what a program surely means: names of tools, habits of other frameworks, a tool call in place of a program.
+
+A mend never changes which call is made: a name is taken for a tool only if it can mean no other. Each is remarked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits
+from corral.programs.mends import python, typescript
+from corral.programs.mends.names import Mended, ToolNames
+from corral.programs.python.awaits import NotAwaited
+from corral.programs.reading import read_program
+from corral.programs.recover import without_thoughts
+from corral.texts import PositionMap, located
+from corral.types import Diagnostic, Language, Program
+
+__all__ = ["read_meant"]
+
+_MAX_CHARS = 8_000
+"""A program that is longer is not mended."""
+_AROUND_JSON = re.compile(
+    r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL
+)
+_WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
+_FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
+_USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
+_ODD_INPUT = re.compile(r"""\(\s*[fb]?["'`\d]|(?<![\w.])[a-z]+[A-Z]\w*["']?\s*[:=,}]""")
+"""An argument by position, or a name in camel case that may be that of a member."""
+_AWAITED = re.compile(r"\bawait\s+\(*\s*(?:tools|codemode)\s*\.")
+_MENDERS = {"typescript": typescript, "python": python}
+_WRITERS: Mapping[Language, Callable[[object], str]] = {
+    "typescript": partial(json.dumps, ensure_ascii=False),
+    "python": repr,
+}
+_NAME = ("name", "tool", "tool_name", "function")
+_INPUT = ("arguments", "parameters", "args", "input", "tool_input", "params", "kwargs")
+_BESIDE = frozenset({"id", "type", "call_id", "tool_call_id"})
+
+
+def read_meant(source: str, language: Language, names: ToolNames) -> Program:
+    """Returns the program in a model's answer, prepared to run, with the mends that are certain.
+
+    Raises:
+        ProgramRejected: it cannot be a program, or takes too long to parse.
+    """
+    call = _called_tool(source, language, names)
+    if call is None:
+        try:
+            found = _mended(read_program(source, language), names)
+        except NotAwaited as error:
+            if error.program is None or (found := _mended(error.program, names)) is error.program:
+                raise
+        return _with_hidden(found, names)
+    program, remark = call
+    found = read_program(program, language)
+    return replace(found, source=source, diagnostics=(remark, *found.diagnostics))
+
+
+def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str, Diagnostic] | None:
+    """The program for a source that is the JSON of one tool call, as other interfaces take it; and a remark.
+
+    Raises:
+        ProgramRejected: it is the call of a tool that there is not.
+    """
+    text = without_thoughts(source).strip() if len(source) <= _MAX_CHARS else ""
+    if (inside := _AROUND_JSON.fullmatch(text)) is not None:
+        text = inside[1] or inside[2]
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        found: object = from_json(text)
+    except ValueError:
+        return None
+    call = _call_in(found)
+    if call is None:
+        return None
+    name, input = call
+    if (path := names.meant(name.removeprefix("functions.").removeprefix("tools."))) is None:
+        raise ProgramRejected(
+            "The source is a tool call as JSON, not a program, and no tool has that name for sure. Write a program:"
+            f" `await tools.{names.nearest(name)}(...)`."
+        )
+    shown = _WRITERS[language](input)
+    message = f"The source was a tool call as JSON, and was run as `await tools.{path}(...)`. Send programs."
+    remark = Diagnostic(severity="warning", code="mended", message=message)
+    return f"await tools.{path}({shown if input else ''})", remark
+
+
+def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
+    """The name and the input of the tool call that a value is."""
+    if isinstance(found, list):
+        calls = cast("list[object]", found)
+        first = calls[0] if len(calls) == 1 else None
+        return None if isinstance(first, list) else _call_in(cast("object", first))
+    if not isinstance(found, dict):
+        return None
+    call = cast("dict[str, Any]", found)
+    if isinstance(inner := call.get("function"), dict) and set(call) <= {"function", *_BESIDE}:
+        return _call_in(cast("dict[str, Any]", inner))
+    if list(call) == ["tool_calls"]:
+        listed: object = call["tool_calls"]
+        return _call_in(listed)
+    named = [key for key in _NAME if isinstance(call.get(key), str)]
+    given = [key for key in _INPUT if key in call]
+    if len(named) != 1 or len(given) != 1 or not set(call) <= {*named, *given, *_BESIDE}:
+        return None
+    input: object = call[given[0]]
+    if isinstance(input, str):
+        try:
+            input = from_json(input or "{}")
+        except ValueError:
+            return None
+    return (call[named[0]], cast("dict[str, object]", input)) if isinstance(input, dict) else None
+
+
+def _mended(program: Program, names: ToolNames) -> Program:
+    """The program with the mends that are certain, if there are any.
+
+    Raises:
+        ProgramRejected: it defines the tools itself, or is none once it is mended.
+    """
+    typed = program.typed
+    if typed is None or len(typed.text) > _MAX_CHARS or not _may_need_some(typed.text.decode(), program, names):
+        return program
+    mender = _MENDERS[program.language]
+    edits = Edits(typed.text, mender.LINE_END)
+    mends = mender.mends_of(typed, names, edits)
+    if not mends:
+        return program
+    text, way = edits.apply()
+    back = (way, *typed.positions)
+    try:
+        found = read_program(text.decode(), program.language)
+    except ProgramRejected as error:
+        if error.line is None:
+            raise
+        place = located(back, error.line, error.column or 1)
+        raise ProgramRejected(str(error), line=place.line, column=place.column) from error
+    return _with_remarks(program, found, back, mends)
+
+
+def _with_hidden(program: Program, names: ToolNames) -> Program:
+    """Remarks on a function of the program that hides a tool, if it calls no tool at all."""
+    references = program.references
+    if program.typed is None or references is None or references.named or references.computed:
+        return program
+    defined = {each.decode() for each in _FUNCTION.findall(program.typed.text[:_MAX_CHARS])}
+    if not (hidden := sorted(each for each in defined if names.is_last_name(each))):
+        return program
+    message = (
+        f"No tool was called: `{hidden[0]}` is the program's own function. For the tool, write"
+        f" `await tools.{names.meant(hidden[0]) or hidden[0]}(...)` and define no function of that name."
+    )
+    remark = Diagnostic(severity="warning", code="hidden_tool", message=message)
+    return replace(program, diagnostics=(*program.diagnostics, remark))
+
+
+def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
+    references = program.references
+    if references is not None and any(str(each.path) not in names.paths for each in references.named):
+        return True
+    words = set(_WORDS.findall(text))
+    if words & _MENDERS[program.language].WORDS or any(names.may_be_bare(each) for each in words):
+        return True
+    return (
+        len(_USES.findall(text)) > len(_AWAITED.findall(text))
+        or "import" in text
+        or ".tools" in text
+        or _ODD_INPUT.search(text) is not None
+    )
+
+
+def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...], mends: list[Mended]) -> Program:
+    def placed(remark: Diagnostic) -> Diagnostic:
+        if remark.line is None:
+            return remark
+        place = located(back, remark.line, remark.column or 1)
+        return replace(remark, line=place.line, column=place.column)
+
+    typed, before = program.typed, found.references
+    remarks: list[Diagnostic] = []
+    for message, count in Counter(each.message for each in mends).items():
+        remarks.append(Diagnostic(severity="warning", code="mended", message=_told(message, count)))
+    again = {each.code for each in found.diagnostics}
+    references = before
+    if before is not None:
+        moved = ((each, located(back, each.line, each.column)) for each in before.named)
+        references = before._replace(
+            named=tuple(each._replace(line=place.line, column=place.column) for each, place in moved)
+        )
+    return replace(
+        found,
+        source=program.source,
+        positions=(*found.positions, *back),
+        diagnostics=(
+            *(each for each in program.diagnostics if each.code not in again and each.code != "no_result"),
+            *remarks,
+            *map(placed, found.diagnostics),
+        ),
+        references=references,
+        typed=None
+        if found.typed is None or typed is None
+        else replace(found.typed, positions=(*found.typed.positions, *back)),
+    )
+
+
+def _told(message: str, count: int) -> str:
+    return message if count == 1 else f"{message} ({count} times)"

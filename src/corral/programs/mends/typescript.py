@@ -1,0 +1,304 @@
+"""Mends of TypeScript: names of tools, what other frameworks call, `await` where a value is used at once."""
+
+from __future__ import annotations
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.mends.names import Mended, ToolNames
+from corral.programs.syntax.parsing import TooLongToParse
+from corral.programs.syntax.typescript import (
+    FUNCTIONS,
+    bound_names,
+    child_of_type,
+    imported_names,
+    parse,
+    text_of,
+    walk,
+)
+from corral.texts import LINE_END, TypedText
+
+__all__ = ["LINE_END", "WORDS", "mends_of"]
+
+WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
+"""Names that a program may have from elsewhere."""
+_TOOLS = ("tools", "codemode")
+_HOLDERS = (*_TOOLS, "functions", "default_api")
+_BRIDGES = ("call_tool", "callTool")
+_GLOBALS = frozenset(
+    {
+        *("fetch", "require", "console", "process", "structuredClone", "setTimeout", "setInterval", "setImmediate"),
+        *("Object", "Array", "Promise", "Math", "JSON", "Date", "Number", "String", "Boolean", "Map", "Set", "RegExp"),
+        *(
+            "Error",
+            "Symbol",
+            "parseInt",
+            "parseFloat",
+            "isNaN",
+            "isFinite",
+            "crypto",
+            "performance",
+            "Intl",
+            "Temporal",
+        ),
+        *("globalThis", "self", "global", "queueMicrotask", "btoa", "atob", "escape", "unescape", "eval", "Function"),
+    }
+)
+_PROMISED = frozenset({"then", "catch", "finally"})
+_NAMED = {
+    "variable_declarator": "name",
+    "function_declaration": "name",
+    "generator_function_declaration": "name",
+    "class_declaration": "name",
+    "abstract_class_declaration": "name",
+    "enum_declaration": "name",
+    "internal_module": "name",
+    "function_expression": "name",
+    "required_parameter": "pattern",
+    "optional_parameter": "pattern",
+    "arrow_function": "parameter",
+    "catch_clause": "parameter",
+    "for_in_statement": "left",
+}
+_LITERALS = frozenset({"string", "number", "template_string"})
+_PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
+_BUILT_IN = frozenset(
+    {"fs", "path", "os", "http", "https", "crypto", "util", "events", "stream", "zlib", "url", "axios"}
+)
+
+
+def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[Mended]:
+    """Adds the edits of all mends that are certain, and says what they are."""
+    try:
+        return _Mender(parse(typed.parsed).root_node, names, edits).run()
+    except TooLongToParse:
+        return []
+
+
+class _Mender:
+    def __init__(self, root: Node, names: ToolNames, edits: Edits) -> None:
+        self._nodes = [root, *walk(root)]
+        self._names = names
+        self._edits = edits
+        self._mends: list[Mended] = []
+        self._bound: set[str] = set()
+        self._parameters: set[str] = set()
+        for node in self._nodes:
+            field = _NAMED.get(node.type)
+            if field is not None and (pattern := node.child_by_field_name(field)) is not None:
+                held = self._parameters if node.type in _PARAMETERS else self._bound
+                held.update([text_of(pattern)] if pattern.child_count == 0 else bound_names(pattern))
+            elif node.type == "import_clause":
+                self._bound.update(imported_names(node))
+
+    def run(self) -> list[Mended]:
+        for node in self._nodes:
+            if node.type == "call_expression":
+                self._call(node)
+            elif node.type == "import_statement":
+                self._import(node)
+        return self._mends
+
+    def _tell(self, message: str) -> None:
+        self._mends.append(Mended(message))
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._bound and name not in self._parameters
+
+    def _call(self, call: Node) -> None:
+        callee = call.child_by_field_name("function")
+        parts = None if callee is None else _parts(callee)
+        if callee is None or parts is None:
+            return
+        is_free = self._is_free(parts[0])
+        if parts == ["print"] and is_free:
+            self._edits.replace(callee.start_byte, callee.end_byte, b"console.log")
+            self._tell("`print` was taken for `console.log`.")
+        elif parts == ["process", "exit"] and is_free:
+            self._exit(call)
+        elif len(parts) == 1 and parts[0] in _BRIDGES and is_free:
+            self._bridge(call, callee)
+        elif (path := self._path(callee, parts)) is not None:
+            self._input(call, path)
+            self._await(call, path)
+
+    def _path(self, callee: Node, parts: list[str]) -> str | None:
+        """The tool that a call is of; its name is mended, if it is none."""
+        root, written = parts[0], ".".join(parts[1:])
+        if root not in self._bound and len(parts) > 2 and parts[1] in _TOOLS and root not in _HOLDERS:
+            path = self._names.meant(".".join(parts[2:])) if root in self._parameters else None
+        elif root in _HOLDERS and self._is_free(root):
+            path = self._names.meant(written)
+        elif self._is_free(root) and root not in _GLOBALS:
+            path = self._names.meant(".".join(parts))
+        else:
+            return None
+        if path is None:
+            return None
+        new = f"{root if root in _TOOLS else 'tools'}.{path}"
+        if new != ".".join(parts):
+            self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
+            self._tell(f"`{'.'.join(parts)}` was taken for `{new}`.")
+        return path
+
+    def _input(self, call: Node, path: str) -> None:
+        """The only required member given by position, and members that differ by case and underscores."""
+        arguments = call.child_by_field_name("arguments")
+        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if len(given) != 1:
+            return
+        if given[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
+            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{{ {sole}: ".encode(), b" }")
+            self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{{ {sole}: … }}`.")
+        keys: dict[str, Node] = {}
+        for each in given[0].named_children if given[0].type == "object" else ():
+            key = each.child_by_field_name("key") if each.type == "pair" else each
+            if key is not None and key.type in ("property_identifier", "shorthand_property_identifier"):
+                keys[text_of(key)] = key
+        for word, key in keys.items():
+            if (member := self._names.member_meant(path, word, keys)) is not None:
+                new = member if key.type == "property_identifier" else f"{member}: {word}"
+                self._edits.replace(key.start_byte, key.end_byte, new.encode())
+                self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+
+    def _bridge(self, call: Node, callee: Node) -> None:
+        """`call_tool("name", {...})`."""
+        arguments = call.child_by_field_name("arguments")
+        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is None or not 1 <= len(given) <= 2 or given[0].type != "string":
+            return
+        path = self._names.meant(text_of(given[0])[1:-1].removeprefix("tools."))
+        if path is None:
+            return
+        end = given[1].start_byte if len(given) == 2 else given[0].end_byte
+        if b"\n" in self._edits.text[callee.start_byte : end]:
+            return
+        self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
+        self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._await(call, path)
+
+    def _exit(self, call: Node) -> None:
+        """`process.exit()` as a statement outside of all functions: the end."""
+        owner = call.parent
+        if owner is None or owner.type != "expression_statement" or _function_of(call) is not None:
+            return
+        self._edits.blank(call.start_byte, call.end_byte, first=b"return")
+        self._tell("`process.exit` was taken for `return`: there is no process.")
+
+    # --- imports
+
+    def _import(self, node: Node) -> None:
+        """`import { get_order } from "functions"`: a module that there is not, and nothing but names of tools."""
+        source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
+        named = None if clause is None else child_of_type(clause, "named_imports")
+        if source is None or clause is None or node.has_error:
+            return
+        module = text_of(source)[1:-1]
+        if module in _BUILT_IN or module.startswith("node:") or child_of_type(node, "type") is not None:
+            return
+        bound: list[tuple[str, str]] = []
+        if named is None:
+            default = clause.named_children[0]
+            if module.rpartition("/")[2] not in _HOLDERS:
+                return
+            word = text_of(default.named_children[-1] if default.type == "namespace_import" else default)
+            bound = [(word, "tools")]
+        elif len(clause.named_children) == 1:
+            space = module.rpartition("/")[2].removesuffix(".js").removesuffix(".ts")
+            for specifier in named.named_children:
+                name, alias = specifier.child_by_field_name("name"), specifier.child_by_field_name("alias")
+                path = None
+                if name is not None:
+                    word = text_of(name)
+                    path = self._names.meant(f"{space}.{word}") or self._names.meant(word)
+                if name is None or path is None:
+                    return
+                bound.append((text_of(alias or name), f"tools.{path}"))
+        if not bound or (len(bound) == 1 and bound[0][0] in _TOOLS):
+            return
+        code = "".join(f"const {local} = {value}; " for local, value in bound)
+        self._edits.blank(node.start_byte, node.end_byte, first=b";")
+        self._edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
+        self._tell(f'The import from "{module}" was taken for the tools, which are the global `tools`.')
+
+    # --- await
+
+    def _await(self, call: Node, path: str) -> None:
+        """Awaits a call whose value is used at once, or is kept in a constant that is only used as a value."""
+        value, owner = call, call.parent
+        while owner is not None and owner.type in ("parenthesized_expression", "as_expression", "non_null_expression"):
+            value, owner = owner, owner.parent
+        if owner is None or owner.type == "await_expression" or not _may_await(call):
+            return
+        if _needs_value(value, owner):
+            before, after = b"(await ", b")"
+        elif owner.type == "variable_declarator" and self._is_kept_as_value(owner):
+            before, after = b"await ", b""
+        else:
+            return
+        callee = call.child_by_field_name("function") or call
+        if before == b"await ":
+            self._edits.wrap(callee.start_byte, callee.start_byte, before, b"")
+        else:
+            self._edits.wrap(call.start_byte, call.end_byte, before, after)
+        self._tell(f"`await` was added before `tools.{path}(…)`.")
+
+    def _is_kept_as_value(self, declarator: Node) -> bool:
+        name, declaration = declarator.child_by_field_name("name"), declarator.parent
+        if name is None or name.type != "identifier" or declaration is None or _function_of(declarator) is not None:
+            return False
+        word = text_of(name)
+        uses = [
+            each
+            for each in self._nodes
+            if each.type in ("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern")
+            and text_of(each) == word
+            and each.start_byte != name.start_byte
+        ]
+        return bool(uses) and all(
+            each.type == "identifier"
+            and each.start_byte > declarator.end_byte
+            and each.parent is not None
+            and _needs_value(each, each.parent)
+            for each in uses
+        )
+
+
+def _parts(callee: Node) -> list[str] | None:
+    """`a.b.c` as a list; None if it is anything else."""
+    parts: list[str] = []
+    while callee.type == "member_expression":
+        name, owner = callee.child_by_field_name("property"), callee.child_by_field_name("object")
+        if name is None or owner is None or name.type != "property_identifier" or callee.child_count != 3:
+            return None
+        parts.append(text_of(name))
+        callee = owner
+    return [text_of(callee), *reversed(parts)] if callee.type == "identifier" and len(parts) < 4 else None
+
+
+def _needs_value(value: Node, owner: Node) -> bool:
+    """True if the use of a value rules out that it is a promise."""
+    match owner.type:
+        case "member_expression":
+            is_owner = value == owner.child_by_field_name("object")
+            return is_owner and text_of(owner.child_by_field_name("property")) not in _PROMISED
+        case "subscript_expression":
+            return value == owner.child_by_field_name("object")
+        case "binary_expression":
+            return owner.children[1].type in ("-", "*", "/", "%", "<", ">", "<=", ">=")
+        case "for_in_statement":
+            return value == owner.child_by_field_name("right") and child_of_type(owner, "await") is None
+        case _:
+            return False
+
+
+def _function_of(node: Node) -> Node | None:
+    above = node.parent
+    while above is not None and above.type not in FUNCTIONS:
+        above = above.parent
+    return above
+
+
+def _may_await(node: Node) -> bool:
+    function = _function_of(node)
+    return function is None or (bool(function.children) and function.children[0].type == "async")
