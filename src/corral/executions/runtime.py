@@ -22,7 +22,7 @@ from corral.languages import LANGUAGES
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
-from corral.programs.mends import ToolNames, read_meant
+from corral.programs.mends import read_meant
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet
@@ -48,6 +48,7 @@ __all__ = ["Runtime", "prepare"]
 _ENGINES_OWN = ("javascript", "typescript")
 _LONG_SOURCE_CHARS = 8_000
 """Longer sources are prepared in a worker process."""
+_NO_TOOLS = ToolRegistry()
 _PARSE_HERE_SECONDS = 0.02
 """Shorter sources too, if parsing takes longer; usual programs take a millisecond."""
 _READ_SECONDS = 5.0
@@ -251,17 +252,6 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
         raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
 
 
-def _names(tools: ToolRegistry | None) -> ToolNames:
-    if tools is None:
-        return ToolNames(())
-
-    def schema_of(path: str) -> Mapping[str, object] | None:
-        tool = tools.get(path)
-        return None if tool is None else tool.input_schema
-
-    return ToolNames(map(str, tools.names()), schema_of)
-
-
 def _expect_size(source: str, limits: Limits) -> None:
     size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
     if size > limits.source_bytes:
@@ -283,7 +273,7 @@ async def prepare(
     _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
-            return read_meant(source, language, _names(tools))
+            return read_meant(source, language, (_NO_TOOLS if tools is None else tools).meant_names)
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):
         try:

@@ -16,6 +16,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.json_schema.problems import quoted
 from corral.rendering.lists import first_few
+from corral.tool_names import ToolNames
 from corral.tools.names import (
     RESERVED_ROOT_NAMES,
     distinct_identifiers,
@@ -212,6 +213,11 @@ class ToolRegistry:
         """Reasons for missing tools, by the namespace that they would be in, as programs write it."""
         return {namespace: problem.text for namespace, problem in self._now().problems.items()}
 
+    @property
+    def meant_names(self) -> ToolNames:
+        """Names of the tools, by which a program that is wrong about one can be read."""
+        return self._now().meant_names
+
     def namespaces(self) -> tuple[str, ...]:
         """All namespaces as programs write them, alphabetically."""
         return self._now().namespaces
@@ -322,6 +328,11 @@ class _State:
     @cached_property
     def by_path(self) -> Mapping[str, Tool]:
         return {str(name): tool for name, tool in self.by_name.items()}
+
+    @cached_property
+    def meant_names(self) -> ToolNames:
+        by_path = self.by_path
+        return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None)
 
     @cached_property
     def spellings(self) -> Mapping[ToolName, ToolName]:

@@ -8,7 +8,6 @@ import sys
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.mends.names import Mended, ToolNames
 from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
@@ -17,6 +16,7 @@ from corral.programs.python.repairs import LINE_END
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.python import finder, parse, text_of
 from corral.texts import TypedText
+from corral.tool_names import ToolNames
 
 __all__ = ["LINE_END", "WORDS", "mends_of"]
 
@@ -30,7 +30,7 @@ _CALLS = finder("(call) @call")
 _IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
 
 
-def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[Mended]:
+def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
     """Adds the edits of all mends that are certain, and says what they are."""
     try:
         root = parse(typed.text).root_node
@@ -46,7 +46,7 @@ def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[Mended]:
 
 class _Mender:
     def __init__(self, names: Names, tools: ToolNames, edits: Edits) -> None:
-        self.mends: list[Mended] = []
+        self.mends: list[str] = []
         self._names = names
         self._tools = tools
         self._edits = edits
@@ -54,7 +54,7 @@ class _Mender:
         """Names of imports that are gone."""
 
     def _tell(self, message: str) -> None:
-        self.mends.append(Mended(message))
+        self.mends.append(message)
 
     def _is_free(self, word: str) -> bool:
         return word in self._imported or not any(each.binds for each in self._names.of(word))

@@ -18,11 +18,11 @@ from pydantic_core import from_json
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
 from corral.programs.mends import python, typescript
-from corral.programs.mends.names import Mended, ToolNames
 from corral.programs.python.awaits import NotAwaited
 from corral.programs.reading import read_program
 from corral.programs.recover import without_thoughts
 from corral.texts import PositionMap, located
+from corral.tool_names import ToolNames
 from corral.types import Diagnostic, Language, Program
 
 __all__ = ["read_meant"]
@@ -181,7 +181,7 @@ def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
     )
 
 
-def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...], mends: list[Mended]) -> Program:
+def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...], mends: list[str]) -> Program:
     def placed(remark: Diagnostic) -> Diagnostic:
         if remark.line is None:
             return remark
@@ -190,7 +190,7 @@ def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...
 
     typed, before = program.typed, found.references
     remarks: list[Diagnostic] = []
-    for message, count in Counter(each.message for each in mends).items():
+    for message, count in Counter(mends).items():
         remarks.append(Diagnostic(severity="warning", code="mended", message=_told(message, count)))
     again = {each.code for each in found.diagnostics}
     references = before

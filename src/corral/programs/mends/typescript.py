@@ -5,7 +5,6 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.mends.names import Mended, ToolNames
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
@@ -17,6 +16,7 @@ from corral.programs.syntax.typescript import (
     walk,
 )
 from corral.texts import LINE_END, TypedText
+from corral.tool_names import ToolNames
 
 __all__ = ["LINE_END", "WORDS", "mends_of"]
 
@@ -67,7 +67,7 @@ _BUILT_IN = frozenset(
 )
 
 
-def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[Mended]:
+def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
     """Adds the edits of all mends that are certain, and says what they are."""
     try:
         return _Mender(parse(typed.parsed).root_node, names, edits).run()
@@ -80,7 +80,7 @@ class _Mender:
         self._nodes = [root, *walk(root)]
         self._names = names
         self._edits = edits
-        self._mends: list[Mended] = []
+        self._mends: list[str] = []
         self._bound: set[str] = set()
         self._parameters: set[str] = set()
         for node in self._nodes:
@@ -91,7 +91,7 @@ class _Mender:
             elif node.type == "import_clause":
                 self._bound.update(imported_names(node))
 
-    def run(self) -> list[Mended]:
+    def run(self) -> list[str]:
         for node in self._nodes:
             if node.type == "call_expression":
                 self._call(node)
@@ -100,7 +100,7 @@ class _Mender:
         return self._mends
 
     def _tell(self, message: str) -> None:
-        self._mends.append(Mended(message))
+        self._mends.append(message)
 
     def _is_free(self, name: str) -> bool:
         return name not in self._bound and name not in self._parameters

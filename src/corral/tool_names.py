@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from difflib import get_close_matches
-from typing import NamedTuple, cast
+from typing import cast
 
 from corral.concurrency.cached_property import cached_property
 
-__all__ = ["Mended", "ToolNames"]
-
-
-class Mended(NamedTuple):
-    """One mend, as it is told."""
-
-    message: str
+__all__ = ["ToolNames"]
 
 
 class ToolNames:
