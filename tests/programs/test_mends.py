@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import ProgramRejected
-from corral.programs.mends import read_meant
-from corral.tool_names import ToolNames
+from corral.programs.mends import ToolNames, read_meant
 from corral.types import Language, Program
 from tests.wrong import Wrong
 

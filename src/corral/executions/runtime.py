@@ -22,12 +22,12 @@ from corral.languages import LANGUAGES
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
-from corral.programs.mends import read_meant
+from corral.programs.mends import ToolNames, read_meant
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet
 from corral.texts import SourceMap, read_source_map
-from corral.tools import ToolRegistry
+from corral.tools import Tool, ToolRegistry
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     ExecutionContext,
@@ -252,6 +252,10 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
         raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
 
 
+def _tool_names(by_path: Mapping[str, Tool]) -> ToolNames:
+    return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None)
+
+
 def _expect_size(source: str, limits: Limits) -> None:
     size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
     if size > limits.source_bytes:
@@ -273,7 +277,7 @@ async def prepare(
     _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
-            return read_meant(source, language, (_NO_TOOLS if tools is None else tools).meant_names)
+            return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names))
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):
         try:

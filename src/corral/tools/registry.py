@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -16,7 +16,6 @@ from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.json_schema.problems import quoted
 from corral.rendering.lists import first_few
-from corral.tool_names import ToolNames
 from corral.tools.names import (
     RESERVED_ROOT_NAMES,
     distinct_identifiers,
@@ -29,6 +28,8 @@ from corral.tools.tool import Tool, as_tool
 from corral.types import ToolName
 
 __all__ = ["ToolRegistry", "ToolsFound"]
+
+T = TypeVar("T")
 
 _LISTED_NAMES = 20
 """Number of names that an error lists when none is near the wanted one."""
@@ -213,10 +214,9 @@ class ToolRegistry:
         """Reasons for missing tools, by the namespace that they would be in, as programs write it."""
         return {namespace: problem.text for namespace, problem in self._now().problems.items()}
 
-    @property
-    def meant_names(self) -> ToolNames:
-        """Names of the tools, by which a program that is wrong about one can be read."""
-        return self._now().meant_names
+    def computed(self, make: Callable[[Mapping[str, Tool]], T]) -> T:
+        """Returns what `make` makes of the tools by guest name. It is made once, until they change."""
+        return self._now().computed(make)
 
     def namespaces(self) -> tuple[str, ...]:
         """All namespaces as programs write them, alphabetically."""
@@ -278,6 +278,7 @@ class _State:
         self._whole = whole
         """The registry that it is a part of."""
         self._views: dict[frozenset[str], _State] = {}
+        self._computed: dict[Callable[[Mapping[str, Tool]], Any], Any] = {}
         self._lock = threading.Lock()
 
     def visible_to(self, scopes: frozenset[str]) -> _State:
@@ -329,10 +330,10 @@ class _State:
     def by_path(self) -> Mapping[str, Tool]:
         return {str(name): tool for name, tool in self.by_name.items()}
 
-    @cached_property
-    def meant_names(self) -> ToolNames:
-        by_path = self.by_path
-        return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None)
+    def computed(self, make: Callable[[Mapping[str, Tool]], T]) -> T:
+        if make not in self._computed:
+            self._computed[make] = make(self.by_path)
+        return self._computed[make]
 
     @cached_property
     def spellings(self) -> Mapping[ToolName, ToolName]:

@@ -8,6 +8,7 @@ import sys
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.mends.names import ToolNames
 from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
@@ -16,7 +17,6 @@ from corral.programs.python.repairs import LINE_END
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.python import finder, parse, text_of
 from corral.texts import TypedText
-from corral.tool_names import ToolNames
 
 __all__ = ["LINE_END", "WORDS", "mends_of"]
 

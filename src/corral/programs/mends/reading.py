@@ -18,11 +18,11 @@ from pydantic_core import from_json
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
 from corral.programs.mends import python, typescript
+from corral.programs.mends.names import ToolNames
 from corral.programs.python.awaits import NotAwaited
 from corral.programs.reading import read_program
 from corral.programs.recover import without_thoughts
 from corral.texts import PositionMap, located
-from corral.tool_names import ToolNames
 from corral.types import Diagnostic, Language, Program
 
 __all__ = ["read_meant"]

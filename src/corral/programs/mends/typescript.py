@@ -5,6 +5,7 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.mends.names import ToolNames
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
@@ -16,7 +17,6 @@ from corral.programs.syntax.typescript import (
     walk,
 )
 from corral.texts import LINE_END, TypedText
-from corral.tool_names import ToolNames
 
 __all__ = ["LINE_END", "WORDS", "mends_of"]
 
