@@ -203,7 +203,7 @@ async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(
     async with Corral(network=net, sandbox=warm_deno, check=False) as corral:
         for attack in ATTACKS:
             code: str = attack["code"].replace("${PORT}", str(canary.port))
-            prelude = "const tools = { fetch: async ({ url }) => (await fetch(url)).text() };\n"
+            prelude = "void globalThis; const tools = { fetch: async ({ url }) => (await fetch(url)).text() };\n"
             result = await corral.execute(prelude + code)
             outcomes[attack["id"]] = result.error and result.error.code
     assert len(outcomes) == 42

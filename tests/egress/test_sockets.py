@@ -374,6 +374,7 @@ async def test_every_attack_ends_as_a_refusal_and_nothing_arrives_inside(
 ) -> None:
     net = network(server.origin, f"http://public.example:{server.port}", seconds=0.2, requests=10)
     prelude = """
+      void globalThis;
       const tools = { fetch: ({ url }) => new Promise((done, fail) => {
         const socket = new WebSocket(url);
         socket.onopen = () => done("open");
