@@ -20,6 +20,7 @@ from corral.concurrency.fairness import FairQueue
 from corral.programs import read_program
 from tests.checking.test_servers import EITHER, ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("language", ["typescript", "python"])
@@ -115,6 +116,7 @@ async def test_a_tenant_whose_check_holds_others_up_does_so_once() -> None:
         await check(RIGHT["python"], BOB)
         spent = 0.0
         for _ in range(2):  # the first is held up, and so is who waits behind it
+            await until(server._idle.is_set)  # pyright: ignore[reportPrivateUsage]
             workspace = server.seize()
             assert workspace is not None
             before = workspace.cpu_time()

@@ -236,7 +236,7 @@ def test_a_client_that_does_not_read_holds_the_tool_up_and_one_that_goes_closes_
         for number in range(100):
             assert client.post("/tools/double", json={"n": number}).json() == 2 * number
     assert closed.acquire(timeout=PATIENCE_SECONDS)
-    assert yielded * ITEM_BYTES < 20_000_000  # what the buffers of server and socket take
+    assert yielded * ITEM_BYTES < 100_000_000  # more than buffers of server and sockets take, which grow as needed
     bridge.do(wide.end)
 
 

@@ -314,7 +314,7 @@ export class Run {
       this.#forgetTimers();
       this.#timerRoom = 2 * this.#timerCount + 64;
     }
-    this.#timers[this.#timerCount++] = { timer, awaited: typeof callback === "function" && doesSomething(callback) };
+    this.#timers[this.#timerCount++] = { timer, awaited: typeof callback === "function" && this.start.rehearses !== true && doesSomething(callback) };
   }
 
   #forgetTimers(): void {

@@ -308,6 +308,7 @@ export class Calls {
   /** A lone surrogate was replaced in some input. */
   replaced = false;
   #left = false;
+  #servicesPending = 0;
   #closed = false;
   #abandoned = false;
   /** Open streams for whose next item the program does not wait. */
@@ -322,7 +323,8 @@ export class Calls {
 
   /** Calls whose replies may yet change something: those without, sent or waiting, but for streams that nobody reads. */
   get pending(): number {
-    return this.#abandoned ? 0 : this.inFlight + this.#lastWaiting - this.#firstWaiting - this.unread;
+    const ofServices = this.#left ? this.#servicesPending : 0; // such as the next message of a WebSocket
+    return this.#abandoned ? 0 : this.inFlight + this.#lastWaiting - this.#firstWaiting - this.unread - ofServices;
   }
 
   /** The program has returned its value, so that it waits neither for the calls that are pending nor for those to come. */
@@ -412,6 +414,7 @@ export class Calls {
     let settle!: Pick<PendingCall, "resolve" | "reject">;
     const promise = new CallPromise((resolve, reject) => (settle = { resolve, reject }), call);
     call.pending = { promise, resolve: settle.resolve, reject: settle.reject };
+    if (service) this.#servicesPending += 1;
     this.#calls[sequence] = call;
     const send = () => {
       this.inFlight += 1;
@@ -432,6 +435,7 @@ export class Calls {
     call.pending = call.stream = undefined;
     if (call.observed && !call.left) delete this.#calls[sequence];
     this.inFlight -= 1;
+    if (call.service) this.#servicesPending -= 1;
     this.#sendNext(); // first: what the program has put into Object.prototype may make calls while a promise is resolved
     if (reply[1] === true) {
       if (stream === undefined) pending.resolve(reply[2]);
