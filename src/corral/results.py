@@ -71,12 +71,14 @@ _DEADLOCK_REMEDY = "Await only calls of tools, timers, and what the program itse
 _GUESSES_SHOWN = 5
 _CALLS_SHOWN = 20
 """Calls of each kind that are shown with their inputs; the others are counted."""
-_INPUT_CHARS = 120
+_INPUT_CHARS = 200
 _LONGEST = 1_000_000
 """Maximum text in an input, before it is shortened."""
 _UNAWAITED = "Calls that ran although the program did not wait for them, and whose effects stand; do not repeat them"
 _CALLS_CHARS = 3_000
 """Characters for each kind."""
+_FAILED_CONSOLE_CHARS = 2_500
+"""Of the console of a program that failed: most of it the end, where the reason is."""
 _READ_BYTES = 1_000_000
 """Encoded inputs that are decoded for one text."""
 
@@ -266,7 +268,11 @@ class ExecutionResult(JsonData):
 def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
     """See `ExecutionResult.model_text`."""
     parts: list[str] = []
-    console = preview_text(without_pictures(text_of(result.output)).rstrip(), max_chars) if result.logs else ""
+    output = without_pictures(text_of(result.output)).rstrip() if result.logs else ""
+    if result.error is not None:
+        max_console = min(max_chars, _FAILED_CONSOLE_CHARS)
+        output = preview_text(output, max_console, tail=max_console * 4 // 5)
+    console = preview_text(output, max_chars)
     if result.error is not None:
         parts.append(preview_text(without_pictures(_error_text(result.error, result.status)), max_chars))
         if calls := "\n".join(_call_lines(result.tool_calls)):

@@ -304,3 +304,14 @@ async def test_a_program_that_only_prints_is_not_told_that_it_has_no_result(corr
     assert result.model_text() == "Console:\n42"
     silent = (await corral.execute("const n = 41;")).model_text()
     assert silent.startswith("Result: null\n\nNotes:\n- The program has no result")
+
+
+async def test_of_the_console_of_a_program_that_failed_the_model_reads_the_end(corral: Corral) -> None:
+    result = await corral.execute(
+        "for (let i = 0; i < 2000; i++) console.log(`line ${i}`); throw new Error('stopped');"
+    )
+    text = result.model_text()
+    assert "Console:\nline 0\n" in text
+    assert "line 1999" in text
+    assert "line 1000" not in text
+    assert len(text) < 3_000

@@ -512,6 +512,8 @@ async def test_nothing_is_left_and_what_is_closed_says_so() -> None:
     with pytest.raises(ConfigError, match="async with"):
         await shell.run("true")
     async with shell:
+        done = await shell.run("echo x = 1 > module.py; python3 -c 'import module'; ls")
+        assert done.stdout == "module.py\n", "stale bytecode would hide an edit within a second"
         process = await shell.spawn("sleep 1000")
     assert await process.wait() == 137
     with pytest.raises(ConfigError, match="async with"):

@@ -144,6 +144,7 @@ def command_environment(home: str) -> dict[str, str]:
         "HOME": home,
         "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",  # which is stale after an edit within a second that keeps the size
         "TERM": "dumb",
         "TMPDIR": "/tmp",  # noqa: S108
         "USER": USER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -56,8 +56,12 @@ class Problem(NamedTuple):
 
     def public(self) -> str:
         """For the model that sent the value."""
-        said = self.detail or self.text
-        return self._located(said if self.value is ABSENT else f"{said}, got {_described(self.value)}")
+        said, value = self.detail or self.text, self.value
+        if value is ABSENT:
+            return self._located(said)
+        is_counted = said.endswith((" items", " fields"))
+        got = len(value) if is_counted and isinstance(value, Sized) else _described(value)
+        return self._located(f"{said}, got {got}")
 
     def discreet(self) -> str:
         """Without the value, for readers that may not see it."""

@@ -44,12 +44,13 @@ def preview_json(value: Any, max_chars: int) -> str:
     return json_text(preview(value, max_chars))
 
 
-def preview_text(text: str, max_chars: int) -> str:
-    """`text` itself, or its head and tail around a count of what is missing."""
+def preview_text(text: str, max_chars: int, *, tail: int | None = None) -> str:
+    """`text` itself, or its head and tail around a count of what is missing. `tail` is a third by default."""
     if len(text) <= max_chars:
         return text
     room = max(0, max_chars - _MARKER_CHARS)
-    head, tail = room - room // 3, room // 3
+    tail = room // 3 if tail is None else min(tail, room)
+    head = room - tail
     return f"{text[:head]}… {len(text) - head - tail} of {len(text)} characters left out …{text[len(text) - tail :]}"
 
 

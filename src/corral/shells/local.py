@@ -62,7 +62,8 @@ class LocalShell(Shell):
         kept = (
             os.environ if inherit_env else {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         )
-        self._env = {"LANG": "C.UTF-8", **kept, **checked_environment(env or {})}
+        # Bytecode is stale after an edit within a second that keeps the size of the source.
+        self._env = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **kept, **checked_environment(env or {})}
         self._files = _LocalFiles(self.directory)
         self._live: set[_LocalProcess] = set()
         self._closed = False
