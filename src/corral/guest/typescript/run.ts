@@ -112,8 +112,8 @@ const MAX_REMARKS = 20;
 /** Characters of a value that is always written again in the end, as microtasks alone may have changed it. */
 const MAX_REWRITTEN = 50_000;
 const BURST = 16;
-/** A timer that has one of these words guards something else, and has nothing to do once that is done. */
-const GUARDS = ["rej", "res", "abort", "throw", "Error", "= true", "= false"];
+/** A timer that has one of these guards something else, or does nothing, and has nothing to do once that is done. */
+const GUARDS = ["rej", "res", "abort", "throw", "Error", "= true", "= false", "{}"];
 const NO_EXIT = ["process is not defined", "process.exit is not a function"];
 /** Characters of a thrown value that is no Error. */
 const MAX_DESCRIBED = 2000;
