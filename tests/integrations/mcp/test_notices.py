@@ -29,8 +29,9 @@ class Ears:
         self.progress.append((progress, message))
 
     async def hear_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Takes a message, which has as many lines of one level as came together."""
         assert params.logger == "program"
-        self.printed.append((params.level, params.data))
+        self.printed += [(params.level, line) for line in params.data.split("\n")]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ async def test_what_is_printed_is_told_line_by_line_with_its_level(corral: Corra
     ears = Ears()
     async with Client(mcp_server(corral), mode="legacy", logging_callback=ears.hear_log) as client:
         await run(client, PRINTS)
-    assert ears.printed == [("debug", "a"), ("info", "b\nc"), ("warning", "d"), ("error", "e"), ("info", "f")]
+    assert ears.printed == [*zip(("debug", "info", "info", "warning", "error", "info"), "abcdef", strict=True)]
 
 
 async def test_a_client_of_the_handshake_era_sets_a_level(corral: Corral) -> None:
@@ -90,7 +91,7 @@ async def test_a_client_of_the_handshake_era_sets_a_level(corral: Corral) -> Non
         await run(client, PRINTS)
         await run(other, PRINTS)
     assert ears.printed == [("warning", "d"), ("error", "e")]
-    assert len(others.printed) == 5
+    assert len(others.printed) == 6
 
 
 @pytest.mark.parametrize(("level", "heard"), [(None, []), ("error", [("error", "e")])])
