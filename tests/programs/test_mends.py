@@ -86,6 +86,8 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "async function main() { if (1) process.exit(0) }; main()",
         'import { chunk } from "lodash"; chunk([1])',
         'import { find } from "lodash"; find([1])',
+        'import { get_product } from "lodash"; get_product([1])',
+        'import { get_product } from "./helper.ts"; get_product([1])',
         "console.log('tools.shop.getProduct()')",
     ],
     "python": [
@@ -96,6 +98,8 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "p = tools.shop.get_product()\nasyncio.gather(p)",
         "p = tools.shop.get_product()\nawait p",
         "from operator import find\nfind(1)",
+        "from helper import get_product\nget_product(1)",
+        "from math import *\nsend_email(1)",
         "import functions.other",
         "class C:\n    def f(self): return self.tools.crm.find()",
     ],

@@ -50,6 +50,14 @@ class ToolNames:
         near = [each for each in names if _plain(each) == _plain(written)]
         return near[0] if len(near) == 1 and near[0] not in others else None
 
+    def imported(self, space: str, word: str, *, is_home: bool) -> str | None:
+        """The tool that an import means: of a namespace of the tools or, if the module can only be they, of any.
+
+        Another module may be a package or a file of the program's.
+        """
+        found = self.meant(f"{space}.{word}") if space in self._namespaces else None
+        return found or (self.meant(word) if is_home else None)
+
     def may_be_bare(self, word: str) -> bool:
         """True if a name may be that of a tool or a namespace."""
         return _plain(word) in self._by_last_name or word in self._namespaces

@@ -52,6 +52,8 @@ class _Mender:
         self._edits = edits
         self._imported: set[str] = set()
         """Names of imports that are gone."""
+        self._imports_all = False
+        """Any name may come from `import *` of another module."""
 
     def _tell(self, message: str) -> None:
         self.mends.append(message)
@@ -77,7 +79,7 @@ class _Mender:
             return
         if root in _HOLDERS and self._is_free(root):
             meant = self._tools.meant(rest)
-        elif self._is_free(root) and not hasattr(builtins, root):
+        elif self._is_free(root) and not self._imports_all and not hasattr(builtins, root):
             meant = self._tools.meant(path)
         elif rest.partition(".")[0] in TOOLS and self._is_parameter(root):
             meant = self._tools.meant(rest.partition(".")[2])
@@ -150,16 +152,17 @@ class _Mender:
         if module is not None:
             home = text_of(module)
             top = home.partition(".")[0]
+            takes_all = any(each.type == "wildcard_import" for each in node.children)
+            if takes_all and top not in _HOLDERS:
+                self._imports_all = True
+                return
             if top in sys.stdlib_module_names or top in TOOLS:
                 return
-            if any(each.type == "wildcard_import" for each in node.children):
-                if top not in _HOLDERS:
-                    return
-            else:
+            if not takes_all:
                 for each in node.children_by_field_name("name"):
                     word = text_of(each.child_by_field_name("name") or each)
                     space = home.rpartition(".")[2]
-                    path = self._tools.meant(f"{space}.{word}") or self._tools.meant(word)
+                    path = self._tools.imported(space, word, is_home=top in _HOLDERS)
                     local = text_of(each.child_by_field_name("alias") or each)
                     if path is None:
                         return

@@ -26,23 +26,11 @@ _TOOLS = ("tools", "codemode")
 _HOLDERS = (*_TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
 _GLOBALS = frozenset(
-    {
-        *("fetch", "require", "console", "process", "structuredClone", "setTimeout", "setInterval", "setImmediate"),
-        *("Object", "Array", "Promise", "Math", "JSON", "Date", "Number", "String", "Boolean", "Map", "Set", "RegExp"),
-        *(
-            "Error",
-            "Symbol",
-            "parseInt",
-            "parseFloat",
-            "isNaN",
-            "isFinite",
-            "crypto",
-            "performance",
-            "Intl",
-            "Temporal",
-        ),
-        *("globalThis", "self", "global", "queueMicrotask", "btoa", "atob", "escape", "unescape", "eval", "Function"),
-    }
+    """
+    fetch require console process structuredClone setTimeout setInterval setImmediate Object Array Promise Math JSON
+    Date Number String Boolean Map Set RegExp Error Symbol parseInt parseFloat isNaN isFinite crypto performance Intl
+    Temporal globalThis self global queueMicrotask btoa atob escape unescape eval Function
+    """.split()
 )
 _PROMISED = frozenset({"then", "catch", "finally"})
 _NAMED = {
@@ -62,9 +50,7 @@ _NAMED = {
 }
 _LITERALS = frozenset({"string", "number", "template_string"})
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
-_BUILT_IN = frozenset(
-    {"fs", "path", "os", "http", "https", "crypto", "util", "events", "stream", "zlib", "url", "axios"}
-)
+_BUILT_IN = frozenset("fs path os http https crypto util events stream zlib url axios".split())
 
 
 def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
@@ -188,13 +174,13 @@ class _Mender:
     # --- imports
 
     def _import(self, node: Node) -> None:
-        """`import { get_order } from "functions"`: a module that there is not, and nothing but names of tools."""
+        """`import { get_order } from "functions"`: a module that can only be the tools, and nothing but their names."""
         source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
         named = None if clause is None else child_of_type(clause, "named_imports")
         if source is None or clause is None or node.has_error:
             return
         module = text_of(source)[1:-1]
-        if module in _BUILT_IN or module.startswith("node:") or child_of_type(node, "type") is not None:
+        if module in _BUILT_IN or child_of_type(node, "type") is not None:
             return
         bound: list[tuple[str, str]] = []
         if named is None:
@@ -210,7 +196,7 @@ class _Mender:
                 path = None
                 if name is not None:
                     word = text_of(name)
-                    path = self._names.meant(f"{space}.{word}") or self._names.meant(word)
+                    path = self._names.imported(space, word, is_home=space in _HOLDERS)
                 if name is None or path is None:
                     return
                 bound.append((text_of(alias or name), f"tools.{path}"))
