@@ -268,16 +268,15 @@ class ExecutionResult(JsonData):
 def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
     """See `ExecutionResult.model_text`."""
     parts: list[str] = []
-    output = without_pictures(text_of(result.output)).rstrip() if result.logs else ""
+    console = without_pictures(text_of(result.output)).rstrip() if result.logs else ""
     if result.error is not None:
-        max_console = min(max_chars, _FAILED_CONSOLE_CHARS)
-        output = preview_text(output, max_console, tail=max_console * 4 // 5)
-    console = preview_text(output, max_chars)
-    if result.error is not None:
+        room = min(max_chars, _FAILED_CONSOLE_CHARS)
+        console = preview_text(console, room, tail=room * 4 // 5)
         parts.append(preview_text(without_pictures(_error_text(result.error, result.status)), max_chars))
         if calls := "\n".join(_call_lines(result.tool_calls)):
             parts.append(calls)
     else:
+        console = preview_text(console, max_chars)
         if not (console and _has_no_result(result)):
             value, _ = pictures_in(_transformed(result.value, transform))
             parts.append(_value_text(value, max_chars))

@@ -160,12 +160,7 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
         source=source,
         code=edited.decode(),
         positions=(positions, *repair.positions),
-        diagnostics=(
-            *recovered.diagnostics,
-            *repair.diagnostics,
-            *forgotten.remarks,
-            *ending.diagnostics,
-        ),
+        diagnostics=(*recovered.diagnostics, *repair.diagnostics, *forgotten.remarks, *ending.diagnostics),
         imports=(*forgotten.modules, *imports.modules),
         references=uses.references,
         typed=TypedText(
