@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 
 from corral.errors import ProgramRejected
 from corral.programs.mends import ToolNames, read_meant
+from corral.programs.mends.reading import (
+    _AROUND_JSON,  # pyright: ignore[reportPrivateUsage]
+    _AWAITED,  # pyright: ignore[reportPrivateUsage]
+)
+from corral.programs.recover import without_thoughts
 from corral.types import Language, Program
 from tests.wrong import Wrong
 
@@ -192,3 +200,23 @@ def test_a_program_that_defines_the_tools_itself_is_rejected() -> None:
         with wrong.case(source):
             assert meant(source, language).typed is not None
     assert wrong == []
+
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "a tool call that does not end": lambda size: "<tool_call>" + " " * size + "x",
+    "a fence that does not end": lambda size: "```json" + "\n " * (size // 2),
+    "an await of nothing": lambda size: "await" + " " * size + "x",
+    "special tokens": lambda size: "x" + "<|a|>" * (size // 5) + "y",
+    "drafts": lambda size: "<think>\n" * (size // 8),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE.keys())
+def test_reading_takes_no_longer_than_the_length_asks_for(hostile: Callable[[int], str]) -> None:
+    def spent(size: int) -> float:
+        source, began = hostile(size), time.thread_time()
+        for pattern in (_AROUND_JSON.fullmatch, _AWAITED.search, without_thoughts):
+            pattern(source)
+        return time.thread_time() - began
+
+    assert spent(7_900) < 30 * spent(790) + 0.01, "in ten times the length, and not its square"

@@ -25,7 +25,9 @@ from corral.bridges.parking import Approve, ParkedCalls
 from corral.bridges.rates import RateLimits
 from corral.bridges.records import CallRecorder
 from corral.bridges.scopes import require_scopes
+from corral.concurrency.fairness import run_in_turn
 from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, InvalidArguments, MessageTooLarge
+from corral.json_schema.problems import format_path
 from corral.logs import get_logger
 from corral.rendering.preview import json_text
 from corral.types import CallError, Reply
@@ -82,6 +84,8 @@ class Policy:
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
+_Place: TypeAlias = "tuple[_Place, object] | None"
+"""The place of a value: that of what it is in, and its name or index there."""
 """Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 
 
@@ -227,7 +231,7 @@ def validate_input(handler: Handler) -> Handler:
             raise MessageTooLarge(
                 f"tools.{call.request.tool}: the input has {call.request.size} bytes; {allowed} are allowed"
             )
-        if (accident := await call.grant.run_by_size(_accident, call, size=call.request.size)) is not None:
+        if (accident := await _accident(call)) is not None:
             raise InvalidArguments(f"tools.{call.request.tool}: {accident}")
         call.parsed = await call.tool.parse_input(call.request.input, call.grant.context)
         return await handler(call)
@@ -235,38 +239,51 @@ def validate_input(handler: Handler) -> Handler:
     return guarded
 
 
-def _accident(call: Call) -> str | None:
+async def _accident(call: Call) -> str | None:
     """Describes the first text of an input that no program means, such as "[object Promise]".
 
     It is not one if the program spells it, or may have it from a tool, a file or the network.
     """
     grant = call.grant
-    if grant.source is None or (found := _accidental_text(call.request.input)) is None:
+    if grant.source is None:
+        return None
+    found = await grant.run_by_size(_accidental_text, call.request.input, size=call.request.size)
+    if found is None:
         return None
     path, shown, sign, remedy = found
     may_be_read = sign == _OBJECT and (grant.has_files or bool(grant.host_services))
-    if may_be_read or sign in grant.source or _was_returned(sign, grant.recorder):
+    if may_be_read or sign in grant.source:
+        return None
+    if await run_in_turn(_was_returned, sign, grant.recorder, tenant=grant.context.trust_domain):
         return None
     return f'{path} has "{shown}": {remedy}'
 
 
 def _accidental_text(input: object) -> tuple[str, str, str, str] | None:
     """Finds the path of such a text, what it shows, the sign by which it is known, and the remedy."""
-    pending: list[tuple[str, object]] = [("", input)]
+    pending: list[tuple[_Place, object]] = [(None, input)]
     while pending:
-        path, value = pending.pop()
+        place, value = pending.pop()
         if isinstance(value, str):
             if (match := _ACCIDENTAL.search(value)) is not None:
                 sign = match[0]
                 remedy = next(text for kind, text in _REMEDIES.items() if match[kind] is not None)
-                return path or "the input", match["js"] or f"{sign} …>", sign, remedy
+                return _path(place) or "the input", match["js"] or f"{sign} …>", sign, remedy
         elif isinstance(value, dict):
             members = cast("dict[object, object]", value)
-            pending += [(f"{path}.{name}" if path else str(name), each) for name, each in reversed(members.items())]
+            pending += [((place, name), each) for name, each in reversed(members.items())]
         elif isinstance(value, list):
             items = cast("list[object]", value)
-            pending += [(f"{path}[{index}]", items[index]) for index in range(len(items) - 1, -1, -1)]
+            pending += [((place, index), items[index]) for index in range(len(items) - 1, -1, -1)]
     return None
+
+
+def _path(place: _Place) -> str:
+    steps: list[object] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    return format_path(tuple(step if isinstance(step, int) else str(step) for step in reversed(steps)))
 
 
 def _was_returned(text: str, recorder: CallRecorder | None) -> bool:

@@ -31,7 +31,7 @@ _THOUGHT = re.compile(
     r"^[ \t]*<(/?)(think|thinking|thought|thoughts|reasoning|reflection|scratchpad)>", re.MULTILINE | re.IGNORECASE
 )
 """The tag around a draft."""
-_TOKEN = re.compile(r"(?:\A\s*|^[ \t]*)(?:<[|｜][\w▁]+[|｜]>)+|(?:<[|｜][\w▁]+[|｜]>)+\s*\Z", re.MULTILINE)
+_TOKEN = re.compile(r"(?:\A\s*|^[ \t]*)(?:<[|｜][\w▁]+[|｜]>)+|(?<![|｜]>)(?:<[|｜][\w▁]+[|｜]>)+\s*\Z", re.MULTILINE)
 """A special token of a model's template, such as `<|python_tag|>`."""
 _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
 

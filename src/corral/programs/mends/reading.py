@@ -29,15 +29,13 @@ __all__ = ["read_meant"]
 
 _MAX_CHARS = 8_000
 """A program that is longer is not mended."""
-_AROUND_JSON = re.compile(
-    r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL
-)
+_AROUND_JSON = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>(.*)</tool_call>", re.DOTALL)
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
 _FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
 _ODD_INPUT = re.compile(r"""\(\s*[fb]?["'`\d]|(?<![\w.])[a-z]+[A-Z]\w*["']?\s*[:=,}]""")
 """An argument by position, or a name in camel case that may be that of a member."""
-_AWAITED = re.compile(r"\bawait\s+\(*\s*(?:tools|codemode)\s*\.")
+_AWAITED = re.compile(r"\bawait[\s(]+(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
 _WRITERS: Mapping[Language, Callable[[object], str]] = {
     "typescript": partial(json.dumps, ensure_ascii=False),
@@ -75,7 +73,7 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
     """
     text = without_thoughts(source).strip() if len(source) <= _MAX_CHARS else ""
     if (inside := _AROUND_JSON.fullmatch(text)) is not None:
-        text = inside[1] or inside[2]
+        text = (inside[1] or inside[2] or "").strip()
     if not text.startswith(("{", "[")):
         return None
     try:
