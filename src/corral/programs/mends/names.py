@@ -19,6 +19,7 @@ class ToolNames:
         self, paths: Iterable[str], schema_of: Callable[[str], Mapping[str, object] | None] = lambda _: None
     ) -> None:
         self._schema_of = schema_of
+        self._members: dict[str, Mapping[str, list[str]]] = {}
         self.paths = frozenset((*paths, "search", "describe"))
 
     def meant(self, written: str) -> str | None:
@@ -42,13 +43,18 @@ class ToolNames:
 
     def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
         """The only member of an input that differs from a name, which is none, by case and underscores."""
-        schema = self._schema_of(path) or {}
-        properties = schema.get("properties")
-        names = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
-        if written in names or schema.get("additionalProperties") or "patternProperties" in schema:
-            return None
-        near = [each for each in names if _plain(each) == _plain(written)]
-        return near[0] if len(near) == 1 and near[0] not in others else None
+        near = self._members_of(path).get(_plain(written), [])
+        return near[0] if len(near) == 1 and near[0] != written and near[0] not in others else None
+
+    def _members_of(self, path: str) -> Mapping[str, list[str]]:
+        """The members of an input that has no others, by their spelling."""
+        if path not in self._members:
+            schema = self._schema_of(path) or {}
+            properties = schema.get("properties")
+            names = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
+            is_open = schema.get("additionalProperties") or "patternProperties" in schema
+            self._members[path] = {} if is_open else _grouped((_plain(each), each) for each in names)
+        return self._members[path]
 
     def imported(self, space: str, word: str, *, is_home: bool) -> str | None:
         """The tool that an import means: of a namespace of the tools or, if the module can only be they, of any.

@@ -52,6 +52,8 @@ class _Mender:
         self._edits = edits
         self._imported: set[str] = set()
         """Names of imports that are gone."""
+        self._free: dict[str, bool] = {}
+        """True for names that the program does not bind."""
         self._imports_all = False
         """Any name may come from `import *` of another module."""
 
@@ -59,7 +61,9 @@ class _Mender:
         self.mends.append(message)
 
     def _is_free(self, word: str) -> bool:
-        return word in self._imported or not any(each.binds for each in self._names.of(word))
+        if word not in self._free:
+            self._free[word] = not any(each.binds for each in self._names.of(word))
+        return word in self._imported or self._free[word]
 
     def look_at_call(self, call: Node) -> None:
         callee, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")

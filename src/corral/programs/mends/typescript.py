@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from tree_sitter import Node
 
+from corral.concurrency.cached_property import cached_property
 from corral.programs.edits import Edits
 from corral.programs.mends.names import ToolNames
 from corral.programs.syntax.parsing import TooLongToParse
@@ -48,6 +51,7 @@ _NAMED = {
     "catch_clause": "parameter",
     "for_in_statement": "left",
 }
+_IDENTIFIERS = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
 _LITERALS = frozenset({"string", "number", "template_string"})
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
 _BUILT_IN = frozenset("fs path os http https crypto util events stream zlib url axios".split())
@@ -76,6 +80,14 @@ class _Mender:
                 held.update([text_of(pattern)] if pattern.child_count == 0 else bound_names(pattern))
             elif node.type == "import_clause":
                 self._bound.update(imported_names(node))
+
+    @cached_property
+    def _identifiers(self) -> defaultdict[str, list[Node]]:
+        found: defaultdict[str, list[Node]] = defaultdict(list)
+        for node in self._nodes:
+            if node.type in _IDENTIFIERS:
+                found[text_of(node)].append(node)
+        return found
 
     def run(self) -> list[str]:
         for node in self._nodes:
@@ -233,14 +245,7 @@ class _Mender:
         name, declaration = declarator.child_by_field_name("name"), declarator.parent
         if name is None or name.type != "identifier" or declaration is None or _function_of(declarator) is not None:
             return False
-        word = text_of(name)
-        uses = [
-            each
-            for each in self._nodes
-            if each.type in ("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern")
-            and text_of(each) == word
-            and each.start_byte != name.start_byte
-        ]
+        uses = [each for each in self._identifiers[text_of(name)] if each.start_byte != name.start_byte]
         return bool(uses) and all(
             each.type == "identifier"
             and each.start_byte > declarator.end_byte
