@@ -75,8 +75,12 @@ async def test_a_text_that_a_tool_has_given_may_be_passed_on(warm_deno: DenoSand
     async with Corral([read, send], sandbox=warm_deno, check=False) as corral:
         passed = await corral.execute("return await tools.send({ body: (await tools.read())[0] })")
         made = await corral.execute("return await tools.send({ body: `${{}}` })")
+        again = await corral.execute(
+            "const send = () => tools.send({ body: `${{}}` }); return await send().catch(() => send())"
+        )
     assert passed.value == "it says [object Object]"
     assert [call.progress for call in made.tool_calls] == ["pending"]
+    assert [call.progress for call in again.tool_calls] == ["pending", "pending"], "a refusal says it too"
 
 
 async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:

@@ -296,7 +296,11 @@ def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
         output = record.output
         if isinstance(output, str) and output.startswith("… "):  # a note in its place
             return True
-        if text in json_text(output) or (record.error is not None and text in record.error.message):
+        error = record.error
+        # A refused input is quoted, and nothing that the program was given.
+        if error is not None and error.code != InvalidArguments.code and text in error.message:
+            return True
+        if text in json_text(output):
             return True
     return False
 
