@@ -1,4 +1,4 @@
-"""What tests run that cannot be installed beside corral: packages of npm, and a server that needs an older mcp.
+"""What tests run that cannot be installed beside corral: packages of npm, and servers that need an older mcp.
 
 `python -m tests.foreign` fetches all of it, once; `scripts/test` does.
 """
@@ -23,8 +23,8 @@ __all__ = [
     "CHROMIUM",
     "COFFEESCRIPT",
     "HTTP_CLIENTS",
+    "OLD_SERVERS",
     "PACKAGES",
-    "SQLITE_SERVER",
     "deno_arguments",
     "deno_environment",
     "graphiql_packages",
@@ -41,8 +41,11 @@ _NPM: Mapping[str, str] = {
     "@graphql-codegen/typescript-operations": "6.1.9",
     "@grpc/grpc-js": "1.14.3",
     "@grpc/proto-loader": "0.8.0",
+    "@kazuph/mcp-taskmanager": "1.1.1",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@modelcontextprotocol/server-memory": "2026.8.31",
+    "@modelcontextprotocol/server-sequential-thinking": "2026.8.31",
     "@octokit/graphql-schema": "15.26.1",
     "@octokit/openapi": "2.2.1",  # later ones are over 400 MB
     "@readme/oas-examples": "8.2.2",
@@ -57,12 +60,20 @@ _NPM: Mapping[str, str] = {
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",
     "graphql-sse": "2.6.1",
+    "kubernetes-client": "9.0.0",  # for its documents in Swagger 2.0
     "react": "18.3.1",
     "react-dom": "18.3.1",
     "superjson": "2.2.6",
 }
 _CACHE = Path(sys.prefix) / "deno"
 _OLD_MCP = Path(sys.prefix) / "mcp1"
+_OF_OLD_MCP = (
+    "mcp==1.30.0",
+    "mcp-server-calculator==0.2.0",
+    "mcp-server-duckdb==1.1.0",
+    "mcp-server-fetch==2026.10.10",
+    "mcp-server-sqlite==2025.4.25",
+)
 
 _UNBROTLI = """
 import { createReadStream, createWriteStream } from "node:fs";
@@ -79,8 +90,8 @@ HTTP_CLIENTS = Path(sys.prefix) / "http-clients"
 """The same for tests/packages/http: packages that send requests by node's `http`."""
 _LOCKED = {PACKAGES: "twelve", COFFEESCRIPT: "coffeescript", HTTP_CLIENTS: "http"}
 
-SQLITE_SERVER = _OLD_MCP / "bin" / "mcp-server-sqlite"
-"""It needs mcp 1, so it has an environment of its own, as programs that start servers make one."""
+OLD_SERVERS = _OLD_MCP / "bin"
+"""Servers that need mcp 1, in an environment of their own, as programs that start servers make one."""
 
 
 CHROMIUM = Path(sys.prefix) / "chromium"
@@ -148,10 +159,12 @@ def fetch() -> None:
         PackageFolder(folder).install()
     if not (CHROMIUM / "chromium").exists():
         _unpack_chromium()
-    if not SQLITE_SERVER.exists():
+    installed = _OLD_MCP / "installed.txt"
+    if not installed.exists() or installed.read_text("utf-8").split() != [*_OF_OLD_MCP]:
         venv.create(_OLD_MCP, clear=True, with_pip=True)
         install = [_OLD_MCP / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, "mcp<2", "mcp-server-sqlite>=2025.4.25"], check=True)
+        subprocess.run([*install, *_OF_OLD_MCP], check=True)
+        installed.write_text("\n".join(_OF_OLD_MCP), encoding="utf-8")
 
 
 def _unpack_chromium() -> None:

@@ -7,38 +7,61 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from deno import find_deno_bin
+from typing_extensions import override
 
 from corral import Corral
 from corral.sources.mcp import connection, mcp_servers
-from tests.foreign import SQLITE_SERVER, deno_arguments, deno_environment
+from tests.foreign import OLD_SERVERS, deno_arguments, deno_environment
 from tests.ports import held_port
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
 BIN = Path(sys.executable).parent
+ALL = (
+    "time", "git", "database", "calculator", "duck", "fetch",
+    "files", "everything", "remote", "memory", "thinking", "tasks",
+)  # fmt: skip
 DENO = find_deno_bin()
 EVERYTHING = "@modelcontextprotocol/server-everything"
 
 USING_ALL = """\
 await tools.database.create_table({ query: "CREATE TABLE stock (product TEXT, number INTEGER)" });
 await tools.database.write_query({ query: "INSERT INTO stock VALUES ('tent', 2), ('stove', 30)" });
-const [log, now, listed, sum, remote, stock] = await Promise.all([
+await tools.duck.query({ query: "CREATE TABLE numbers AS SELECT range AS n FROM range(5)" });
+await tools.memory.create_entities({
+  entities: [{ name: "Ada", entityType: "person", observations: ["writes programs"] }],
+});
+const thought = { thought: "so it is", thoughtNumber: 1, totalThoughts: 1, nextThoughtNeeded: false };
+const [log, now, listed, sum, remote, stock, power, total, page, known, step, plan] = await Promise.all([
   tools.git.git_log({ repo_path: folder, max_count: 1 }),
   tools.time.get_current_time({ timezone: "Asia/Kolkata" }),
   tools.files.list_directory({ path: folder }),
   tools.everything.get_sum({ a: 1, b: 2 }),
   tools.remote.get_structured_content({ location: "New York" }),
   tools.database.read_query({ query: "SELECT product FROM stock WHERE number > 10" }),
+  tools.calculator.calculate({ expression: "2 ** 10 + 1" }),
+  tools.duck.query({ query: "SELECT sum(n) FROM numbers" }),
+  tools.fetch.fetch({ url: page_url }),
+  tools.memory.search_nodes({ query: "Ada" }),
+  tools.thinking.sequentialthinking(thought),
+  tools.tasks.request_planning({ originalRequest: "tea", tasks: [{ title: "boil", description: "the water" }] }),
 ]);
-return { stock, log, zone: now.timezone, summer: now.is_dst, listed: listed.content, sum, remote };
+return {
+  log, stock, total, page, plan, power, remote, sum,
+  zone: now.timezone, summer: now.is_dst, listed: listed.content,
+  known: known.entities[0].observations, thoughts: step.thoughtHistoryLength,
+};
 """
 
 
@@ -85,15 +108,33 @@ async def opened(folder: Path, *names: str) -> AsyncGenerator[Servers]:
     identity = {f"GIT_{who}_{what}": "ada@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "the first note"]):
         subprocess.run(["git", *command], cwd=folder, env={**os.environ, **identity}, check=True)
-    npm = {"command": DENO, "env": deno_environment()}
-    files = deno_arguments("@modelcontextprotocol/server-filesystem")
+
+    def of_npm(package: str, *arguments: str, **environment: str) -> dict[str, Any]:
+        return {
+            "command": DENO,
+            "args": [*deno_arguments(package), *arguments],
+            "env": {**deno_environment(), **environment},
+        }
+
     with held_port() as port:
         config: Mapping[str, Any] = {
             "time": {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "Europe/Oslo"]},
             "git": {"command": str(BIN / "mcp-server-git"), "args": ["--repository", str(folder)]},
-            "files": {**npm, "args": [*files, str(folder)]},
-            "everything": {**npm, "args": [*deno_arguments(EVERYTHING), "stdio"]},
-            "database": {"command": str(SQLITE_SERVER), "args": ["--db-path", str(folder / "shop.db")]},
+            "database": {
+                "command": str(OLD_SERVERS / "mcp-server-sqlite"),
+                "args": ["--db-path", str(folder / "shop.db")],
+            },
+            "calculator": {"command": str(OLD_SERVERS / "mcp-server-calculator")},
+            "duck": {"command": str(OLD_SERVERS / "mcp-server-duckdb"), "args": ["--db-path", str(folder / "duck.db")]},
+            "fetch": {
+                "command": str(OLD_SERVERS / "mcp-server-fetch"),
+                "args": ["--ignore-robots-txt", "--allow-private-ips"],
+            },
+            "files": of_npm("@modelcontextprotocol/server-filesystem", str(folder)),
+            "everything": of_npm(EVERYTHING, "stdio"),
+            "memory": of_npm("@modelcontextprotocol/server-memory", MEMORY_FILE_PATH=str(folder / "memory.jsonl")),
+            "thinking": of_npm("@modelcontextprotocol/server-sequential-thinking", DISABLE_THOUGHT_LOGGING="true"),
+            "tasks": of_npm("@kazuph/mcp-taskmanager", TASK_MANAGER_FILE_PATH=str(folder / "tasks.json")),
             "remote": {"url": f"http://127.0.0.1:{port}/mcp"},
         }
         file = folder / "mcp.json"
@@ -101,7 +142,7 @@ async def opened(folder: Path, *names: str) -> AsyncGenerator[Servers]:
         http = EverythingOverHttp(port)
         await http.start()
         try:
-            async with Corral(mcp_servers(file), check=False) as corral:
+            async with Corral(mcp_servers(file)) as corral:
                 yield Servers(corral, folder, http)
         finally:
             http.kill()
@@ -113,18 +154,51 @@ async def servers(anyio_backend: object, tmp_path_factory: pytest.TempPathFactor
         yield servers
 
 
-@pytest.mark.matrix("everything over stdio, git and SQLite; the gate has servers in Python, of npm and over HTTP")
+@contextmanager
+def page_over_http(folder: Path) -> Iterator[str]:
+    """The URL of a page on this machine."""
+    folder.joinpath("page.html").write_text("<h1>Opening hours</h1><p>From nine to five.</p>", encoding="utf-8")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/page.html"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.mark.matrix("twelve servers of eight makers; the gate has servers in Python, of npm and over HTTP")
 async def test_one_program_uses_all(tmp_path: Path) -> None:
-    async with opened(tmp_path, "time", "git", "files", "everything", "database", "remote") as servers:
-        assert servers.corral.tools.problems == {}
-        program = f"const folder = {json.dumps(str(servers.folder))};\n{USING_ALL}"
-        value = await servers.run(program)
-        assert "git_log(input: {" in servers.corral.declarations()
+    with page_over_http(tmp_path) as url:
+        async with opened(tmp_path, *ALL) as servers:
+            assert servers.corral.tools.problems == {}
+            known = f"const folder = {json.dumps(str(servers.folder))}, page_url = {json.dumps(url)};"
+            result = await servers.corral.execute(f"{known}\n{USING_ALL}")
+            assert "git_log(input: {" in servers.corral.declarations()
+    value: Any = result.raise_for_error().value
+    assert result.checked
     assert "the first note" in value.pop("log")
     assert "[FILE] note.txt" in value.pop("listed")
     assert value.pop("remote").keys() == {"temperature", "conditions", "humidity"}
     assert "stove" in str(value.pop("stock"))
-    assert value == {"zone": "Asia/Kolkata", "summer": False, "sum": "The sum of 1 and 2 is 3."}
+    assert "10" in str(value.pop("total"))
+    assert "From nine to five." in value.pop("page")
+    assert value.pop("plan")["status"] == "planned"
+    assert value == {
+        "power": "1025",
+        "zone": "Asia/Kolkata",
+        "summer": False,
+        "sum": "The sum of 1 and 2 is 3.",
+        "known": ["writes programs"],
+        "thoughts": 1,
+    }
 
 
 async def test_what_they_say_of_results_is_declared(servers: Servers) -> None:

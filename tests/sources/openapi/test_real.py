@@ -13,8 +13,8 @@ from corral import Tool, ToolRegistry
 from corral.declarations import Catalog, declare_typescript
 from corral.declarations.token_estimate import estimated_tokens
 from corral.json_schema.document_schema import DocumentSchema
-from corral.sources.openapi import OpenApi
-from tests.sources.openapi.documents import EXAMPLES, github
+from corral.sources.openapi import ApiKey, OpenApi
+from tests.sources.openapi.documents import EXAMPLES, github, kubernetes
 from tests.sources.openapi.service import Answer, Service, calling
 from tests.work import calls_of
 
@@ -131,3 +131,13 @@ def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
                 (tool.name, tool.input_schema, tool.output_schema) for tool in source.tools
             ]
     assert read > 150
+
+
+async def test_the_whole_of_kubernetes_is_called_by_its_document(service: Service) -> None:
+    async with calling(service, kubernetes(), credentials={"BearerToken": ApiKey("Bearer of-ada")}) as call:
+        assert len(call.tools) > 1_000
+        pods = {"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "web-1"}}]}
+        service.answers.append(Answer.of(pods))
+        assert await call("listCoreV1NamespacedPod", namespace="shop", labelSelector="app=web") == pods
+        assert service.last.target == "/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb"
+        assert service.last.header("authorization") == "Bearer of-ada"
