@@ -136,7 +136,7 @@ def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
 async def test_the_whole_of_kubernetes_is_called_by_its_document(service: Service) -> None:
     async with calling(service, kubernetes(), credentials={"BearerToken": ApiKey("Bearer of-ada")}) as call:
         assert len(call.tools) > 1_000
-        pods = {"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "web-1"}}]}
+        pods: dict[str, Any] = {"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "web-1"}}]}
         service.answers.append(Answer.of(pods))
         assert await call("listCoreV1NamespacedPod", namespace="shop", labelSelector="app=web") == pods
         assert service.last.target == "/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb"
