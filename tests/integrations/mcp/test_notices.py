@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
+from typing_extensions import override
 
-from corral import Corral
+from corral import Corral, Event, ExecutionFinished
 from corral.integrations.mcp import mcp_server
 from tests.integrations.mcp.serving import MODES, listening, make_corral, run
 
@@ -102,12 +104,30 @@ async def test_a_client_of_today_opts_in(corral: Corral, level: Any, heard: list
     assert ears.printed == heard
 
 
-async def test_a_flood_is_cut_and_does_not_hold_up_the_result(corral: Corral) -> None:
-    ears = Ears()
+class Deaf(Ears):
+    """Hears nothing until a program has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = anyio.Event()
+
+    def watch(self, event: Event) -> None:
+        if isinstance(event, ExecutionFinished):
+            self.ended.set()
+
+    @override
+    async def hear_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        await self.ended.wait()
+        await super().hear_progress(progress, total, message)
+
+
+async def test_a_flood_is_cut_and_does_not_hold_up_the_program(corral: Corral) -> None:
+    ears = Deaf()
     flood = "for (let n = 0; n < 10_000; n++) { console.log(n); console.warn(n) } return 'done'"
     calls = "await Promise.all(Array.from({ length: 200 }, (_, n) => tools.add({ a: n, b: 1 })));"
-    async with Client(mcp_server(corral), mode="legacy", logging_callback=ears.hear_log) as client:
-        result = await run(client, calls + flood, progress_callback=ears.hear_progress)
+    with corral.observe(ears.watch):
+        async with Client(mcp_server(corral), mode="legacy", logging_callback=ears.hear_log) as client:
+            result = await run(client, calls + flood, progress_callback=ears.hear_progress)
     assert result.structured_content["value"] == "done"
     assert 0 < len(ears.printed) + len(ears.progress) < 2_000
     assert any("not shown" in (message or "") for _, message in ears.progress)

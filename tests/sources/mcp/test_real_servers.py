@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -155,7 +155,7 @@ async def servers(anyio_backend: object, tmp_path_factory: pytest.TempPathFactor
 
 
 @contextmanager
-def page_over_http(folder: Path) -> Iterator[str]:
+def page_over_http(folder: Path) -> Generator[str]:
     """The URL of a page on this machine."""
     folder.joinpath("page.html").write_text("<h1>Opening hours</h1><p>From nine to five.</p>", encoding="utf-8")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
