@@ -98,6 +98,11 @@ class Corral(CorralAsking):
         self.required_tier: Tier = required_tier
         self.check_by_default: Check = check
         self.hide_denied = hide_denied
+        self.approve = approve
+        self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
+        """True if it may be closed in another event loop, or by the process's exit."""
+        if audit is not None or rates is not None or sessions is not None or network is not None:
+            self.can_be_kept = False
         self._load_tokens = _LazyTokens(tokens)
         rates = rates or RateLimits()
         audit_log = None if audit is None else as_audit_log(audit)

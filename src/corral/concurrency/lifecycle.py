@@ -126,7 +126,8 @@ class Lifecycle(ABC):
         """Has a ResourceWarning given if the object is dropped without being closed."""
         self._unclosed = finalize_in_owner(self, _warn_unclosed, repr(self))
 
-    def _expect_no_closing(self) -> None:
+    def expect_no_closing(self) -> None:
+        """Has no warning given: it may stay open until the process ends."""
         if self._unclosed is not None:
             self._unclosed.detach()
 

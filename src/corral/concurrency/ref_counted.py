@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from threading import Lock, Timer
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
+
+from corral.concurrency.threads import run_shielded_in_thread
 
 __all__ = ["RefCounted"]
 
@@ -19,6 +22,7 @@ class _Use:
         self.lock = anyio.Lock()
         self.users = 0
         self.opened = AsyncExitStack()
+        self.closing: Timer | None = None
 
 
 class RefCounted(Generic[T]):
@@ -31,20 +35,49 @@ class RefCounted(Generic[T]):
         self._open = open_
         self._is_open = is_open
         self._uses = WeakKeyDictionary[T, _Use]()
+        self._taking = Lock()
+        """Held while the timer that closes a thing is set, taken back, or begins."""
 
     async def enter(self, thing: T) -> None:
         """Adds a user. Raises what opening the thing raises."""
         use = self._uses.setdefault(thing, _Use())
         async with use.lock:
-            if use.users == 0 and not self._is_open(thing):
-                await use.opened.enter_async_context(self._open(thing))
+            if use.users == 0:
+                await self._take_back(use)
+                if not self._is_open(thing):
+                    await use.opened.enter_async_context(self._open(thing))
             use.users += 1
 
-    async def leave(self, thing: T) -> None:
-        """Removes a user: once for each `enter`."""
+    async def leave(self, thing: T, *, keep_seconds: float = 0.0) -> None:
+        """Removes a user: once for each `enter`.
+
+        The last one closes the thing, or has a thread with its own event loop close it `keep_seconds` later, unless
+        there is a user again by then. At the process's exit it is left open.
+        """
         use = self._uses[thing]
         with anyio.CancelScope(shield=True):
             async with use.lock:
                 use.users -= 1
-                if use.users == 0:
+                if use.users:
+                    return
+                if keep_seconds:
+                    with self._taking:
+                        use.closing = Timer(keep_seconds, self._close_later, [use])
+                        use.closing.daemon = True
+                        use.closing.start()
+                else:
                     await use.opened.aclose()
+
+    async def _take_back(self, use: _Use) -> None:
+        """Keeps open what is to be closed later; waits for the end of a closing that has begun."""
+        with self._taking:
+            timer, use.closing = use.closing, None
+        if timer is not None:
+            timer.cancel()
+            await run_shielded_in_thread(timer.join)
+
+    def _close_later(self, use: _Use) -> None:
+        with self._taking:
+            if use.closing is None:  # it has a user again
+                return
+        anyio.run(use.opened.aclose)

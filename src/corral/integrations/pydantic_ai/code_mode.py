@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
-from copy import copy
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import takewhile
 from types import MappingProxyType
@@ -13,11 +12,12 @@ from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
+from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition, ToolSelector
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
-from pydantic_core import SchemaValidator, core_schema
+from pydantic_core import SchemaValidator, core_schema, to_json
 from typing_extensions import override
 
 from corral import (
@@ -35,7 +35,7 @@ from corral import (
 )
 from corral.arguments import checked
 from corral.concurrency.ref_counted import RefCounted
-from corral.errors import ConfigError, ToolError
+from corral.errors import ApprovalDenied, ConfigError, ToolError
 from corral.integrations.kit import (
     Context,
     Corrals,
@@ -51,7 +51,14 @@ from corral.integrations.kit import (
     parts_of,
     require_distinct,
 )
-from corral.integrations.pydantic_ai.own_tools import CODE_ARGUMENT, Chosen, OwnTools
+from corral.integrations.pydantic_ai.own_tools import (
+    CODE_ARGUMENT,
+    Chosen,
+    OwnTools,
+    answers_approvals,
+    approval_of,
+    call_id,
+)
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
 
@@ -138,7 +145,7 @@ class CodeMode(AbstractCapability[Any]):
         if alone or tools is not None:
             if not isinstance(corrals, Corral):
                 raise ConfigError("the agent's own tools go into the programs of one Corral; give CodeMode only one")
-            self.chosen = Chosen(corrals, "all" if tools is None else tools, outside, with_approvals=not alone)
+            self.chosen = Chosen(corrals, "all" if tools is None else tools, outside)
         elif outside:
             raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
         self.language: Language = language
@@ -180,16 +187,22 @@ class CodeMode(AbstractCapability[Any]):
         return carrying(context, RUN_CONTEXT, run)
 
 
+_KEPT_SECONDS = 60.0
+"""How long a Corral stays open that only a run has opened."""
+_LONGEST_IN_HISTORY = 10_000
+"""Bytes of an input or output, as JSON, in a message history, which hosts store and send."""
+
 _corrals = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
 """Toolsets in use by agents. Agents and their runs may share one."""
 
 
 class _CodeToolset(AbstractToolset[Any]):
-    """The tools of a capability. Each run has a copy, and with it a prompt that stays the same while it lasts."""
+    """The tools of a capability. Each run has one of its own, whose prompt stays the same while it lasts."""
 
-    def __init__(self, mode: CodeMode, own: OwnTools | None = None) -> None:
+    def __init__(self, mode: CodeMode, own: OwnTools | None = None, *, of_run: bool = False) -> None:
         self._mode = mode
         self._own = own
+        self._of_run = of_run
         self._kit: Kit | None = None
 
     @property
@@ -199,7 +212,7 @@ class _CodeToolset(AbstractToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        return copy(self)
+        return _CodeToolset(self._mode, self._own, of_run=True)
 
     @override
     async def __aenter__(self) -> Self:
@@ -214,7 +227,10 @@ class _CodeToolset(AbstractToolset[Any]):
     async def __aexit__(self, *args: object) -> None:
         async with AsyncExitStack() as left:
             for corral in self._mode.named.values():
-                left.push_async_callback(_corrals.leave, corral)
+                kept = self._of_run and corral.can_be_kept
+                if kept:
+                    corral.expect_no_closing()
+                left.push_async_callback(_corrals.leave, corral, keep_seconds=_KEPT_SECONDS if kept else 0.0)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
@@ -229,12 +245,13 @@ class _CodeToolset(AbstractToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         if not self._speaks:
             return {}
-        return {tool.name: self._described(tool) for tool in self.kit_for(ctx).tools}
+        id_in_run = next((key for key, each in ctx.capabilities.items() if each is self._mode), None)
+        return {tool.name: self._described(tool, id_in_run) for tool in self.kit_for(ctx).tools}
 
     @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
-    ) -> str | list[str | BinaryContent]:
+    ) -> str | list[str | BinaryContent] | ToolReturn[Any]:
         own = self.kit_for(ctx)
         [called] = [each for each in own.tools if each.name == name]
         context = self._mode.context_of(ctx)
@@ -249,7 +266,8 @@ class _CodeToolset(AbstractToolset[Any]):
         if result.status == "rejected":
             raise ModelRetry(f"{result.model_text()}{changes}")
         told = parts_of(result, _text, _image)
-        return f"{told}{changes}" if isinstance(told, str) else [f"{told[0]}{changes}", *told[1:]]
+        value = f"{told}{changes}" if isinstance(told, str) else [f"{told[0]}{changes}", *told[1:]]
+        return ToolReturn(value, metadata=_history(result, ctx)) if name in own.corrals else value
 
     @property
     def has_kit(self) -> bool:
@@ -277,12 +295,14 @@ class _CodeToolset(AbstractToolset[Any]):
             self._kit = made
         return self._kit
 
-    def _described(self, tool: ModelTool) -> ToolsetTool[Any]:
+    def _described(self, tool: ModelTool, capability_id: str | None) -> ToolsetTool[Any]:
+        """A tool of the model, of this capability, by which alone it may emit the capability's events."""
         definition = ToolDefinition(
             name=tool.name,
             description=tool.description,
             parameters_json_schema=tool.input_schema,
             metadata={CODE_ARGUMENT: "code"} if "code" in tool.input_schema["properties"] else None,
+            capability_id=capability_id,
         )
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=self._mode.retries, args_validator=_ARGUMENTS)
 
@@ -305,12 +325,13 @@ class _CodeToolset(AbstractToolset[Any]):
         except ToolError as error:
             raise ModelRetry(str(error)) from error
         limits = _limits(corral, ctx)
+        asks_agent = corral.approve is None and answers_approvals(ctx)
         send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # its limits bound a program
         result: ExecutionResult | None = None
         failure: Exception | None = None
 
         def heard(event: Event) -> None:
-            if isinstance(event, ToolCallFinished) and event.call.error is None:
+            if isinstance(event, ToolCallFinished) and event.call.error is None and not self._counts(event.call.name):
                 ctx.usage.incr(RunUsage(tool_calls=1))
             if (shown := _shown(event)) is not None:
                 send.send_nowait(shown)
@@ -329,6 +350,7 @@ class _CodeToolset(AbstractToolset[Any]):
                             limits=limits,
                             tools=None if self._own is None else self._own.registry,
                             on_event=heard,
+                            approve=approval_of(ctx, self._own) if asks_agent else None,
                             tool_call_id=ctx.tool_call_id,
                         )
                 except Exception as error:  # raised below: a task group would wrap it
@@ -337,6 +359,10 @@ class _CodeToolset(AbstractToolset[Any]):
             raise failure
         assert result is not None
         return result
+
+    def _counts(self, name: str) -> bool:
+        """True if pydantic-ai counts the calls of this tool itself."""
+        return self._own is not None and name in self._own.inside
 
 
 @dataclass
@@ -414,9 +440,34 @@ def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
 
 
 async def _emit(events: MemoryObjectReceiveStream[CapabilityEvent], ctx: RunContext[Any]) -> None:
-    with suppress(UserError):  # a context that was made by hand has no stream
-        async for event in events:
+    async for event in events:
+        if ctx.tool_manager is not None:  # else the context was made by hand, and has no stream
             await ctx.emit(event)
+
+
+def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
+    """The calls of a program for the message history, in the form that pydantic-ai's own code mode has for them."""
+    calls: dict[str, ToolCallPart] = {}
+    returns: dict[str, ToolReturnPart] = {}
+    for call in result.tool_calls:
+        key, data = call_id(ctx, call.sequence), call.to_dict()
+        calls[key] = ToolCallPart(call.name, _short(data["input"]), tool_call_id=key)
+        if call.duration_ms is None:
+            continue
+        content, outcome = _short(data["output"]), "success"
+        if call.error is not None:
+            content = call.error.message
+            outcome = "denied" if call.error.code == ApprovalDenied.code else "failed"
+        returns[key] = ToolReturnPart(call.name, content, tool_call_id=key, outcome=outcome)
+    return {"code_mode": True, "tool_calls": calls, "tool_returns": returns}
+
+
+def _short(value: Any) -> Any:
+    """The value, or the beginning of its JSON if that is long."""
+    text = to_json(value)
+    if len(text) <= _LONGEST_IN_HISTORY:
+        return value
+    return {"shortened": text[:_LONGEST_IN_HISTORY].decode(errors="ignore"), "bytes": len(text)}
 
 
 def _shown(event: Event) -> CapabilityEvent | None:

@@ -6,19 +6,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_ai import RunContext
+from pydantic import ValidationError
+from pydantic_ai import DeferredToolRequests, RunContext, ToolApproved, ToolDenied
+from pydantic_ai.capabilities import AbstractCapability, Hooks, RequestInput
+from pydantic_ai.exceptions import ToolRetryError
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import ToolDefinition, ToolSelector, matches_tool_selector
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
-from corral import Corral, ExecutionContext, Tool
-from corral.errors import ToolDefinitionError
+from corral import ApprovalRequest, Approve, Approved, Corral, Denied, ExecutionContext, Tool, ToolCall, ToolError
+from corral.errors import ApprovalDenied, ToolDefinitionError
 from corral.integrations.kit import carrying
-from corral.integrations.pydantic_ai.tools import tool_of
+from corral.integrations.pydantic_ai.tools import data_of, invalid, run_context, speaking, tool_of
 from corral.logs import get_logger
 from corral.tools import ToolRegistry
 
-__all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools"]
+__all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools", "answers_approvals", "approval_of", "call_id"]
 
 logger = get_logger("corral.tools")
 
@@ -35,8 +40,6 @@ class Chosen:
     corral: Corral
     selector: ToolSelector[Any]
     outside: Collection[str]
-    with_approvals: bool
-    """True if tools that require an approval are included: a person can be asked while a program waits."""
     made: dict[str, tuple[ToolDefinition, Tool | None]] = field(default_factory=dict)
     """The tool for each definition, by its name; None: there can be none."""
 
@@ -46,7 +49,10 @@ class Chosen:
         What steers the agent itself, runs elsewhere, takes the place of a tool of the model's provider, is to be found
         first, or takes a program, stays with the model.
         """
-        if definition.kind not in ({"function", "unapproved"} if self.with_approvals else {"function"}):
+        if definition.kind == "unapproved":
+            if self.corral.approve is None and not answers_approvals(ctx):
+                return False  # nobody could be asked while a program waits
+        elif definition.kind != "function":
             return False
         if definition.tool_kind is not None or definition.unless_native or definition.defer_loading:
             return False
@@ -60,7 +66,7 @@ class Chosen:
         if known is not None and known[0] == definition:
             return known[1]
         try:
-            made = tool_of(_toolset_of, definition, None)
+            made = tool_of(_own_of, definition, None, _call)
         except ToolDefinitionError as error:
             logger.warning("a tool of the agent stays with the model: %s", error)
             made = None
@@ -76,6 +82,8 @@ class OwnTools(WrapperToolset[Any]):
     registry: ToolRegistry
     """The registry for programs of the run: these tools, beside the Corral's."""
     inside: dict[str, ToolsetTool[Any]] = field(default_factory=dict)
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Arguments by which an approval replaced those of a call, by the call's id."""
     _registered: dict[str, Tool] = field(default_factory=dict)
 
     async def outside(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -118,7 +126,83 @@ class OwnTools(WrapperToolset[Any]):
     async def get_tool_for_tool_def(self, tool_def: ToolDefinition, ctx: RunContext[Any]) -> ToolsetTool[Any]:
         return self.inside[tool_def.name]
 
+    async def called(self, definition: ToolDefinition, input: dict[str, Any], call: ToolCall) -> object:
+        """Calls a tool as the agent calls those of its model: hooks, spans, usage and deferred calls included."""
+        run = run_context(call.context)
+        part = ToolCallPart(definition.name, input, tool_call_id=call_id(run, call.sequence))
+        part.args = self.overrides.pop(part.tool_call_id, input)
+        manager = ToolManager[Any](
+            toolset=self.wrapped,
+            root_capability=run.root_capability,
+            ctx=run,
+            tools={definition.name: self.inside[definition.name]},
+        )
+        try:
+            with speaking(definition):
+                result = await manager.handle_call(
+                    part, approved=definition.kind == "unapproved", wrap_validation_errors=False
+                )
+        except ValidationError as error:
+            raise invalid(definition, error) from error
+        except ToolRetryError as error:
+            raise ToolError(str(error.tool_retry.content)) from error
+        if isinstance(result, ToolDenied):
+            raise ApprovalDenied(result.message)
+        return data_of(result, definition)
 
-def _toolset_of(context: ExecutionContext) -> AbstractToolset[Any]:
+
+def call_id(run: RunContext[Any], sequence: int) -> str:
+    """The id, in the run, of a call that a program makes."""
+    return f"{run.tool_call_id}__{sequence}"
+
+
+def answers_approvals(run: RunContext[Any]) -> bool:
+    """True if the agent has a capability that answers deferred tool calls, such as `HandleDeferredToolCalls`."""
+    found: list[AbstractCapability[Any]] = []
+    if run.root_capability is not None:
+        run.root_capability.apply(found.append)
+    return any(map(_answers, found))
+
+
+def _answers(capability: AbstractCapability[Any]) -> bool:
+    if isinstance(capability, RequestInput):  # answers questions
+        return False
+    if isinstance(capability, Hooks):  # overrides all methods, for the functions that it has
+        return bool(getattr(capability, "_r", {}).get("handle_deferred_tool_calls"))
+    own = type(capability).handle_deferred_tool_calls
+    return own is not AbstractCapability.handle_deferred_tool_calls
+
+
+def approval_of(run: RunContext[Any], own: OwnTools | None) -> Approve:
+    """Asks the agent's capabilities about calls that need an approval."""
+
+    async def approve(request: ApprovalRequest) -> Approved | Denied:
+        part = ToolCallPart(request.tool, request.arguments, tool_call_id=call_id(run, request.sequence))
+        manager = run.tool_manager
+        results = None
+        if manager is not None:
+            results = await manager.resolve_deferred_tool_calls(DeferredToolRequests(approvals=[part]))
+        answer = None if results is None else results.approvals.get(part.tool_call_id)
+        if isinstance(answer, ToolDenied):
+            return Denied(answer.message)
+        if answer is None or answer is False:
+            return Denied("" if answer is False else "no capability of the agent answered")
+        if isinstance(answer, ToolApproved) and answer.override_args is not None:
+            if own is None or request.tool not in own.inside:
+                return Denied("its arguments cannot be changed: it is a tool of the Corral")
+            own.overrides[part.tool_call_id] = answer.override_args
+        return Approved()
+
+    return approve
+
+
+def _own_of(context: ExecutionContext) -> OwnTools:
     found: OwnTools = context.local[_OWN]
     return found
+
+
+async def _call(
+    toolset: AbstractToolset[Any], definition: ToolDefinition, input: dict[str, Any], call: ToolCall
+) -> object:
+    assert isinstance(toolset, OwnTools)
+    return await toolset.called(definition, input, call)

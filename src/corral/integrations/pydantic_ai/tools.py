@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -17,13 +17,13 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import to_jsonable_python
 
-from corral import ExecutionContext, Tool, ToolError, define_tool
+from corral import ExecutionContext, Tool, ToolCall, ToolError, define_tool
 from corral.errors import InvalidArguments, ToolDefinitionError
 from corral.integrations.name_conflicts import offer_usable
 from corral.logs import get_logger
 from corral.tools import Offer, ToolSource
 
-__all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
+__all__ = ["RUN_CONTEXT", "ToolsetSource", "data_of", "invalid", "run_context", "speaking", "tool_of", "tools_of"]
 
 logger = get_logger("corral.tools")
 
@@ -31,6 +31,9 @@ RUN_CONTEXT = "pydantic_ai.run_context"
 """The key in `ExecutionContext.local` under which tools find the `RunContext` of the agent that runs the program."""
 
 _AnyToolset: TypeAlias = AbstractToolset[Any]
+
+Invoke: TypeAlias = Callable[[_AnyToolset, ToolDefinition, dict[str, Any], ToolCall], Awaitable[object]]
+"""Function that calls a tool of a toolset with these arguments."""
 
 
 def run_context(context: ExecutionContext) -> RunContext[Any]:
@@ -79,9 +82,12 @@ class ToolsetSource(ToolSource):
 
 
 def tool_of(
-    toolset: Callable[[ExecutionContext], _AnyToolset], definition: ToolDefinition, namespace: str | None
+    toolset: Callable[[ExecutionContext], _AnyToolset],
+    definition: ToolDefinition,
+    namespace: str | None,
+    invoke: Invoke | None = None,
 ) -> Tool:
-    """A tool of Corral's that calls this one of the toolset that its caller has.
+    """A tool of Corral's that calls this one of the toolset that its caller has, by `invoke` if there is one.
 
     Raises:
         ToolDefinitionError: it runs elsewhere than here, or no program could name it.
@@ -89,8 +95,8 @@ def tool_of(
     if definition.kind not in {"function", "unapproved"}:
         raise ToolDefinitionError(f"tool {definition.name!r} is {definition.kind}: it does not run in this process")
 
-    async def execute(input: dict[str, Any], context: ExecutionContext) -> object:
-        return await _call(toolset(context), definition, input, context)
+    async def execute(input: dict[str, Any], call: ToolCall) -> object:
+        return await (invoke or _call)(toolset(call.context), definition, input, call)
 
     async def resolve(input: dict[str, Any], context: ExecutionContext) -> object:
         _, arguments, _ = await _prepared(toolset(context), definition, input, context)
@@ -109,13 +115,16 @@ def tool_of(
     return replace(tool, resolve=resolve)
 
 
-async def _call(
-    toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
-) -> object:
+async def _call(toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], call: ToolCall) -> object:
     """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's."""
-    tool, arguments, context = await _prepared(toolset, definition, input, caller)
-    with _speaking(definition):
+    tool, arguments, context = await _prepared(toolset, definition, input, call.context)
+    with speaking(definition):
         result = await toolset.call_tool(definition.name, arguments, context, tool)
+    return data_of(result, definition)
+
+
+def data_of(result: object, definition: ToolDefinition) -> object:
+    """What a tool returned, as a program gets it."""
     return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
 
@@ -135,18 +144,23 @@ async def _prepared(
     try:
         arguments = tool.args_validator.validate_python(input, context=context.validation_context)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise InvalidArguments(f'tool "{definition.name}": {problems}') from error
+        raise invalid(definition, error) from error
     if tool.args_validator_func is not None:
-        with _speaking(definition):
+        with speaking(definition):
             judged = tool.args_validator_func(context, **arguments)
             if inspect.isawaitable(judged):
                 await judged
     return tool, arguments, context
 
 
+def invalid(definition: ToolDefinition, error: ValidationError) -> InvalidArguments:
+    """The error of a call whose arguments pydantic-ai refuses."""
+    problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    return InvalidArguments(f'tool "{definition.name}": {problems}')
+
+
 @contextmanager
-def _speaking(definition: ToolDefinition) -> Generator[None]:
+def speaking(definition: ToolDefinition) -> Generator[None]:
     """Within the block, what is raised for the model's eyes becomes an error for the program's."""
     try:
         yield
