@@ -47,7 +47,7 @@ MODULES: Mapping[str, str] = {
     "corral.bridges.trpc": "*",
     "corral.bridges.tokens": "ExecutionTokens Key KeyRing Claims",
     "corral.bridges.rates_redis": "*",
-    "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink OpenTelemetrySink CallbackSink "
+    "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink Telemetry CallbackSink "
     "open_audit AuditFilter AuditReader",
     "corral.egress": "*",
     "corral.chat": "*",

@@ -7,7 +7,7 @@ from logging import Logger, getLogger
 from pathlib import Path
 
 from corral.arguments import checked
-from corral.audit import AuditLog, AuditSource, as_audit_log
+from corral.audit import AuditLog, AuditSource, Telemetry, as_audit_log
 from corral.bridges import (
     Approve,
     BridgeHost,
@@ -52,6 +52,8 @@ class Corral(CorralAsking):
     modules, which are read here; `modules` has what bundles those in TypeScript. `compilers` are for programs in
     languages that become JavaScript, by the name that `execute(compiler=...)` takes.
 
+    `telemetry` sends spans and metrics to OpenTelemetry, by default to the providers of the process, if it has any.
+
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
 
@@ -76,6 +78,7 @@ class Corral(CorralAsking):
         compilers: Mapping[str, Compiler] | None = None,
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
+        telemetry: Telemetry | bool = True,
         rates: RateLimits | None = None,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
         hide_denied: bool = False,
@@ -106,6 +109,7 @@ class Corral(CorralAsking):
         self._load_tokens = _LazyTokens(tokens)
         rates = rates or RateLimits()
         audit_log = None if audit is None else as_audit_log(audit)
+        traces = Telemetry() if telemetry is True else telemetry or None
         grants = Grants(self._load_tokens)
         policy = Policy(
             grants=grants,
@@ -114,6 +118,7 @@ class Corral(CorralAsking):
             approve=approve,
             approval_seconds=approval_seconds,
             logger=logger,
+            telemetry=traces,
         )
         handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
@@ -133,6 +138,7 @@ class Corral(CorralAsking):
             implied=implied,
             audit=audit_log,
             parked=policy.parked,
+            telemetry=traces,
             service_sources=() if network is None else (network,),
             modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,
             packages=packages,

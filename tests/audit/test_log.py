@@ -14,14 +14,15 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from opentelemetry.trace import NoOpTracerProvider
 
 from corral.audit import (
     AuditEvent,
     AuditLog,
     AuditSink,
     JsonLinesSink,
-    OpenTelemetrySink,
     SqliteSink,
+    Telemetry,
     as_audit_log,
     open_audit,
 )
@@ -833,7 +834,7 @@ def test_wrong_options_are_refused(options: Any) -> None:
     [
         ("asyncpg", lambda: as_audit_log("postgresql://localhost/app"), "postgres"),
         ("asyncpg", lambda: open_audit("postgresql://localhost/app"), "postgres"),
-        ("opentelemetry", OpenTelemetrySink, "otel"),
+        ("opentelemetry", lambda: Telemetry(tracer_provider=NoOpTracerProvider()), "otel"),
     ],
 )
 def test_a_missing_extra_is_named(

@@ -9,22 +9,26 @@ import anyio
 import pytest
 from agents import (
     Agent,
+    RunConfig,
     RunContextWrapper,
     Runner,
     UserError,
     WebSearchTool,
     function_tool,
+    set_trace_processors,
     set_tracing_disabled,
 )
 from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 from agents.tool_context import ToolContext
 from agents.tool_guardrails import ToolGuardrailFunctionOutput, ToolInputGuardrailData, tool_input_guardrail
+from agents.tracing import FunctionSpanData, Span, Trace, TracingProcessor
 from mcp.server.mcpserver import MCPServer as McpServer
 from mcp.server.mcpserver.exceptions import ToolError as McpToolError
 from mcp_types import Tool as ListedTool
 from pydantic import BaseModel
+from typing_extensions import override
 
-from corral import ApprovalRequest, Corral, ExecutionContext, tool, tools_from
+from corral import ApprovalRequest, Corral, ExecutionContext, ToolError, tool, tools_from
 from corral.errors import ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
 from corral.sandboxes import DenoSandbox
@@ -51,6 +55,61 @@ async def test_a_model_mends_its_program_while_its_replies_stream(warm_deno: Den
     assert result.final_output == ANSWER
     assert items == ["tool_called", "tool_output", "tool_called", "tool_output", "message_output_created"]
     assert requested.requests[0]["stream"] is True
+
+
+class Spans(TracingProcessor):
+    """What a run's trace has of tools."""
+
+    def __init__(self) -> None:
+        self.functions: list[Span[Any]] = []
+
+    @override
+    def on_span_end(self, span: Span[Any]) -> None:
+        if isinstance(span.span_data, FunctionSpanData):
+            self.functions.append(span)
+
+    @override
+    def on_span_start(self, span: Span[Any]) -> None: ...
+
+    @override
+    def on_trace_start(self, trace: Trace) -> None: ...
+
+    @override
+    def on_trace_end(self, trace: Trace) -> None: ...
+
+    @override
+    def shutdown(self) -> None: ...
+
+    @override
+    def force_flush(self) -> None: ...
+
+
+@pytest.mark.parametrize("shows_data", [True, False])
+async def test_calls_are_spans_below_that_of_their_program(warm_deno: DenoSandbox, shows_data: bool) -> None:
+    program = "await tools.caller(); await tools.fail().catch(() => {})"
+    spans = Spans()
+    set_trace_processors([spans])
+    set_tracing_disabled(False)
+    try:
+        async with (
+            openai_model(calling(runs(program))) as (model, _),
+            Corral([caller, fail], sandbox=warm_deno, check=False) as corral,
+        ):
+            agent = Agent[None](name="Ada", model=model, **code_mode(corral))
+            await Runner.run(agent, QUESTION, run_config=RunConfig(trace_include_sensitive_data=shows_data))
+    finally:
+        set_tracing_disabled(True)
+        set_trace_processors([])
+    called, failed, ran = spans.functions
+    assert [span.span_data.name for span in spans.functions] == ["caller", "fail", "execute_code"]
+    assert called.parent_id == failed.parent_id == ran.span_id
+    assert (called.span_data.input, called.span_data.output) == (("{}", '"anonymous"') if shows_data else (None, None))
+    assert failed.error == {"message": "it is closed", "data": {"code": "tool_error"}}
+
+
+@tool
+def fail() -> None:
+    raise ToolError("it is closed")
 
 
 async def test_instructions_may_be_a_function_and_context_a_function_of_the_call(warm_deno: DenoSandbox) -> None:

@@ -244,7 +244,8 @@ async def test_a_long_result_is_shortened_in_the_history(warm_deno: DenoSandbox)
     result = await agent.run("?", deps=DEPS)
     [returned] = parts_of(result.all_messages(), ToolReturnPart)
     [part] = returned.metadata["tool_returns"].values()
-    assert part.content == {"shortened": '"' + 9_999 * "x", "bytes": 50_002}
+    assert len(part.content) <= 10_000
+    assert "of 50000 characters left out" in part.content
 
 
 def read() -> str:

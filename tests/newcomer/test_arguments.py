@@ -27,7 +27,7 @@ from corral import (
     tool,
     tools_from,
 )
-from corral.audit import CallbackSink, JsonLinesSink, OpenTelemetrySink, PostgresSink, SqliteSink, open_audit
+from corral.audit import CallbackSink, JsonLinesSink, PostgresSink, SqliteSink, Telemetry, open_audit
 from corral.bridges.http import HttpBridge
 from corral.bridges.rates_redis import RedisRates
 from corral.bridges.tokens import ExecutionTokens, Key, KeyRing
@@ -63,7 +63,7 @@ METHODS = [
 EVERY: list[Callable[..., Any]] = [
     Corral, *METHODS, tool, define_tool, Tool, tools_from, ToolRegistry.search, ToolRegistry.register, RateLimits,
     McpServer, mcp_servers, OpenApi, Bearer, Basic, ApiKey, DenoSandbox, CPythonSandbox, MontySandbox, AuditLog,
-    JsonLinesSink, SqliteSink, PostgresSink, OpenTelemetrySink, CallbackSink, open_audit, HttpBridge, ExecutionTokens,
+    JsonLinesSink, SqliteSink, PostgresSink, Telemetry, CallbackSink, open_audit, HttpBridge, ExecutionTokens,
     Key, KeyRing, RedisRates, SafeClient, *INTEGRATIONS,
     importlib.import_module("corral.integrations.pydantic_ai").CodeMode,
     importlib.import_module("corral.integrations.mcp").mcp_server,

@@ -11,7 +11,7 @@ from corral.audit.sinks.factory import AuditSource
 from corral.audit.sinks.json_lines import JsonLinesSink
 from corral.audit.sinks.postgres import PostgresSink
 from corral.audit.sinks.sqlite import SqliteSink
-from corral.audit.sinks.telemetry import OpenTelemetrySink
+from corral.audit.telemetry import Telemetry
 
 __all__ = [
     "AuditEvent",
@@ -22,10 +22,10 @@ __all__ = [
     "AuditSource",
     "CallbackSink",
     "JsonLinesSink",
-    "OpenTelemetrySink",
     "Outcome",
     "PostgresSink",
     "SqliteSink",
+    "Telemetry",
     "as_audit_log",
     "digest",
     "new_event_id",

@@ -15,7 +15,8 @@ from typing import TypeAlias, cast
 
 import anyio
 
-from corral.audit import AuditLog
+from corral.audit import AuditLog, Telemetry
+from corral.audit.telemetry import traced_elsewhere
 from corral.bridges.approvals import require_approval
 from corral.bridges.auditing import audit_calls
 from corral.bridges.calls import Call, Handler
@@ -81,6 +82,8 @@ class Policy:
     parked: ParkedCalls = field(default_factory=ParkedCalls)
     logger: logging.Logger | None = None
     """Parent of the loggers of tools; None: `corral`."""
+    telemetry: Telemetry | None = None
+    """None: no spans and metrics."""
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
@@ -90,7 +93,7 @@ _Place: TypeAlias = "tuple[_Place, object] | None"
 
 
 def pipeline(policy: Policy) -> Handler:
-    """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
+    """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
     handler = dispatch(policy.logger)
     handler = sequence_calls(handler)
     handler = encode_output(handler)
@@ -101,6 +104,7 @@ def pipeline(policy: Policy) -> Handler:
     handler = authorize(handler)
     handler = convert_errors(handler)
     handler = record_calls(handler)
+    handler = trace_calls(handler, policy.telemetry)
     handler = authenticate(handler, policy.grants)
     handler = convert_errors(handler)
     return audit_calls(handler, policy.audit)
@@ -173,6 +177,23 @@ def record_calls(handler: Handler) -> Handler:
                 "tools.%s %s in %.1f ms in execution %s", call.request.tool, outcome, duration_ms, execution_id
             )
         return reply
+
+    return guarded
+
+
+def trace_calls(handler: Handler, telemetry: Telemetry | None) -> Handler:
+    """Makes a span of OpenTelemetry for the call, current while its tool runs, and measures it."""
+    if telemetry is None:
+        return handler
+
+    async def guarded(call: Call) -> Reply:
+        instruments = telemetry.instruments()
+        if instruments is None or call.request.tool in traced_elsewhere.get():
+            return await handler(call)
+        with instruments.call(call.request.tool, call.grant.execution_id, call.request.sequence) as ended:
+            reply = await handler(call)
+            ended.failed(reply.error)
+            return reply
 
     return guarded
 

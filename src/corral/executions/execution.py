@@ -150,8 +150,17 @@ class Execution:
         Raises:
             StartFailed: the sandbox did not start.
         """
+        telemetry = self._runtime.telemetry
+        instruments = None if telemetry is None else telemetry.instruments()
         try:
-            return await self._run()
+            if instruments is None:
+                return await self._run()
+            request = self._request
+            with instruments.execution(request.language, request.context, self.execution_id) as ended:
+                result = await self._run()
+                ended.failed(result.error)
+                ended.attributes |= {"corral.status": result.status, "corral.isolation": result.isolation}
+                return result
         finally:
             if self._listener is not None:
                 await self._listener.finish()

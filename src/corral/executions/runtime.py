@@ -10,7 +10,7 @@ from logging import Logger
 
 import anyio
 
-from corral.audit import AuditLog
+from corral.audit import AuditLog, Telemetry
 from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.bridges.selection import Protocols
 from corral.checking import Checker
@@ -76,6 +76,7 @@ class Runtime:
     implied: ImpliedScopes
     audit: AuditLog | None
     parked: ParkedCalls
+    telemetry: Telemetry | None = None
     service_sources: tuple[ServiceSource, ...] = ()
     """Services of the host for all programs."""
     modules: Packages | None = None

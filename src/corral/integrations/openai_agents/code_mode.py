@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypedDict
 
 from agents import Agent, FunctionTool, RunContextWrapper, Tool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
+from agents.tracing import FunctionSpanData, Span, SpanError, function_span, get_current_span
 
-from corral import Language, ModelTool
+from corral import Event, Language, ModelTool, ToolCallFinished, ToolCallStarted
 from corral.arguments import checked
 from corral.integrations.kit import (
     Context,
@@ -27,10 +29,14 @@ from corral.integrations.kit import (
 )
 from corral.integrations.openai_agents.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
+from corral.rendering.preview import preview_json
 
 __all__ = ["AgentParts", "code_mode"]
 
 Instructions: TypeAlias = str | Callable[[RunContextWrapper[Any], Agent[Any]], str | Awaitable[str]]
+
+
+_SPAN_CHARS = 10_000
 
 
 class AgentParts(TypedDict):
@@ -92,7 +98,8 @@ def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event
     async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
         caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
         read = read_arguments(arguments)
-        result = await tool.run(read, caller, on_event=on_event, tool_call_id=call.tool_call_id)
+        with _spans(call, on_event) as traced:
+            result = await tool.run(read, caller, on_event=traced, tool_call_id=call.tool_call_id)
         return parts_of(result, _text, _image)
 
     return FunctionTool(
@@ -102,6 +109,34 @@ def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
+
+
+@contextmanager
+def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEvent]:
+    """Makes a function span of the SDK for each call of a program, below that of the program."""
+    parent = get_current_span()
+    shows_data = call.run_config is None or call.run_config.trace_include_sensitive_data
+    begun: dict[int, Span[FunctionSpanData]] = {}
+
+    def traced(event: Event) -> object:
+        if isinstance(event, ToolCallStarted):
+            shown = preview_json(event.call.input, _SPAN_CHARS) if shows_data else None
+            span = function_span(event.call.name, shown, parent=parent)
+            begun[event.call.sequence] = span
+            span.start()
+        elif isinstance(event, ToolCallFinished) and (span := begun.pop(event.call.sequence, None)) is not None:
+            if shows_data:
+                span.span_data.output = preview_json(event.call.output, _SPAN_CHARS)
+            if (error := event.call.error) is not None:
+                span.set_error(SpanError(message=error.message, data={"code": error.code}))
+            span.finish()
+        return None if on_event is None else on_event(event)
+
+    try:
+        yield traced
+    finally:
+        for span in begun.values():
+            span.finish()
 
 
 def _text(text: str) -> ToolOutputText | ToolOutputImage:

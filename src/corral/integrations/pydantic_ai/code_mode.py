@@ -17,7 +17,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition, ToolSelector
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
-from pydantic_core import SchemaValidator, core_schema, to_json
+from pydantic_core import SchemaValidator, core_schema
 from typing_extensions import override
 
 from corral import (
@@ -34,6 +34,7 @@ from corral import (
     ToolCallStarted,
 )
 from corral.arguments import checked
+from corral.audit.telemetry import traced_elsewhere
 from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ApprovalDenied, ConfigError, ToolError
 from corral.integrations.kit import (
@@ -58,9 +59,11 @@ from corral.integrations.pydantic_ai.own_tools import (
     answers_approvals,
     approval_of,
     call_id,
+    is_traced,
 )
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
+from corral.rendering.preview import preview
 
 __all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramProgressEvent", "ProgramResultEvent"]
 
@@ -189,8 +192,8 @@ class CodeMode(AbstractCapability[Any]):
 
 _KEPT_SECONDS = 60.0
 """How long a Corral stays open that only a run has opened."""
-_LONGEST_IN_HISTORY = 10_000
-"""Bytes of an input or output, as JSON, in a message history, which hosts store and send."""
+_HISTORY_CHARS = 10_000
+"""Characters of an input or output, as JSON, in a message history, which hosts store and send."""
 
 _corrals = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
 """Toolsets in use by agents. Agents and their runs may share one."""
@@ -341,6 +344,7 @@ class _CodeToolset(AbstractToolset[Any]):
         async with receive, anyio.create_task_group() as tasks:
             tasks.start_soon(_emit, receive, ctx)
             with send:
+                traced = traced_elsewhere.set(self._own.inside if self._own is not None and is_traced(ctx) else ())
                 try:
                     async with open_shell(self._mode.shell):
                         result = await corral.execute(
@@ -355,6 +359,8 @@ class _CodeToolset(AbstractToolset[Any]):
                         )
                 except Exception as error:  # raised below: a task group would wrap it
                     failure = error
+                finally:
+                    traced_elsewhere.reset(traced)
         if failure is not None:
             raise failure
         assert result is not None
@@ -451,23 +457,15 @@ def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
     returns: dict[str, ToolReturnPart] = {}
     for call in result.tool_calls:
         key, data = call_id(ctx, call.sequence), call.to_dict()
-        calls[key] = ToolCallPart(call.name, _short(data["input"]), tool_call_id=key)
+        calls[key] = ToolCallPart(call.name, preview(data["input"], _HISTORY_CHARS), tool_call_id=key)
         if call.duration_ms is None:
             continue
-        content, outcome = _short(data["output"]), "success"
+        content, outcome = preview(data["output"], _HISTORY_CHARS), "success"
         if call.error is not None:
             content = call.error.message
             outcome = "denied" if call.error.code == ApprovalDenied.code else "failed"
         returns[key] = ToolReturnPart(call.name, content, tool_call_id=key, outcome=outcome)
     return {"code_mode": True, "tool_calls": calls, "tool_returns": returns}
-
-
-def _short(value: Any) -> Any:
-    """The value, or the beginning of its JSON if that is long."""
-    text = to_json(value)
-    if len(text) <= _LONGEST_IN_HISTORY:
-        return value
-    return {"shortened": text[:_LONGEST_IN_HISTORY].decode(errors="ignore"), "bytes": len(text)}
 
 
 def _shown(event: Event) -> CapabilityEvent | None:

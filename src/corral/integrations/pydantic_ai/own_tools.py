@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from pydantic_ai import DeferredToolRequests, RunContext, ToolApproved, ToolDenied
-from pydantic_ai.capabilities import AbstractCapability, Hooks, RequestInput
+from pydantic_ai.capabilities import AbstractCapability, Hooks, Instrumentation, RequestInput
 from pydantic_ai.exceptions import ToolRetryError
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tool_manager import ToolManager
@@ -23,7 +23,7 @@ from corral.integrations.pydantic_ai.tools import data_of, invalid, run_context,
 from corral.logs import get_logger
 from corral.tools import ToolRegistry
 
-__all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools", "answers_approvals", "approval_of", "call_id"]
+__all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools", "answers_approvals", "approval_of", "call_id", "is_traced"]
 
 logger = get_logger("corral.tools")
 
@@ -156,12 +156,21 @@ def call_id(run: RunContext[Any], sequence: int) -> str:
     return f"{run.tool_call_id}__{sequence}"
 
 
-def answers_approvals(run: RunContext[Any]) -> bool:
-    """True if the agent has a capability that answers deferred tool calls, such as `HandleDeferredToolCalls`."""
+def _capabilities(run: RunContext[Any]) -> list[AbstractCapability[Any]]:
     found: list[AbstractCapability[Any]] = []
     if run.root_capability is not None:
         run.root_capability.apply(found.append)
-    return any(map(_answers, found))
+    return found
+
+
+def is_traced(run: RunContext[Any]) -> bool:
+    """True if the agent makes spans of its tools' calls."""
+    return any(isinstance(each, Instrumentation) for each in _capabilities(run))
+
+
+def answers_approvals(run: RunContext[Any]) -> bool:
+    """True if the agent has a capability that answers deferred tool calls, such as `HandleDeferredToolCalls`."""
+    return any(map(_answers, _capabilities(run)))
 
 
 def _answers(capability: AbstractCapability[Any]) -> bool:
