@@ -20,8 +20,8 @@ from opentelemetry.trace import StatusCode
 
 from corral import Corral, ExecutionContext, ToolError, tool
 from corral.audit import Telemetry
-from corral.audit.telemetry import traced_elsewhere
 from corral.sandboxes import DenoSandbox
+from corral.tools import traced_elsewhere
 
 pytestmark = pytest.mark.anyio
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
 from langchain.tools import InjectedState, ToolException, ToolRuntime
@@ -18,12 +20,13 @@ from pydantic import BaseModel, field_validator
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Tool, tool
-from corral.errors import ConfigError, ToolDefinitionError
-from corral.integrations.langchain import AgentParts, code_mode, runtime_of, tools_of
+from corral.errors import ToolDefinitionError
+from corral.integrations.langchain import AgentParts, CodeMode, code_mode, runtime_of, tools_of
 from corral.sandboxes import DenoSandbox
 from corral.tools import ToolSource
 from tests.integrations.frameworks import LangchainModel, runs
 from tests.integrations.scenario import add, caller
+from tests.integrations.stubs import Call
 
 pytestmark = pytest.mark.anyio
 
@@ -95,10 +98,77 @@ async def test_tools_find_the_runtime_they_are_called_in(warm_deno: DenoSandbox)
     assert model.seen.texts == ['Result: "bob"']
 
 
-async def test_an_agent_that_is_not_awaited_is_told_to_be(corral: Corral) -> None:
-    agent = agent_of(LangchainModel(runs("return 1")), code_mode(corral))
-    with pytest.raises(ConfigError, match=r"await agent\.ainvoke"):
-        agent.invoke({"messages": [HumanMessage("?")]})
+def test_an_agent_need_not_be_awaited(warm_deno: DenoSandbox) -> None:
+    with Corral([add], sandbox=warm_deno, check=False) as corral:
+        model = LangchainModel([runs("return await tools.add({ a: 1, b: 2 })"), runs("return 4")], "done")
+        agent = agent_of(model, code_mode(corral))
+        result = agent.invoke({"messages": [HumanMessage("?")]})
+    assert result["messages"][-1].text == "done"
+    assert model.seen.texts == ["Result: 3", "Result: 4"]
+
+
+# --- the agent's own tools in programs
+
+
+@agent_tool
+def list_orders() -> list[int]:
+    """The numbers of the orders."""
+    return [7, 9]
+
+
+@agent_tool
+async def get_status(order: int) -> str:
+    """Where an order is."""
+    return f"order {order} is in Bergen"
+
+
+@agent_tool
+def cancel(order: int) -> str:
+    """Cancels an order."""
+    return f"order {order} is cancelled"
+
+
+PROGRAM = "const [first] = await tools.list_orders(); return await tools.get_status({ order: first })"
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+async def test_one_line_makes_an_agents_tools_what_its_programs_call(awaited: bool) -> None:
+    model = LangchainModel(runs(PROGRAM), "done")
+    mode = CodeMode(outside=["cancel"])
+    tools = [list_orders, get_status, cancel]
+    agent: Any = create_agent(model, tools, system_prompt="Be brief.", middleware=[mode])
+    asked = {"messages": [HumanMessage("?")]}
+    if awaited:
+        await agent.ainvoke(asked)
+    else:
+        await anyio.to_thread.run_sync(agent.invoke, asked)
+    assert [each["function"]["name"] for each in model.seen.tools] == ["cancel", "execute_code"]
+    assert model.seen.texts == ['Result: "order 7 is in Bergen"']
+    first, second = model.seen.prompts
+    assert first == second
+    assert first.startswith("Be brief.\n\nYou call tools from programs in TypeScript.")
+    assert "get_status(input: { order: number }): Promise<string>" in first
+    assert "cancel" not in first
+
+
+async def test_many_tools_are_searched_and_what_programs_cannot_call_stays(
+    warm_deno: DenoSandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    @agent_tool
+    def remember(word: str, state: Annotated[dict[str, Any], InjectedState]) -> str:
+        """Remembers a word."""
+        return word
+
+    model = LangchainModel(Call("search_tools", {"query": "status"}), "done")
+    async with Corral([add], sandbox=warm_deno, check=False) as corral:
+        mode = CodeMode(corral, budget_tokens=500)
+        many = [get_status.model_copy(update={"name": f"get_status_of_{number}"}) for number in range(40)]
+        agent: Any = create_agent(model, [*many, remember], middleware=[mode])
+        await ask(agent)
+    names = [each["function"]["name"] for each in model.seen.tools]
+    assert names == ["remember", "execute_code", "search_tools", "describe_tools"]
+    assert "get_status_of_" in model.seen.texts[0]
+    assert "a tool of the agent stays with the model" in caplog.text
 
 
 # --- their tools in programs

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from corral.arguments import checked
@@ -21,10 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
-__all__ = ["Telemetry", "traced_elsewhere"]
-
-traced_elsewhere: ContextVar[Container[str]] = ContextVar("traced_elsewhere", default=())
-"""Tools, by the names that programs use, for whose calls an agent framework makes the spans."""
+__all__ = ["Telemetry"]
 
 _NOT_LOOKED_UP = frozenset({ToolNotFound.code, AccessDenied.code, "execution_ended"})
 """Codes of calls that were refused before their tool was looked up."""
@@ -66,7 +62,7 @@ class Telemetry:
 
 
 class Ended:
-    """How an execution or a call ended."""
+    """End of an execution or a call."""
 
     __slots__ = ("attributes", "began", "error", "seconds")
 

@@ -16,7 +16,6 @@ from typing import TypeAlias, cast
 import anyio
 
 from corral.audit import AuditLog, Telemetry
-from corral.audit.telemetry import traced_elsewhere
 from corral.bridges.approvals import require_approval
 from corral.bridges.auditing import audit_calls
 from corral.bridges.calls import Call, Handler
@@ -31,6 +30,7 @@ from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, Inval
 from corral.json_schema.problems import format_path
 from corral.logs import get_logger
 from corral.rendering.preview import json_text
+from corral.tools import traced_elsewhere
 from corral.types import CallError, Reply
 
 __all__ = [

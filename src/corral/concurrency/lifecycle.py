@@ -19,7 +19,7 @@ from anyio.from_thread import BlockingPortal
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.errors import ConfigError
 
-__all__ = ["Lifecycle"]
+__all__ = ["Lifecycle", "may_stay_open", "run_in_loop_of"]
 
 T = TypeVar("T")
 
@@ -126,10 +126,23 @@ class Lifecycle(ABC):
         """Has a ResourceWarning given if the object is dropped without being closed."""
         self._unclosed = finalize_in_owner(self, _warn_unclosed, repr(self))
 
-    def expect_no_closing(self) -> None:
-        """Has no warning given: it may stay open until the process ends."""
+    def _expect_no_closing(self) -> None:
         if self._unclosed is not None:
             self._unclosed.detach()
+
+
+def run_in_loop_of(opened: Lifecycle, call: Callable[[], Awaitable[T]]) -> T:
+    """Calls the function in the event loop of the object's `with` block, or else in a new one, from a sync tool.
+
+    Raises:
+        ConfigError: this thread already runs an event loop.
+    """
+    return opened._in_a_loop(call)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def may_stay_open(opened: Lifecycle) -> None:
+    """Prevents the warning about an object that is not closed: it may stay open until the process ends."""
+    opened._expect_no_closing()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _warn_unclosed(name: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from threading import Lock, Timer
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,14 +19,27 @@ T = TypeVar("T")
 
 class _Use:
     def __init__(self) -> None:
-        self.lock = anyio.Lock()
+        self.lock = Lock()
         self.users = 0
         self.opened = AsyncExitStack()
         self.closing: Timer | None = None
 
 
+@asynccontextmanager
+async def _held(lock: Lock) -> AsyncGenerator[None]:
+    """Holds a lock that users in several event loops share."""
+    if not lock.acquire(blocking=False):
+        await run_shielded_in_thread(lock.acquire)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class RefCounted(Generic[T]):
     """Counts the users of each thing. One that was open before its first user stays open after the last.
+
+    Users may be in several event loops, if the thing can be used in all of them.
 
     `open_` makes the context manager that opens and closes a thing; different tasks may enter and exit it.
     """
@@ -41,7 +54,7 @@ class RefCounted(Generic[T]):
     async def enter(self, thing: T) -> None:
         """Adds a user. Raises what opening the thing raises."""
         use = self._uses.setdefault(thing, _Use())
-        async with use.lock:
+        async with _held(use.lock):
             if use.users == 0:
                 await self._take_back(use)
                 if not self._is_open(thing):
@@ -56,7 +69,7 @@ class RefCounted(Generic[T]):
         """
         use = self._uses[thing]
         with anyio.CancelScope(shield=True):
-            async with use.lock:
+            async with _held(use.lock):
                 use.users -= 1
                 if use.users:
                     return

@@ -43,7 +43,7 @@ class CorralLifetime(Lifecycle):
         if not self._owner.is_current:
             self._reset_in_fork()
             return
-        self.expect_no_closing()
+        self._expect_no_closing()
         runtime = self._runtime
         if runtime.grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")

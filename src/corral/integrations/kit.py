@@ -12,6 +12,8 @@ from pydantic_core import from_json
 
 from corral import Catalog, Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
 from corral.arguments import checked
+from corral.concurrency.lifecycle import may_stay_open
+from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ConfigError
 from corral.events import OnEvent
 from corral.model_tools import Surroundings, system_prompt
@@ -29,8 +31,11 @@ __all__ = [
     "by_label",
     "carrying",
     "context_for",
+    "enter_corral",
     "kit",
+    "leave_corral",
     "open_shell",
+    "opened",
     "own_tools",
     "parts_of",
     "read_arguments",
@@ -112,6 +117,37 @@ def kit(
     surroundings = Surroundings.of([corral.surroundings(language) for corral in running.values()])
     prompt = system_prompt(instructions, language, catalogs, surroundings)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
+
+
+_KEPT_SECONDS = 60.0
+"""Time for which a Corral stays open that only a run, or a call, has opened."""
+
+_in_use = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
+"""Corrals that agents use. Agents and their runs may share one."""
+
+
+async def enter_corral(corral: Corral) -> None:
+    """Opens a Corral unless it is open, until `leave_corral`."""
+    await _in_use.enter(corral)
+
+
+async def leave_corral(corral: Corral, *, keep: bool) -> None:
+    """Closes a Corral that `enter_corral` has opened and nobody else uses; with `keep` after a minute without use, if
+    that is possible."""
+    keep = keep and corral.can_be_kept
+    if keep:
+        may_stay_open(corral)
+    await _in_use.leave(corral, keep_seconds=_KEPT_SECONDS if keep else 0.0)
+
+
+@asynccontextmanager
+async def opened(corral: Corral) -> AsyncGenerator[None]:
+    """Holds a Corral open for the duration of the block, and for a minute after it if that is possible."""
+    await enter_corral(corral)
+    try:
+        yield
+    finally:
+        await leave_corral(corral, keep=True)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from corral.tools.registry import ToolRegistry
 from corral.tools.source import Offer, ToolSource
 from corral.tools.tool import Approval, ParsedInput, Tool, as_tool, define_tool, tool
-from corral.tools.tool_call import ToolCall
+from corral.tools.tool_call import ToolCall, traced_elsewhere
 
 __all__ = [
     "Approval",
@@ -18,4 +18,5 @@ __all__ = [
     "as_tool",
     "define_tool",
     "tool",
+    "traced_elsewhere",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Container, MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
 from threading import get_ident
@@ -14,13 +14,16 @@ from corral.errors import ToolError
 from corral.logs import safe_child
 from corral.types import ExecutionContext
 
-__all__ = ["SHELL", "Report", "ToolCall", "expect_shell"]
+__all__ = ["SHELL", "Report", "ToolCall", "expect_shell", "traced_elsewhere"]
 
 Report = Callable[[float, float | None, str | None], object]
 """Function that receives `done`, `total` and `message` of a tool's progress, in the event loop."""
 
 SHELL: ContextVar[Any] = ContextVar("corral_shell", default=None)
 """The agent's `Shell`, restricted; this room knows no shells. None: there is none."""
+
+traced_elsewhere: ContextVar[Container[str]] = ContextVar("corral_traced_elsewhere", default=())
+"""Tools, by the names that programs use, for whose calls an agent framework makes the spans."""
 
 _MOST_REPORTS = 1_000
 _MESSAGE_CHARS = 1_000

@@ -34,8 +34,6 @@ from corral import (
     ToolCallStarted,
 )
 from corral.arguments import checked
-from corral.audit.telemetry import traced_elsewhere
-from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ApprovalDenied, ConfigError, ToolError
 from corral.integrations.kit import (
     Context,
@@ -47,7 +45,9 @@ from corral.integrations.kit import (
     by_label,
     carrying,
     context_for,
+    enter_corral,
     kit,
+    leave_corral,
     open_shell,
     parts_of,
     require_distinct,
@@ -64,6 +64,7 @@ from corral.integrations.pydantic_ai.own_tools import (
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
 from corral.rendering.preview import preview
+from corral.tools import traced_elsewhere
 
 __all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramProgressEvent", "ProgramResultEvent"]
 
@@ -190,13 +191,8 @@ class CodeMode(AbstractCapability[Any]):
         return carrying(context, RUN_CONTEXT, run)
 
 
-_KEPT_SECONDS = 60.0
-"""How long a Corral stays open that only a run has opened."""
 _HISTORY_CHARS = 10_000
 """Characters of an input or output, as JSON, in a message history, which hosts store and send."""
-
-_corrals = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
-"""Toolsets in use by agents. Agents and their runs may share one."""
 
 
 class _CodeToolset(AbstractToolset[Any]):
@@ -221,8 +217,8 @@ class _CodeToolset(AbstractToolset[Any]):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as entered:
             for corral in self._mode.named.values():
-                await _corrals.enter(corral)
-                entered.push_async_callback(_corrals.leave, corral)
+                await enter_corral(corral)
+                entered.push_async_callback(leave_corral, corral, keep=False)
             entered.pop_all()
         return self
 
@@ -230,10 +226,7 @@ class _CodeToolset(AbstractToolset[Any]):
     async def __aexit__(self, *args: object) -> None:
         async with AsyncExitStack() as left:
             for corral in self._mode.named.values():
-                kept = self._of_run and corral.can_be_kept
-                if kept:
-                    corral.expect_no_closing()
-                left.push_async_callback(_corrals.leave, corral, keep_seconds=_KEPT_SECONDS if kept else 0.0)
+                left.push_async_callback(leave_corral, corral, keep=self._of_run)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:

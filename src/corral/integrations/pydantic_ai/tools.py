@@ -124,7 +124,7 @@ async def _call(toolset: _AnyToolset, definition: ToolDefinition, input: dict[st
 
 
 def data_of(result: object, definition: ToolDefinition) -> object:
-    """What a tool returned, as a program gets it."""
+    """Returns the result of a tool as a program gets it."""
     return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
 
