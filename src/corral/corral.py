@@ -22,6 +22,7 @@ from corral.bridges import (
 )
 from corral.bridges.selection import Bridges, Protocols
 from corral.checking import Checker
+from corral.declarations import LearntResults
 from corral.errors import ConfigError
 from corral.executions import Check, Runtime
 from corral.facade.asking import CorralAsking
@@ -51,6 +52,9 @@ class Corral(CorralAsking):
     `session_id` files of their own, which stay from one program to the next. `skills` are folders with `SKILL.md` and
     modules, which are read here; `modules` has what bundles those in TypeScript. `compilers` are for programs in
     languages that become JavaScript, by the name that `execute(compiler=...)` takes.
+
+    `learnt` is what is seen of the results of tools that declare none, which models are told; by default if they are
+    texts or JSON.
 
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
@@ -83,6 +87,7 @@ class Corral(CorralAsking):
         approval_seconds: float = 300.0,
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
+        learnt: LearntResults | None = None,
         logger: Logger | None = None,
         log_code: bool = False,
     ) -> None:
@@ -98,6 +103,7 @@ class Corral(CorralAsking):
         self.required_tier: Tier = required_tier
         self.check_by_default: Check = check
         self.hide_denied = hide_denied
+        self.learnt = learnt or LearntResults()
         self._load_tokens = _LazyTokens(tokens)
         rates = rates or RateLimits()
         audit_log = None if audit is None else as_audit_log(audit)
@@ -109,6 +115,7 @@ class Corral(CorralAsking):
             approve=approve,
             approval_seconds=approval_seconds,
             logger=logger,
+            learnt=self.learnt,
         )
         handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
@@ -133,9 +140,11 @@ class Corral(CorralAsking):
             packages=packages,
             skills=skill_set,
             compilers=dict(compilers or {}),
+            learnt=self.learnt,
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
-        super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied), sessions)
+        views = ToolViews(self.tools, implied, hide_denied=hide_denied, learnt=self.learnt)
+        super().__init__(runtime, sources, sandbox, views, sessions)
 
 
 class _LazyTokens:

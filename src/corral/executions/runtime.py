@@ -14,6 +14,7 @@ from corral.audit import AuditLog
 from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.bridges.selection import Protocols
 from corral.checking import Checker
+from corral.declarations import LearntResults
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
@@ -87,6 +88,8 @@ class Runtime:
     """By the name in requests."""
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""
+    learnt: LearntResults = field(default_factory=LearntResults)
+    """What was seen of results that no tool declares."""
     values: ValueRoom = field(default_factory=ValueRoom)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""
