@@ -48,8 +48,10 @@ _MAX_MEMBERS = 40
 _MAX_DEPTH = 4
 _MAX_PARTS = 150
 """Places in what is kept of one tool."""
-_MAX_LOOKS = 300
+_MAX_LOOKS = 150
 """Values that are looked at in one result."""
+_ALL_LOOKED_AT, _ONE_OF = 30, 8
+"""Results that are all looked into; and how many later ones stand for one that is."""
 _MAX_ITEMS = 8
 """Items of a list, and values of a dictionary, that are looked at: some from everywhere."""
 _MAX_JSON_TEXTS, _MAX_JSON_CHARS = 5, 1_000
@@ -76,27 +78,60 @@ _WORDS: Mapping[_Kind, str] = {
     "object": "JSON object",
     "list": "JSON list",
 }
-_TYPES: Mapping[Language, Mapping[_Kind, str]] = {
-    "typescript": {
-        "text": "string",
-        "json": "string /* JSON */",
-        "integer": "number",
-        "number": "number",
-        "boolean": "boolean",
-        "null": "null",
-        "bytes": "Uint8Array",
-        "unknown": "unknown",
-    },
-    "python": {
-        "text": "str",
-        "json": "str",
-        "integer": "int",
-        "number": "float",
-        "boolean": "bool",
-        "null": "None",
-        "bytes": "bytes",
-        "unknown": "Any",
-    },
+
+
+class _Notation(NamedTuple):
+    """Types as a language writes them, for a reader."""
+
+    kinds: Mapping[_Kind, str]
+    list_of: str
+    list_of_union: str
+    dictionary: str
+    object: str
+    separator: str
+    name: str
+    elided: str
+
+
+_NOTATIONS: Mapping[Language, _Notation] = {
+    "typescript": _Notation(
+        {
+            "text": "string",
+            "json": "string /* JSON */",
+            "integer": "number",
+            "number": "number",
+            "boolean": "boolean",
+            "null": "null",
+            "bytes": "Uint8Array",
+            "unknown": "unknown",
+        },
+        "%s[]",
+        "(%s)[]",
+        "Record<string, %s>",
+        "{ %s }",
+        "; ",
+        "%s",
+        "…",
+    ),
+    "python": _Notation(
+        {
+            "text": "str",
+            "json": "str",
+            "integer": "int",
+            "number": "float",
+            "boolean": "bool",
+            "null": "None",
+            "bytes": "bytes",
+            "unknown": "Any",
+        },
+        "list[%s]",
+        "list[%s]",
+        "dict[str, %s]",
+        "{%s}",
+        ", ",
+        '"%s"',
+        "...",
+    ),
 }
 _SCHEMAS: Mapping[_Kind, JsonSchema] = {
     "text": {"type": "string"},
@@ -123,7 +158,6 @@ _KINDS: Mapping[type, _Kind] = {
     set: "list",
     frozenset: "list",
 }
-_OTHERS: _Kind = "text"
 
 
 # --- what was seen ----------------------------------------------------------------------------------------------
@@ -131,7 +165,7 @@ _OTHERS: _Kind = "text"
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen at one place of results: in them, or in all members or items of a name or list in them."""
+    """Types of the values at one place of results: of them all, of members of a name, or of items of a list."""
 
     times: int = 0
     """Number of values."""
@@ -204,7 +238,9 @@ class _Look:
 def _kind(value: object) -> _Kind:
     """The kind of plain data as a program gets it: a bridge writes dates and the like as texts."""
     known = _KINDS.get(type(value))
-    return known or next((kind for each, kind in _KINDS.items() if isinstance(value, each)), _OTHERS)
+    if known is None:
+        known = next((kind for each, kind in _KINDS.items() if isinstance(value, each)), None)
+    return known or "text"
 
 
 def _is_name(key: str) -> bool:
@@ -320,7 +356,7 @@ def _is_shown(member: Seen) -> bool:
 
 
 def _is_required(member: Seen, owner: Seen) -> bool:
-    return member.times == owner.objects and owner.results >= _REQUIRED_FROM
+    return member.times == owner.objects and member.results >= _REQUIRED_FROM
 
 
 def json_schema(seen: Seen) -> JsonSchema:
@@ -347,42 +383,34 @@ def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
 
 def type_text(seen: Seen, language: Language, characters: int) -> str:
     """The type of what was seen, on one line for a reader, with as many levels and members as there is room for."""
-    most = [(depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)] + [(1, 16), (1, 8), (1, 4)]
-    texts = (_Text(language, most_members).of(seen, depth) for depth, most_members in most)
+    forms = [(depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)] + [(1, 16), (1, 8), (1, 4)]
+    texts = (_type(seen, _NOTATIONS[language], depth, members) for depth, members in forms)
     return next((text for text in texts if len(text) <= characters), _words(seen))
 
 
-class _Text:
-    def __init__(self, language: Language, most_members: int) -> None:
-        self._python = language == "python"
-        self._types = _TYPES[language]
-        self._most = most_members
-
-    def of(self, seen: Seen, depth: int) -> str:
-        if not seen.kinds:
-            return self._types["unknown"]
-        kinds = sorted(seen.kinds, key=_ORDER.__getitem__)
-        return " | ".join(dict.fromkeys(self._kind(kind, seen, depth) for kind in kinds))
-
-    def _kind(self, kind: _Kind, seen: Seen, depth: int) -> str:
+def _type(seen: Seen, notation: _Notation, depth: int, most_members: int) -> str:
+    def of(kind: _Kind) -> str:
         if kind == "list":
-            item = self.of(seen.items or Seen(), depth)
-            return f"list[{item}]" if self._python else f"({item})[]" if " | " in item else f"{item}[]"
+            item = seen.items or Seen()
+            template = notation.list_of_union if len(item.kinds) > 1 else notation.list_of
+            return template % _type(item, notation, depth, most_members)
         if kind != "object":
-            return self._types[kind]
+            return notation.kinds[kind]
         if seen.values is not None:
-            value = self.of(seen.values, depth)
-            return f"dict[str, {value}]" if self._python else f"Record<string, {value}>"
+            return notation.dictionary % _type(seen.values, notation, depth, most_members)
         shown = [(name, member) for name, member in seen.members.items() if _is_shown(member)]
         if depth == 0 or not shown:
-            return "{...}" if self._python else "{…}"
-        members = [self._member(name, member, seen, depth) for name, member in shown[: self._most]]
-        members += ["..." if self._python else "…"] if len(shown) > self._most else []
-        return f"{{{', '.join(members)}}}" if self._python else f"{{ {'; '.join(members)} }}"
+            return f"{{{notation.elided}}}"
+        members = [
+            f"{notation.name % name}{'' if _is_required(member, seen) else '?'}: "
+            f"{_type(member, notation, depth - 1, most_members)}"
+            for name, member in shown[:most_members]
+        ]
+        members += [notation.elided] if len(shown) > most_members else []
+        return notation.object % notation.separator.join(members)
 
-    def _member(self, name: str, member: Seen, owner: Seen, depth: int) -> str:
-        key = f'"{name}"' if self._python else name
-        return f"{key}{'' if _is_required(member, owner) else '?'}: {self.of(member, depth - 1)}"
+    kinds: list[_Kind] = sorted(seen.kinds, key=_ORDER.__getitem__) or ["unknown"]
+    return " | ".join(dict.fromkeys(map(of, kinds)))
 
 
 def _words(seen: Seen) -> str:
@@ -397,7 +425,7 @@ def _words(seen: Seen) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Learnt:
-    """What was learnt of one version of a tool, for one tenant."""
+    """Results of one version of a tool, as one tenant has seen them."""
 
     tool: str
     version: str
@@ -440,7 +468,7 @@ _ENTRY, _ENTRIES = TypeAdapter(_Learnt), TypeAdapter(list[_Learnt])
 
 
 class LearntTool(NamedTuple):
-    """What was learnt of a tool's results, for one user of an organization."""
+    """Results of a tool, as one user of an organization has seen them."""
 
     tool: str
     organization_id: str | None
@@ -453,7 +481,7 @@ class LearntTool(NamedTuple):
 
 @checked
 class LearntResults:
-    """What was seen of the results of tools that declare none: kinds, or shapes, never a value.
+    """Kinds or shapes of the results of tools that declare none, as they were seen; never a value.
 
     It is kept in memory, for each user of an organization and each version of a tool (its name, namespace, function,
     description and schemas). Models read it in `search`, `describe`, and the feedback on programs that failed; shapes
@@ -483,10 +511,15 @@ class LearntResults:
         """Learns from a result that a program has received, as plain data."""
         if self.level == "off" or tool.stream or not says_nothing(tool.output_schema):
             return
-        new = look(value, _MAX_DEPTH if self.level == "shapes" else 0)
         with self._lock:
-            self._learnt(tool, context.trust_domain).add(new, execution_id)
             self._is_changed = True
+            learnt = self._learnt(tool, context.trust_domain)
+            seen = learnt.seen
+            is_enough = self.level == "kinds" or (seen.results > _ALL_LOOKED_AT and seen.results % _ONE_OF)
+            if is_enough and learnt.other is None and _kind(value) in seen.kinds:
+                seen.results += 1
+                return
+            learnt.add(look(value, _MAX_DEPTH if self.level == "shapes" else 0), execution_id)
 
     def told(self, tool: Tool, context: ExecutionContext, language: Language, *, lasting: bool = False) -> str:
         """One line for a model about the results of a tool, of 200 characters at most; empty if nothing is known.
@@ -500,8 +533,8 @@ class LearntResults:
             if known is None:
                 return ""
             seen = known.whole()
-            is_ready = seen.results >= _SHOWN_FROM and known.executions >= _EXECUTIONS
-            if self.level == "shapes" and is_ready and any(True for _ in _parts(seen)):
+            is_ready = known.executions >= _EXECUTIONS and any(each.results >= _SHOWN_FROM for each in _parts(seen))
+            if self.level == "shapes" and is_ready:
                 told = type_text(seen, language, _MAX_REMARK - len(_REMARK) - 2)
             else:
                 told = "" if lasting else _words(seen)

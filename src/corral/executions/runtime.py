@@ -89,7 +89,7 @@ class Runtime:
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""
     learnt: LearntResults = field(default_factory=LearntResults)
-    """What was seen of results that no tool declares."""
+    """Types of results that tools do not declare, as they were seen."""
     values: ValueRoom = field(default_factory=ValueRoom)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""
