@@ -97,7 +97,7 @@ _NOTATIONS: Mapping[Language, _Notation] = {
     "typescript": _Notation(
         {
             "text": "string",
-            "json": "string /* JSON */",
+            "json": "string (JSON)",
             "integer": "number",
             "number": "number",
             "boolean": "boolean",
@@ -116,7 +116,7 @@ _NOTATIONS: Mapping[Language, _Notation] = {
     "python": _Notation(
         {
             "text": "str",
-            "json": "str",
+            "json": "str (JSON)",
             "integer": "int",
             "number": "float",
             "boolean": "bool",
@@ -237,10 +237,10 @@ class _Look:
 
 def _kind(value: object) -> _Kind:
     """The kind of plain data as a program gets it: a bridge writes dates and the like as texts."""
-    known = _KINDS.get(type(value))
+    known: _Kind | None = _KINDS.get(type(value))
     if known is None:
         known = next((kind for each, kind in _KINDS.items() if isinstance(value, each)), None)
-    return known or "text"
+    return "text" if known is None else known
 
 
 def _is_name(key: str) -> bool:
@@ -261,7 +261,6 @@ def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
     """Adds what else was seen at a place; `in_one`: in the same result."""
     seen.times += more.times
     seen.results = max(seen.results, more.results) if in_one else seen.results + more.results
-    seen.objects += more.objects
     kinds = seen.kinds | more.kinds
     for narrow, wide in _WIDER.items():
         if wide in kinds:
@@ -273,32 +272,42 @@ def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
     if more.items is not None:
         seen.items = seen.items or Seen()
         widen(seen.items, more.items, in_one=in_one)
-    for name, member in more.members.items():
-        widen(seen.members.setdefault(name, Seen()), member, in_one=in_one)
-    if more.values is not None:
-        seen.values = seen.values or Seen()
-        widen(seen.values, more.values, in_one=in_one)
-    _tell_dictionary(seen)
+    if seen.values is None and more.values is None:
+        seen.objects += more.objects
+        for name, member in more.members.items():
+            widen(seen.members.setdefault(name, Seen()), member, in_one=in_one)
+        _tell_dictionary(seen)
+    else:
+        widen(_as_dictionary(seen), more.values or _united(more.members), in_one=in_one)
+
+
+def _as_dictionary(seen: Seen) -> Seen:
+    """Makes an object a dictionary, and returns its values."""
+    if seen.values is None:
+        seen.values = _united(seen.members)
+        seen.members, seen.objects = {}, 0
+    return seen.values
+
+
+def _united(members: Mapping[str, Seen]) -> Seen:
+    united = Seen()
+    for each in members.values():
+        widen(united, each, in_one=True)
+    return united
 
 
 def _tell_dictionary(seen: Seen) -> None:
-    """Makes an object a dictionary whose names are data: there are many, most come once, or all hold the same."""
+    """Makes an object a dictionary if its names are data: there are many, most come once, or all hold the same."""
     members = list(seen.members.values())
-    if seen.values is None:
-        once = sum(each.results == 1 for each in members)
-        kinds = {kind for each in members for kind in each.kinds} - {"null"}
-        are_alike = len(members) > 1 and kinds in ({"object"}, {"list"}) and len(set(map(_outline, members))) == 1
-        if not (
-            are_alike
-            or len(members) > _MAX_MEMBERS
-            or (len(members) > _MANY_ALIKE and len(kinds) == 1)
-            or (seen.results >= _RESTART_AFTER <= once and 2 * once > len(members))
-        ):
-            return
-    values = seen.values or Seen()
-    for each in members:
-        widen(values, each, in_one=True)
-    seen.members, seen.values, seen.objects = {}, values, 0
+    once = sum(each.results == 1 for each in members)
+    kinds = {kind for each in members for kind in each.kinds} - {"null"}
+    if (
+        len(members) > _MAX_MEMBERS
+        or (len(members) > _MANY_ALIKE and len(kinds) == 1)
+        or (len(members) > 1 and kinds in ({"object"}, {"list"}) and len(set(map(_outline, members))) == 1)
+        or (seen.results >= _RESTART_AFTER <= once and 2 * once > len(members))
+    ):
+        _as_dictionary(seen)
 
 
 def _outline(seen: Seen) -> tuple[frozenset[str], frozenset[str]]:
