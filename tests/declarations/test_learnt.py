@@ -59,7 +59,7 @@ def told(*values: object) -> str:
 
 
 @given(st.lists(VALUES, min_size=1, max_size=4))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_what_is_learnt_accepts_all_that_it_was_learnt_from(values: list[Any]) -> None:
     whole = look(values[0])
     for value in values[1:]:
@@ -72,7 +72,7 @@ def test_what_is_learnt_accepts_all_that_it_was_learnt_from(values: list[Any]) -
 
 
 @given(HOSTILE, HOSTILE)
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_a_model_reads_200_characters_at_most_and_neither_values_nor_keys_that_are_data(one: Any, other: Any) -> None:
     learnt = learnt_from(*[one, one, one, one, other] * 3)
     texts = [learnt.told(deals, ANN, "typescript"), learnt.told(deals, ANN, "python")]
