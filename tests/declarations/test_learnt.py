@@ -64,7 +64,7 @@ def test_what_is_learnt_accepts_all_that_it_was_learnt_from(values: list[Any]) -
     whole = look(values[0])
     for value in values[1:]:
         widen(whole, look(value))
-    schema = DocumentSchema(json_schema(whole), owner="learnt")
+    schema: DocumentSchema = DocumentSchema(json_schema(whole), owner="learnt")
     for value in values:
         schema.load(value)
     [found] = learnt_from(*values * 4).tools()
@@ -85,25 +85,25 @@ def test_a_model_reads_200_characters_at_most_and_neither_values_nor_keys_that_a
         assert not re.search(r"s3cret|acme|3f2a|10023|a1b2|order 7|evil|#|\*/", text)
 
 
-@pytest.mark.parametrize(
-    ("results", "expected"),
-    [
-        ([{"id": 1, "name": "x"}], "{ id?: number; name?: string }"),
-        ([{"a": 1}, {"a": 1.5}, {"a": None}, {"a": 2}, {"a": 3}], "{ a?: number | null }"),
-        ([[{"at": date(2026, 1, 1), "raw": b"", "set": {1}}]], "{ at?: string; raw?: Uint8Array; set?: number[] }[]"),
-        ([{"body": '{"a": 1}'}], "{ body?: string (JSON) }"),
-        ([{"a": 1}, {"a": "x"}, {"a": []}, {"a": 1}, {"a": True}], "{ a?: unknown }"),
-        ([{f"word{chr(97 + k)}": k for k in range(50)}], "Record<string, number>"),
-        ([{"ann": {"age": 1}, "bob": {"age": 2}}], "Record<string, { age?: number }>"),
-        ([{"ann": ["admin"], "bob": []}], "Record<string, string[]>"),
-        ([{"ann-marie": 3, "bob": 4}], "Record<string, number>"),
-        ([{f"w{a}": 1, f"v{a}": 2} for a in "abcdefgh"], "Record<string, number>"),
-        ([{"ok": True, "2026-01-01": 5, "rest": []}], "{ ok?: boolean; rest?: unknown[] }"),
-        ([{"same": 1, f"only_{name}": 1} for name in "ab"] + [{"same": 1}] * 4, "{ same?: number }"),
-        (["prose"], "text"),
-        ([None, [], "x"], "JSON list or text or null, parsed already"),
-    ],
-)
+SHAPES: list[tuple[list[Any], str]] = [
+    ([{"id": 1, "name": "x"}], "{ id?: number; name?: string }"),
+    ([{"a": 1}, {"a": 1.5}, {"a": None}, {"a": 2}, {"a": 3}], "{ a?: number | null }"),
+    ([[{"at": date(2026, 1, 1), "raw": b"", "set": {1}}]], "{ at?: string; raw?: Uint8Array; set?: number[] }[]"),
+    ([{"body": '{"a": 1}'}], "{ body?: string (JSON) }"),
+    ([{"a": 1}, {"a": "x"}, {"a": []}, {"a": 1}, {"a": True}], "{ a?: unknown }"),
+    ([{f"word{chr(97 + k)}": k for k in range(50)}], "Record<string, number>"),
+    ([{"ann": {"age": 1}, "bob": {"age": 2}}], "Record<string, { age?: number }>"),
+    ([{"ann": ["admin"], "bob": []}], "Record<string, string[]>"),
+    ([{"ann-marie": 3, "bob": 4}], "Record<string, number>"),
+    ([{f"w{a}": 1, f"v{a}": 2} for a in "abcdefgh"], "Record<string, number>"),
+    ([{"ok": True, "2026-01-01": 5, "rest": []}], "{ ok?: boolean; rest?: unknown[] }"),
+    ([{"same": 1, f"only_{name}": 1} for name in "ab"] + [{"same": 1}] * 4, "{ same?: number }"),
+    (["prose"], "text"),
+    ([None, [], "x"], "JSON list or text or null, parsed already"),
+]
+
+
+@pytest.mark.parametrize(("results", "expected"), SHAPES)
 def test_shapes_are_shown_without_what_is_data(results: list[Any], expected: str) -> None:
     assert told(*(results * 5)[: max(5, len(results))]) == expected
 

@@ -392,7 +392,7 @@ def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
 
 def type_text(seen: Seen, language: Language, characters: int) -> str:
     """The type of what was seen, on one line for a reader, with as many levels and members as there is room for."""
-    forms = [(depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)] + [(1, 16), (1, 8), (1, 4)]
+    forms = [*((depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)), *((1, most) for most in range(16, 1, -1))]
     texts = (_type(seen, _NOTATIONS[language], depth, members) for depth, members in forms)
     return next((text for text in texts if len(text) <= characters), _words(seen))
 
