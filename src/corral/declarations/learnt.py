@@ -483,7 +483,7 @@ class LearntTool(NamedTuple):
     organization_id: str | None
     user_id: str
     results: int
-    """Number of results that were looked at."""
+    """Number of results."""
     schema: JsonSchema
     """JSON Schema of them, such as `output_schema=` takes."""
 
@@ -538,7 +538,8 @@ class LearntResults:
         if not self._tenants or tool.stream or not tool.has_schemas or not says_nothing(tool.output_schema):
             return ""
         with self._lock:
-            known = self._tenants.get(context.trust_domain, {}).get(self._version(tool))
+            of_tenant = self._tenants.get(context.trust_domain)
+            known = None if of_tenant is None else of_tenant.get(self._version(tool))
             if known is None:
                 return ""
             seen = known.whole()
@@ -631,8 +632,9 @@ class LearntResults:
 
     def _keep(self, learnt: _Learnt) -> _Learnt:
         """Takes in what is to be learnt of a tool; beyond the bound, the first of the tenant with the most goes."""
-        self._tenants.setdefault(TrustDomain(learnt.organization_id, learnt.user_id), {})[learnt.version] = learnt
-        self._size += 1
+        of_tenant = self._tenants.setdefault(TrustDomain(learnt.organization_id, learnt.user_id), {})
+        self._size += learnt.version not in of_tenant
+        of_tenant[learnt.version] = learnt
         if self._size > _MAX_TOOLS:
             tenant = max(self._tenants, key=lambda each: len(self._tenants[each]))
             self._drop(tenant, next(iter(self._tenants[tenant])))
