@@ -96,6 +96,7 @@ ALLOWED: dict[str, set[str]] = {
     "declarations": {
         "arguments",
         "concurrency",
+        "containment",
         "errors",
         "json_schema",
         "rendering",
@@ -150,6 +151,7 @@ ALLOWED: dict[str, set[str]] = {
         "bridges",
         "checking",
         "concurrency",
+        "declarations",
         "errors",
         "event_listener",
         "events",
@@ -195,6 +197,7 @@ ALLOWED: dict[str, set[str]] = {
         "audit",
         "bridges",
         "checking",
+        "declarations",
         "errors",
         "executions",
         "facade",

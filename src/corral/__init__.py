@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from corral.bridges import ApprovalRequest, Approve, OutsideExecution, RateLimits
     from corral.checking import CheckResult
     from corral.corral import Corral
-    from corral.declarations import Catalog
+    from corral.declarations import Catalog, LearntResults, LearntTool
     from corral.errors import (
         AccessDenied,
         BridgeError,
@@ -96,6 +96,8 @@ __all__ = [
     "FileChanges",
     "Language",
     "Later",
+    "LearntResults",
+    "LearntTool",
     "Limits",
     "LogEntry",
     "ModelTool",
@@ -131,7 +133,7 @@ _HOMES = {
     "corral.bridges": "ApprovalRequest Approve OutsideExecution RateLimits",
     "corral.checking": "CheckResult",
     "corral.corral": "Corral",
-    "corral.declarations": "Catalog",
+    "corral.declarations": "Catalog LearntResults LearntTool",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
     "corral.event_listener": "Observation",
     "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "

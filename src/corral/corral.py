@@ -22,6 +22,7 @@ from corral.bridges import (
 )
 from corral.bridges.selection import Bridges, Protocols
 from corral.checking import Checker
+from corral.declarations import LearntResults
 from corral.errors import ConfigError
 from corral.executions import Check, Runtime
 from corral.facade.asking import CorralAsking
@@ -53,6 +54,9 @@ class Corral(CorralAsking):
     languages that become JavaScript, by the name that `execute(compiler=...)` takes.
 
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the providers of the process, if it has any.
+
+    `learnt` is what is seen of the results of tools that declare none, which models are told; by default if they are
+    texts or JSON.
 
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
@@ -86,6 +90,7 @@ class Corral(CorralAsking):
         approval_seconds: float = 300.0,
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
+        learnt: LearntResults | None = None,
         logger: Logger | None = None,
         log_code: bool = False,
     ) -> None:
@@ -104,8 +109,9 @@ class Corral(CorralAsking):
         self.approve = approve
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
         """True if it may be closed in another event loop, or by the process's exit."""
-        if audit is not None or rates is not None or sessions is not None or network is not None:
+        if any(each is not None for each in (audit, rates, sessions, network, learnt)):
             self.can_be_kept = False
+        self.learnt = learnt or LearntResults()
         self._load_tokens = _LazyTokens(tokens)
         rates = rates or RateLimits()
         audit_log = None if audit is None else as_audit_log(audit)
@@ -119,6 +125,7 @@ class Corral(CorralAsking):
             approval_seconds=approval_seconds,
             logger=logger,
             telemetry=traces,
+            learnt=self.learnt,
         )
         handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
@@ -144,9 +151,11 @@ class Corral(CorralAsking):
             packages=packages,
             skills=skill_set,
             compilers=dict(compilers or {}),
+            learnt=self.learnt,
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
-        super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied), sessions)
+        views = ToolViews(self.tools, implied, hide_denied=hide_denied, learnt=self.learnt)
+        super().__init__(runtime, sources, sandbox, views, sessions)
 
 
 class _LazyTokens:

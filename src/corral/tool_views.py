@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from corral.bridges import ImpliedScopes, Services
-from corral.declarations import Catalog, discovery_tools, secret_parameters
+from corral.declarations import Catalog, LearntResults, discovery_tools, secret_parameters
 from corral.logs import get_logger
 from corral.rendering.lists import first_few
 from corral.tool_sources import Tools, registry_of
@@ -31,8 +31,11 @@ _ANYBODY = ExecutionContext()
 class ToolViews:
     """Makes views of a registry, and caches them for callers with the same tools."""
 
-    def __init__(self, tools: ToolRegistry, implied: ImpliedScopes, *, hide_denied: bool) -> None:
+    def __init__(
+        self, tools: ToolRegistry, implied: ImpliedScopes, *, hide_denied: bool, learnt: LearntResults
+    ) -> None:
         self._tools = tools
+        self._learnt = learnt
         self._implied = implied
         self._hide_denied = hide_denied
         self._discoveries: OrderedDict[tuple[ToolRegistry, Language], Mapping[str, Tool]] = OrderedDict()
@@ -69,7 +72,7 @@ class ToolViews:
         key = registry, language
         found = self._discoveries.get(key)
         if found is None:
-            found = {str(name): tool for name, tool in discovery_tools(registry, language).items()}
+            found = {str(name): tool for name, tool in discovery_tools(registry, language, self._learnt).items()}
             if keep:
                 _keep(self._discoveries, key, found)
         return found
@@ -96,12 +99,19 @@ class ToolViews:
         if every is not self._shown:  # the tools have changed
             self._catalogs.clear()
             self._shown = every
-        key = id(snapshot), language, budget_tokens, id(count_tokens), tuple(first), complete
+        learnt = self._learnt.told_in_catalog(snapshot, context or _ANYBODY, language)
+        key = id(snapshot), language, budget_tokens, id(count_tokens), tuple(first), complete, tuple(learnt.items())
         known = self._catalogs.get(key)
         if known is not None and known[0] is snapshot:
             return known[1].again(registry)
         made = Catalog(
-            registry, language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, complete=complete
+            registry,
+            language,
+            budget_tokens=budget_tokens,
+            count_tokens=count_tokens,
+            first=first,
+            complete=complete,
+            learnt=learnt,
         )
         _keep(self._catalogs, key, (snapshot, made))
         return made.again(registry)

@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from corral.bridges.calls import Call, Handler
+from corral.declarations import LearntResults
 from corral.errors import (
     AccessDenied,
     CallBudgetExceeded,
@@ -130,12 +131,14 @@ def _withheld(call: Call, problem: UnencodableValue) -> InvalidToolOutput:
     )
 
 
-def encode_output(handler: Handler) -> Handler:
-    """Encodes the output and enforces `tool_output_bytes`."""
+def encode_output(handler: Handler, learnt: LearntResults | None = None) -> Handler:
+    """Encodes the output and enforces `tool_output_bytes`; `learnt` learns from what is delivered whole."""
 
     async def guarded(call: Call) -> Reply:
         reply = await handler(call)
         if reply.error is not None or reply.nothing:
+            if learnt is not None and reply.nothing:
+                learnt.observe(call.tool, None, call.grant.context, call.grant.execution_id)
             return reply
         try:
             value = await encode_by_size(reply.value, call.grant.context)
@@ -147,6 +150,8 @@ def encode_output(handler: Handler) -> Handler:
                 f"tools.{call.request.tool} ran, but its result was withheld: it has {len(value.text)} bytes, and "
                 f"{allowed} are allowed; ask for less at a time"
             )
+        if learnt is not None:
+            learnt.observe(call.tool, reply.value, call.grant.context, call.grant.execution_id)
         return Reply(value=reply.value, encoded=value)
 
     return guarded

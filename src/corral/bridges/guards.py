@@ -26,6 +26,7 @@ from corral.bridges.rates import RateLimits
 from corral.bridges.records import CallRecorder
 from corral.bridges.scopes import require_scopes
 from corral.concurrency.fairness import run_in_turn
+from corral.declarations import LearntResults
 from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, InvalidArguments, MessageTooLarge
 from corral.json_schema.problems import format_path
 from corral.logs import get_logger
@@ -84,6 +85,8 @@ class Policy:
     """Parent of the loggers of tools; None: `corral`."""
     telemetry: Telemetry | None = None
     """None: no spans and metrics."""
+    learnt: LearntResults | None = None
+    """Learns from results that no tool declares."""
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
@@ -96,7 +99,7 @@ def pipeline(policy: Policy) -> Handler:
     """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
     handler = dispatch(policy.logger)
     handler = sequence_calls(handler)
-    handler = encode_output(handler)
+    handler = encode_output(handler, policy.learnt)
     handler = require_approval(handler, policy.approve, policy.approval_seconds, policy.parked)
     handler = validate_input(handler)
     handler = limit_rates(handler, policy.rates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from corral.declarations.catalog import Catalog, CatalogLevel
 from corral.declarations.discovery import checked_discovery, discovery_tools
+from corral.declarations.learnt import LearntResults, LearntTool
 from corral.declarations.printing.printers import declare_tools
 from corral.declarations.printing.python import declare_python
 from corral.declarations.printing.signatures import ToolShape
@@ -13,6 +14,8 @@ from corral.declarations.secret_parameters import secret_parameters
 __all__ = [
     "Catalog",
     "CatalogLevel",
+    "LearntResults",
+    "LearntTool",
     "ToolShape",
     "checked_discovery",
     "declare_python",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import groupby, islice
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from corral.arguments import checked
@@ -73,6 +75,7 @@ class Catalog:
         count_tokens: how many tokens a text has; an estimate, if it is not given.
         first: names of tools and namespaces that are likely to be needed. They are shown in full before any others are
             shown, in this order, as far as there is room.
+        learnt: what is known of results that tools do not declare, by name; see `LearntResults`.
         complete: these are all tools that programs will have; else the text always says how to look for more.
 
     Raises:
@@ -88,6 +91,7 @@ class Catalog:
         count_tokens: Callable[[str], int] | None = None,
         first: Collection[str] = (),
         complete: bool = True,
+        learnt: Mapping[ToolName, str] = MappingProxyType({}),
     ) -> None:
         if budget_tokens < _LEAST_BUDGET:
             raise ConfigError(f"budget_tokens={budget_tokens} is too little to tell anything; at least {_LEAST_BUDGET}")
@@ -96,6 +100,7 @@ class Catalog:
         self._budget = budget_tokens
         self._count = count_tokens or estimated_tokens
         self._first = tuple(first)
+        self._learnt = learnt
         self.complete = complete
         self._shown: ToolsByName = tools.snapshot()
         self.level: CatalogLevel
@@ -142,6 +147,7 @@ class Catalog:
 
     def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
         """The tools within the budget, and the least that is shown of any of them."""
+        tools = {name: self._with_learnt(name, tool) for name, tool in tools.items()} if self._learnt else tools
         views = DegreePrinter(tools, self._language)
         names = sorted(tools, key=_by_turns(tools))
         whole = self._whole(views, {name: tools[name] for name in names}, budget, heading)
@@ -158,6 +164,10 @@ class Catalog:
 
         degrees = fill_budget(names, self._likely(tools), cost, budget)
         return _LEVELS[min(degrees.values())], text(degrees)
+
+    def _with_learnt(self, name: ToolName, tool: Tool) -> Tool:
+        told = self._learnt.get(name, "")
+        return replace(tool, description=f"{tool.description}\n\n{told[0].upper()}{told[1:]}") if told else tool
 
     def _likely(self, tools: ToolsByName) -> list[ToolName]:
         """Tools that the host named, by themselves or by namespace, in its order."""

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from corral.concurrency.cached_property import cached_property
 from corral.concurrency.threads import run_in_own_thread
+from corral.declarations.learnt import LearntResults
 from corral.declarations.printing.printers import comment_lines
 from corral.declarations.shapes.descriptions import summary
 from corral.declarations.text_cache import Form, TextCache, one_at_a_time
@@ -127,9 +128,11 @@ def checked_discovery(tools: ToolRegistry, language: Language) -> Mapping[ToolNa
     return {**found, name: replace(found[name], output=ANYTHING)}
 
 
-def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName, Tool]:
+def discovery_tools(
+    tools: ToolRegistry, language: Language, learnt: LearntResults | None = None
+) -> Mapping[ToolName, Tool]:
     """The two for programs in a language, over tools that may change at any time."""
-    discovery = _Discovery(tools, language)
+    discovery = _Discovery(tools, language, learnt)
     found = (
         Tool(
             name="search",
@@ -163,8 +166,9 @@ def _bind(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
 class _Discovery:
     own: Mapping[ToolName, Tool]
 
-    def __init__(self, tools: ToolRegistry, language: Language) -> None:
+    def __init__(self, tools: ToolRegistry, language: Language, learnt: LearntResults | None) -> None:
         self._tools = tools
+        self._learnt = learnt
         self._language: Language = language
         self._texts = TextCache(language)
 
@@ -186,7 +190,7 @@ class _Discovery:
                 {
                     "name": str(name),
                     "description": summary(tool.description),
-                    "signature": await self._texts.of("line", name, tool, context),
+                    "signature": self._with_learnt(await self._texts.of("line", name, tool, context), tool, context),
                 }
                 for name, tool in tools
             ],
@@ -215,7 +219,17 @@ class _Discovery:
         path = _path(asked)
         name = ToolName.parse(path)
         tool = self.own.get(name) or self._resolve(path)
-        return {"name": path, "declaration": await self._texts.of(form, name, tool, context)}
+        declared = await self._texts.of(form, name, tool, context)
+        if told := self._told(tool, context):
+            declared = comment_lines(f"Result of {name}, {told}", self._language) + declared
+        return {"name": path, "declaration": declared}
+
+    def _told(self, tool: Tool, context: ExecutionContext) -> str:
+        return "" if self._learnt is None else self._learnt.told(tool, context, self._language)
+
+    def _with_learnt(self, signature: str, tool: Tool, context: ExecutionContext) -> str:
+        told = self._told(tool, context)
+        return f"{signature}  {LANGUAGES[self._language].comment} {told}" if told else signature
 
     def _resolve(self, path: str) -> Tool:
         if path in self._tools.namespaces():

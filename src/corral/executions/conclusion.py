@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from corral.audit import AuditEvent, AuditLog, digest, new_event_id
 from corral.bridges import outcome_of, record_denial, remarks_on
@@ -12,6 +13,7 @@ from corral.errors import (
     Cancelled,
     CorralError,
     MemoryExceeded,
+    ProgramFailed,
     ProgramRejected,
     ProgramTimeout,
     SandboxError,
@@ -23,6 +25,8 @@ from corral.types import Diagnostic, ExecutionError, Exit, Program
 
 __all__ = ["broken", "concluded", "prefer_early_outcome", "record_execution", "rejected"]
 
+_MOST_LEARNT = 5
+"""Tools of whose results a model is told."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
 
 
@@ -63,8 +67,12 @@ def concluded(
     *,
     records: Sequence[CallRecord],
     gate: Gate | None,
+    learnt: Callable[[str], str] = lambda name: "",  # noqa: ARG005
 ) -> ExecutionResult:
-    """Completes a result with the end of its program. No exit: the execution was cancelled."""
+    """Completes a result with the end of its program. No exit: the execution was cancelled.
+
+    `learnt` is what a model is told of the results of a tool that does not declare them.
+    """
     if exit is None:
         error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
         return replace(running, status="cancelled", exit_code=130, error=error)
@@ -81,6 +89,7 @@ def concluded(
             *exit.diagnostics,
             *remarks_on(records, exit.error, running.language),
             *_check_remarks(gate),
+            *_learnt_remarks(program, exit, records, learnt),
         ),
         truncated=(f"{dropped} bytes of console output over the limit were dropped",) if dropped else (),
     )
@@ -138,3 +147,17 @@ def _check_remarks(gate: Gate | None) -> tuple[Diagnostic, ...]:
         message = f"the program was not checked: {verdict.unchecked}"
         return (Diagnostic(severity="info", message=message, code="unchecked", show="on_failure"),)
     return () if verdict is None else verdict.diagnostics
+
+
+def _learnt_remarks(
+    program: Program | None, exit: Exit, records: Sequence[CallRecord], learnt: Callable[[str], str]
+) -> Iterator[Diagnostic]:
+    """Yields what is known of results that no tool declares, if the program failed or was rejected."""
+    names: list[str] = []
+    if exit.error is not None and exit.error.code == ProgramFailed.code:
+        names = [record.name for record in records if record.progress == "returned"]
+    elif exit.error is not None and exit.error.code == ProgramRejected.code and program is not None:
+        names = [] if program.references is None else [each.path for each in program.references.named]
+    told = ((name, learnt(name)) for name in dict.fromkeys(names))
+    for name, text in islice(((name, text) for name, text in told if text), _MOST_LEARNT):
+        yield Diagnostic(severity="info", code="seen_in_results", message=f"tools.{name}, {text}")

@@ -400,7 +400,7 @@ class Execution:
             checked=self._gate is not None and self._gate.is_checked,
             files=self._file_changes,
         )
-        result = concluded(running, program, exit, records=records, gate=self._gate)
+        result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
         self._concluded = True
         if self._runtime.audit is not None:
             with anyio.CancelScope(shield=True):
@@ -414,3 +414,7 @@ class Execution:
                 )
         self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
         return result
+
+    def _learnt_of(self, name: str) -> str:
+        tool, request = self._tools.get(name), self._request
+        return "" if tool is None else self._runtime.learnt.told(tool, request.context, request.language)

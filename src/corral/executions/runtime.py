@@ -14,6 +14,7 @@ from corral.audit import AuditLog, Telemetry
 from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.bridges.selection import Protocols
 from corral.checking import Checker
+from corral.declarations import LearntResults
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
@@ -88,6 +89,8 @@ class Runtime:
     """By the name in requests."""
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""
+    learnt: LearntResults = field(default_factory=LearntResults)
+    """Types of results that tools do not declare, as they were seen."""
     values: ValueRoom = field(default_factory=ValueRoom)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""

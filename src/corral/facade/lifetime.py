@@ -14,11 +14,14 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import LauncherClient
 from corral.errors import ConfigError
 from corral.executions import Execution, Runtime
+from corral.logs import get_logger
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import KeptSessions, OpenSession
 from corral.tool_sources import ToolSources
 
 __all__ = ["CorralLifetime"]
+
+logger = get_logger("corral")
 
 
 class CorralLifetime(Lifecycle):
@@ -74,9 +77,16 @@ class CorralLifetime(Lifecycle):
             for provider in runtime.providers.made:
                 if not provider.is_entered:
                     await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
+            await run_shielded_in_thread(self._save_learnt)
             await runtime.rates.store.aclose()
             if runtime.audit is not None:
                 await runtime.audit.aclose()
+
+    def _save_learnt(self) -> None:
+        try:
+            self._runtime.learnt.save()
+        except ConfigError as error:
+            logger.warning("%s", error)
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed" if self._closed else "not open"

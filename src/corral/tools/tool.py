@@ -63,7 +63,7 @@ class ParsedInput:
 
 
 @checked_as(ToolDefinitionError)
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
 class Tool(Generic[P, R]):
     """A function together with its schemas and what calling it requires. Calling the tool calls the function.
 
