@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "events": {"errors", "rendering", "results", "types"},
     "event_listener": {"concurrency", "events"},
     "workers": {"concurrency", "containment", "errors"},
-    "json_schema": {"concurrency", "errors", "rendering", "types", "workers"},
+    "json_schema": {"concurrency", "errors", "guest", "rendering", "types", "workers"},
     "sandboxes": {
         "arguments",
         "concurrency",

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from corral import Corral, define_tool, tool
@@ -232,3 +234,20 @@ async def test_values_arrive_in_a_python_program_as_the_table_says(engine: Engin
     result = await engine.corral.execute("\n".join(lines), language="python")
     printed = [entry.text for entry in result.raise_for_error().logs]
     assert by_expression(ARRIVING, printed[: len(ARRIVING)]) == by_expression(ARRIVING, printed[len(ARRIVING) :])
+
+
+async def test_tools_return_values_of_numpy_and_pandas_as_programs_do(warm_cpython: CPythonSandbox) -> None:
+    rows = table(VALUES, "of NumPy or pandas | in Python")
+    names = {**NAMES, "np": np, "pd": pd, "frame": pd.DataFrame({"city": ["Oslo", None], "n": [1, 2]})}
+    values = [eval(row[0], dict(names)) for row in rows]  # noqa: S307 - our own documentation
+
+    def of_number(input: dict[str, int]) -> Any:
+        return values[input["number"]]
+
+    give = define_tool(name="give", execute=of_number)
+    program = f"await asyncio.gather(*[tools.give(number=each) for each in range({len(rows)})], return_exceptions=True)"
+    async with Corral([give], sandbox=warm_cpython, check=False) as corral:
+        received: Any = (await corral.execute(program, language="python")).raise_for_error().value
+    wanted = expected(rows)
+    differ = {row: said for row, said in by_expression(rows, received).items() if said != wanted[row]}
+    assert list(differ) == ['pd.DataFrame({("a", "b"): [1]})']  # its keys are no texts, which a tool's have to be

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 import pytest
+from PIL import Image
 from pydantic import BaseModel
 
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
@@ -124,8 +125,24 @@ class TestDocuments:
         assert anyio.run(typed.dump_output, {"key": 1}) == {"key": 1}
         with pytest.raises(InvalidToolOutput, match=r"^tool \"f\" ran, but .* withheld: key: expected integer$"):
             anyio.run(replace(typed, validate_output="strict").dump_output, {"key": "hunter2"})
-        with pytest.raises(InvalidToolOutput, match="type object, which is not data"):
+        with pytest.raises(InvalidToolOutput, match="type object is not data"):
             anyio.run(typed.dump_output, object())
+
+    def test_what_is_no_data_is_found_in_a_result(self) -> None:
+        @dataclass
+        class Order:
+            lines: list[object]
+
+        for result in ({"order": {"lines": [1, object()]}}, {"order": Order([1, object()])}):
+            with pytest.raises(
+                InvalidToolOutput, match=r"withheld: order\.lines\[1\]: a value of type object is not data"
+            ):
+                anyio.run(returning(None).dump_output, result)
+
+    def test_a_picture_is_the_bytes_of_a_png(self) -> None:
+        for mode in ("RGB", "CMYK", "L"):
+            image: Any = anyio.run(returning(None).dump_output, {"plot": Image.new(mode, (2, 2))})
+            assert image["plot"].startswith(b"\x89PNG")
 
     def test_a_model_may_be_returned_for_a_document(self) -> None:
         class Key(BaseModel):

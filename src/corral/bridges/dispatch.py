@@ -77,8 +77,9 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         call.progress = "returned"
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
-        except InvalidToolOutput:  # its message is for the model and says little on purpose
-            logger.warning("a result was withheld in execution %s", grant.execution_id, exc_info=True)
+        except InvalidToolOutput as error:
+            detail = logger.isEnabledFor(logging.DEBUG)  # the causes, which may quote values
+            logger.warning("a result was withheld in execution %s: %s", grant.execution_id, error, exc_info=detail)
             raise
         if call.remark is not None:
             logger.warning("in execution %s: %s", grant.execution_id, call.remark)

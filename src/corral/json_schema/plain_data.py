@@ -1,7 +1,8 @@
 """Results of tools as plain data.
 
 Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that a bridge writes as
-text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses.
+text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses. Values of numpy, pandas, PIL and matplotlib are read as
+those of programs are.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from itertools import islice
 from typing import Any, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_jsonable_python
 
 from corral.concurrency.garbage import gc_disabled
-from corral.json_schema.problems import Problem, SchemaMismatch
+from corral.guest.python.values import is_science, unwrapped
+from corral.json_schema.problems import Path, Problem, SchemaMismatch
 
 __all__ = ["json_value", "read_iterator", "to_plain_container", "to_plain_data", "to_program_data"]
 
 _MOST_JSON_CHARS = 4_000_000
 """Longer texts are hardly read at all: a program may get as many bytes, unless its limits are raised."""
+
+_MOST_SEARCHED = 10_000
+"""Parts of a result among which one that is not data is looked for."""
 
 _dump = TypeAdapter[object](Any).serializer.to_python
 
@@ -29,7 +35,50 @@ _dump = TypeAdapter[object](Any).serializer.to_python
 def to_plain_data(value: object) -> object:
     """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
     with gc_disabled():
-        return read_iterator(_dump(value, by_alias=True, fallback=to_plain_container))
+        try:
+            return read_iterator(_dump(value, by_alias=True, fallback=to_plain_container))
+        except NotPlain as error:
+            raise error.located(value) from None
+
+
+class NotPlain(SchemaMismatch):
+    """A value in a result that is not data."""
+
+    def __init__(self, value: object, path: Path = ()) -> None:
+        self.value = value
+        kind = type(value)
+        name = kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
+        super().__init__([Problem(path, f"a value of type {name} is not data; return what it holds")])
+
+    def located(self, result: object) -> NotPlain:
+        """The same error with the path of the value in a result, if it is found."""
+        left = _MOST_SEARCHED
+        level: list[tuple[Path, object]] = [((), result)]
+        while level and left > 0:
+            deeper: list[tuple[Path, object]] = []
+            for path, each in level:
+                if each is self.value:
+                    return NotPlain(self.value, path)
+                members = list(islice(_members(each), left))
+                left -= len(members)
+                deeper += [((*path, step), member) for step, member in members]
+            level = deeper
+        return self
+
+
+def _members(value: object) -> Iterator[tuple[str | int, object]]:
+    """The parts of a container, a dataclass or a model, with their names or places."""
+    match value:
+        case Mapping():
+            for key, each in cast("Mapping[object, object]", value).items():
+                yield str(key), each
+        case str() | bytes() | bytearray():
+            return
+        case Sequence():
+            yield from enumerate(cast("Sequence[object]", value))
+        case _:
+            for name, each in getattr(value, "__dict__", {}).items():
+                yield str(name), each
 
 
 def to_plain_container(value: object) -> object:
@@ -41,8 +90,16 @@ def to_plain_container(value: object) -> object:
             return dict(cast("Mapping[object, object]", value))
         case Sequence() | AbstractSet():
             return list(cast("Sequence[object]", value))
+        case _ if is_science(value):
+            try:
+                content = unwrapped(value)
+            except ValueError as error:
+                raise SchemaMismatch([Problem((), f"has {error}")]) from None
+            if content is value:
+                raise NotPlain(value)
+            return content
         case _:
-            raise SchemaMismatch([Problem((), f"contains a value of type {type(value).__name__}, which is not data")])
+            raise NotPlain(value)
 
 
 def read_iterator(data: object) -> object:

@@ -21,6 +21,7 @@ from collections import UserString
 from collections.abc import (
     AsyncIterator,
     Awaitable,
+    Callable,
     Iterable,
     Iterator,
     Mapping,
@@ -43,7 +44,9 @@ __all__ = [
     "UnencodableValue",
     "decode",
     "encode",
+    "is_science",
     "revive",
+    "unwrapped",
 ]
 
 MAX_DEPTH = 100
@@ -58,7 +61,8 @@ _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TAGS = frozenset({"$bytes", "$buffer", "$bigint", "$number", "$object"})
 _MISSING = frozenset({"NaTType", "NAType"})
 """pandas' markers of missing values."""
-_SCIENCE = frozenset({"numpy", "pandas"})
+_MODES_OF_PNG = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
+_SCIENCE = frozenset({"PIL", "matplotlib", "numpy", "pandas"})
 _FINE_TIME = re.compile(r"timedelta64\[|datetime64\[(ns|ps|fs|as)")
 """Types of numpy's that have no counterpart in Python; durations may be in months."""
 _NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, PurePath)
@@ -291,7 +295,7 @@ class Encoder:
                 return self.tag("$buffer", base64.b64encode(value).decode("ascii"))
             case bytes() | bytearray() | memoryview():
                 return self.tag("$bytes", base64.b64encode(bytes(cast("bytes", value))).decode("ascii"))
-            case _ if _is_science(value):
+            case _ if is_science(value):
                 return self._science(value, depth)
             case datetime.datetime() | datetime.date() | datetime.time():
                 return iso(value)
@@ -369,37 +373,20 @@ class Encoder:
         return UnencodableValue(f"{path}{' …' if depth > _SHOWN_STEPS else ''}: {reason}")
 
     def _science(self, value: Any, depth: int) -> Any:
-        """numpy's scalars and arrays, pandas' frames and what is in them, without importing either."""
-        kind = cast("type[object]", type(value)).__name__
-        if kind in _MISSING:
-            return None
-        if kind == "longdouble":
-            return self.number(float(value))
-        if kind == "DataFrame":
-            return self.sequence(value, self._rows(value, depth), depth)
-        dtype = str(getattr(value, "dtype", ""))
-        if dtype == "str":
-            value = value.astype("string")  # else pandas has NaN where a text is missing
-        if kind == "Series" and not _is_counted(value.index):
-            if value.index.nlevels > 1 or not value.index.is_unique:
-                frame = value.to_frame("value" if value.name is None else value.name)
-                return self.sequence(value, self._rows(frame, depth), depth)
-            return self.mapping(value, zip(value.index.tolist(), value.tolist(), strict=True), depth)
-        if isinstance(value, datetime.datetime):
+        """Converts numpy's scalars and arrays, pandas' frames and what is in them, and pictures."""
+        if isinstance(value, datetime.datetime) and type(value).__name__ not in _MISSING:
             return iso(value)
-        if kind == "Timedelta":
-            return duration(value.to_pytimedelta())
-        if _FINE_TIME.match(dtype) and type(value).__module__.startswith("numpy"):
-            value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else they come as integers
-        if callable(getattr(value, "tolist", None)):
-            content = value.tolist()
-            if type(content) is list:
-                return self.sequence(value, cast("list[Any]", content), depth)
-            if type(content) is not type(value):
-                return self.plain(content, depth)
-        if kind in ("Period", "Interval"):
-            return str(value)
-        return self.rest(value, depth)
+        try:
+            content = unwrapped(value)
+        except ValueError as error:
+            raise self.refused(str(error), depth) from None
+        if content is value:
+            return self.rest(value, depth)
+        if type(content) is list:
+            return self.sequence(value, cast("list[Any]", content), depth)
+        if type(content) is dict:
+            return self.mapping(value, cast("dict[Any, Any]", content).items(), depth)
+        return self.plain(content, depth)
 
     def class_name(self, value: object) -> str | None:
         """The name of a class, which stands for it where it is a key."""
@@ -421,20 +408,11 @@ class Encoder:
             return self.digits(int.__int__(key), depth)
         if isinstance(key, float):
             return str(float.__float__(key))
-        if isinstance(key, _NAMES) or _is_science(key):
+        if isinstance(key, _NAMES) or is_science(key):
             plain = self.other(key, depth)
             if isinstance(plain, str | int | float):
                 return self.key_text(plain, depth)
         return None
-
-    def _rows(self, frame: Any, depth: int) -> list[dict[Any, Any]]:
-        """A frame's rows, each by column; its index comes first, unless it only counts."""
-        if not _is_counted(frame.index):
-            frame = frame.reset_index(allow_duplicates=True)
-        if not frame.columns.is_unique:
-            raise self.refused("a DataFrame with two columns, or an index and a column, of the same name", depth)
-        texts = [name for name, dtype in frame.dtypes.items() if str(dtype) == "str"]
-        return frame.astype(dict.fromkeys(texts, "string")).to_dict("records")
 
     def _descend(self, container: object, depth: int) -> None:
         if depth >= MAX_DEPTH:
@@ -519,8 +497,63 @@ def _in_order(members: Set[Any]) -> Iterable[Any]:
     return members
 
 
-def _is_science(value: object) -> bool:
-    """True if numpy or pandas made the type."""
+def unwrapped(value: Any) -> object:
+    """Converts one level of a value of numpy, pandas, PIL or matplotlib to one of the standard library; imports none.
+
+    A frame becomes its rows, a series or an array a list or a dict, a scalar its value, a marker of a missing value
+    None, a picture or a figure bytes of PNG. Other values are returned as they are.
+
+    Raises:
+        ValueError: it has two members of one name.
+    """
+    kind = cast("type[object]", type(value)).__name__
+    if kind in _MISSING:
+        return None
+    if kind == "longdouble":
+        return float(value)
+    if callable(getattr(value, "savefig", None)):
+        return _png(lambda file: value.savefig(file, format="png"))
+    if type(value).__module__.startswith("PIL."):
+        picture = value if value.mode in _MODES_OF_PNG else value.convert("RGBA")
+        return _png(lambda file: picture.save(file, format="PNG"))
+    if kind == "DataFrame":
+        return _rows(value)
+    dtype = str(getattr(value, "dtype", ""))
+    if dtype == "str":
+        value = value.astype("string")  # else pandas has NaN where a text is missing
+    if kind == "Series" and not _is_counted(value.index):
+        if value.index.nlevels > 1 or not value.index.is_unique:
+            return _rows(value.to_frame("value" if value.name is None else value.name))
+        return dict(zip(value.index.tolist(), value.tolist(), strict=True))
+    if kind == "Timedelta":
+        return value.to_pytimedelta()
+    if _FINE_TIME.match(dtype) and type(value).__module__.startswith("numpy"):
+        value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else they come as integers
+    if callable(getattr(value, "tolist", None)):
+        content: object = value.tolist()
+        if type(content) is list or type(content) is not type(value):
+            return content
+    return str(value) if kind in ("Period", "Interval") else value
+
+
+def _png(save: Callable[[io.BytesIO], object]) -> bytes:
+    file = io.BytesIO()
+    save(file)
+    return file.getvalue()
+
+
+def _rows(frame: Any) -> list[dict[Any, Any]]:
+    """A frame's rows, each by column; its index comes first, unless it only counts."""
+    if not _is_counted(frame.index):
+        frame = frame.reset_index(allow_duplicates=True)
+    if not frame.columns.is_unique:
+        raise ValueError("a DataFrame with two columns, or an index and a column, of the same name")
+    texts = [name for name, dtype in frame.dtypes.items() if str(dtype) == "str"]
+    return cast("list[dict[Any, Any]]", frame.astype(dict.fromkeys(texts, "string")).to_dict("records"))
+
+
+def is_science(value: object) -> bool:
+    """True if numpy, pandas, PIL or matplotlib made the type."""
     return type(value).__module__.partition(".")[0] in _SCIENCE
 
 
