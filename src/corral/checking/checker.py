@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
-from corral.checking.base import Check
+from corral.checking.base import Check, DeclarationsUnread
 from corral.checking.case import Case
 from corral.checking.declared_tools import ToolSet, ToolSets
 from corral.checking.python.check import PythonCheck
@@ -345,5 +345,8 @@ def _failed(error: Exception, language: Language) -> Verdict:
     """Logs why a program goes unchecked."""
     if isinstance(error, TooLongToParse):
         return Verdict(unchecked="it takes too long to parse", is_own=True)
+    if isinstance(error, DeclarationsUnread):
+        logger.error("programs in %s are not checked: %s; `corral doctor` tries each check", language, error)
+        return Verdict(unchecked=str(error))
     logger.error("a check of %s failed, so its program goes unchecked", language, exc_info=error)
     return Verdict(unchecked="the check failed")

@@ -83,8 +83,8 @@ class Jail:
                 )
             executable = (engine.executable, *map(Path.resolve, self._libraries))
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
-            listable = [place.path for place in engine.mounts if place.path.is_dir()]
-            listable += [directory] if listable else []
+            # What resolves modules lists the folder that they may be in. Namespaces show its names too.
+            listable = [directory, *(place.path for place in engine.mounts if place.path.is_dir())]
             binds = engine.space.binds
             readable += [Path(bind.source) for bind in binds if not bind.writable]
             listable += [Path(bind.source) for bind in binds if not bind.writable]
