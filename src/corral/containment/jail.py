@@ -22,6 +22,7 @@ from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.containment.privileges import NOBODY
+from corral.containment.users import is_mapped
 from corral.errors import StartFailed
 from corral.isolation import NO_SPACE, Space
 from corral.types import Tier
@@ -204,13 +205,13 @@ def _status(pid: int) -> dict[str, str]:
 def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
     """Jails of a tier, best first: as root, one that drops root, then one that keeps it.
 
-    Dropping root fails where only root may read bubblewrap or the engine, or where a user namespace maps one user.
+    Dropping root fails where only root may read bubblewrap or the engine, and there may be nobody to become.
 
     Raises:
         StartFailed: as `Jail` does.
     """
     own = Jail(tier, engine, directory)
-    if tier == "none" or os.geteuid() != 0:
+    if tier == "none" or os.geteuid() != 0 or not is_mapped(NOBODY):
         return [own]
     return [Jail(tier, engine, directory, user=NOBODY), own]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING or sys.platform != "win32":
     import pwd
 
-__all__ = ["UserClaim", "claim_user"]
+__all__ = ["UserClaim", "claim_user", "is_mapped"]
 
 _USERS = range(60_578, 61_184)
 """Numbers that neither Debian nor systemd gives to anybody (https://systemd.io/UIDS-GIDS)."""
@@ -38,11 +38,8 @@ def claim_user() -> UserClaim | None:
 
     A claim is an abstract unix socket, unix(7), which one process has at a time.
     """
-    try:
-        mapped = [[*map(int, line.split())] for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
-    except OSError:
-        return None
-    usable = [user for user in _USERS if any(first <= user < first + count for first, _, count in mapped)]
+    mapped = _mapped()
+    usable = [user for user in _USERS if any(user in users for users in mapped)]
     for user in random.sample(usable, min(_ATTEMPTS, len(usable))):
         claimed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with suppress(OSError):
@@ -51,6 +48,23 @@ def claim_user() -> UserClaim | None:
                 return UserClaim(user, claimed)
         claimed.close()
     return None
+
+
+def is_mapped(user: int) -> bool:
+    """True if this process's user namespace has such a user, whom files can be given to. A rootless one may have one.
+
+    The same is taken for true of groups.
+    """
+    return any(user in users for users in _mapped())
+
+
+def _mapped() -> list[range]:
+    """The users there are: user_namespaces(7)."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text("ascii").splitlines()
+    except OSError:
+        return []
+    return [range(int(first), int(first) + int(count)) for first, _, count in map(str.split, lines)]
 
 
 def _is_known(user: int) -> bool:

@@ -146,11 +146,9 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
     """The first jail of a tier in which the engine starts, as a provider would choose it."""
     reasons: list[str] = []
     try:
-        # As root: first as nobody, then, if there is a second, as root itself.
-        users = (NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
-        for jail, user in zip(jails_to_try(tier, Engine(engine), room), users, strict=False):
+        for jail in jails_to_try(tier, Engine(engine), room):
             try:
-                trial = attempted(jail, engine, launcher, user=user)
+                trial = attempted(jail, engine, launcher, user=jail.user)
             except (StartFailed, OSError) as error:
                 reasons.append(str(error))
             else:
