@@ -31,7 +31,7 @@ from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
-__all__ = ["Begun", "Checker"]
+__all__ = ["Begun", "Checker", "verdict_of"]
 
 T = TypeVar("T")
 
@@ -226,7 +226,7 @@ class Checker:
     ) -> Verdict:
         before = time.thread_time(), 0.0 if workspace is None else workspace.cpu_time()
         try:
-            return _verdict_of(case, declared, seconds, workspace)
+            return verdict_of(case, declared, seconds, workspace)
         finally:
             if workspace is not None:
                 self.note_cost(case, server, time.thread_time() - before[0] + workspace.cpu_time() - before[1])
@@ -321,7 +321,7 @@ async def _outcome(server: LanguageServer, case: Case, job: Callable[[Workspace 
     return await wait_for_job(server.submit(case.tenant, job), max(0.0, until - time.monotonic()))
 
 
-def _verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:
+def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:
     """Checks a program with a server that is there for nobody else."""
     if workspace is None:
         return Verdict(unchecked="the language server does not start")

@@ -8,12 +8,16 @@ filter. `landlock`: no_new_privs, resource limits, an unprivileged user and no c
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
+import re
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,13 +34,24 @@ from corral.types import Tier
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
-__all__ = ["Engine", "Jail", "address_space_mb", "jails_to_try", "reasons_by_tier", "unavailable_reason"]
+__all__ = [
+    "HIDDEN",
+    "Engine",
+    "Jail",
+    "address_space_mb",
+    "hides_processes",
+    "jails_to_try",
+    "reasons_by_tier",
+    "unavailable_reason",
+    "v8_environment",
+]
 
 _STACK_BYTES = 8 << 20
 """Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
 _WITHIN = "/proc/self/cwd"
 _WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
+HIDDEN = "/proc has the option hidepid, which hides guests from their host: mount it without, or with gid= of its group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +213,19 @@ def _status(pid: int) -> dict[str, str]:
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise StartFailed(f"the kernel does not show how the guest is contained: {error}") from error
+        remedy = f"; {HIDDEN}" if hides_processes() else ""
+        raise StartFailed(f"the kernel does not show how the guest is contained: {error}{remedy}") from error
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def hides_processes() -> bool:
+    """True if /proc has an option that keeps processes from others: proc(5), hidepid."""
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            place, _, options = line.partition(" - ")
+            if place.split()[4] == "/proc" and re.search(r"hidepid=(?!0|off)", options):
+                return True
+    return False
 
 
 def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
@@ -222,6 +248,20 @@ def address_space_mb() -> int | None:
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft >> 20
+
+
+@cache
+def v8_environment() -> Mapping[str, str]:
+    """Environment in which Deno's engine starts here: empty, or such that it interprets programs and compiles none.
+
+    What is compiled is in memory that was written and is executed, which not every system lets processes have:
+    MemoryDenyWriteExecute of systemd, PR_SET_MDWE (prctl(2)), execmem of SELinux.
+    """
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except (OSError, ValueError):
+        return {"DENO_V8_FLAGS": "--jitless"}
+    return {}
 
 
 def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import deno
 
-from corral.containment import Engine, Mount
+from corral.containment import Engine, Mount, v8_environment
 from corral.types import Language
 
 __all__ = ["GLOBALS", "SERVERS", "ServerKind"]
@@ -155,6 +155,7 @@ SERVERS: tuple[ServerKind, ...] = (
             "DENO_NO_UPDATE_CHECK": "1",
             "NO_COLOR": "1",
             "HOME": "/nonexistent",
+            **v8_environment(),
         },
         data_bytes=1600 * _MB,
         resident_bytes=700 * _MB,
