@@ -26,7 +26,7 @@ from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.containment.privileges import NOBODY
-from corral.containment.users import is_mapped
+from corral.containment.users import may_become
 from corral.errors import StartFailed
 from corral.isolation import NO_SPACE, Space
 from corral.types import Tier
@@ -237,7 +237,7 @@ def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
         StartFailed: as `Jail` does.
     """
     own = Jail(tier, engine, directory)
-    if tier == "none" or os.geteuid() != 0 or not is_mapped(NOBODY):
+    if tier == "none" or os.geteuid() != 0 or not may_become(NOBODY):
         return [own]
     return [Jail(tier, engine, directory, user=NOBODY), own]
 

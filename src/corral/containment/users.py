@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING or sys.platform != "win32":
     import pwd
 
-__all__ = ["UserClaim", "claim_user", "is_mapped"]
+__all__ = ["UserClaim", "claim_user", "may_become"]
 
 _USERS = range(60_578, 61_184)
 """Numbers that neither Debian nor systemd gives to anybody (https://systemd.io/UIDS-GIDS)."""
 _ATTEMPTS = 50
+_NEEDED = 1 << 0 | 1 << 6 | 1 << 7
+"""CAP_CHOWN, CAP_SETGID and CAP_SETUID (linux/capability.h)."""
 
 
 @dataclass(slots=True)
@@ -50,12 +52,17 @@ def claim_user() -> UserClaim | None:
     return None
 
 
-def is_mapped(user: int) -> bool:
-    """True if this process's user namespace has such a user, whom files can be given to. A rootless one may have one.
+def may_become(user: int) -> bool:
+    """True if this process may run others as this user, and give files to it.
 
-    The same is taken for true of groups.
+    A root may not that is the only user of its namespace, as a rootless one may be, or that has no capabilities.
     """
-    return any(user in users for users in _mapped())
+    try:
+        status = Path("/proc/self/status").read_text("ascii", "replace")
+    except OSError:
+        return False
+    held = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
+    return held & _NEEDED == _NEEDED and any(user in users for users in _mapped())
 
 
 def _mapped() -> list[range]:

@@ -22,7 +22,7 @@ from corral.containment.launcher_client import LauncherClient
 from corral.containment.privileges import NOBODY
 from corral.containment.process import can_limit
 from corral.containment.spaces import Place, open_space
-from corral.containment.users import is_mapped
+from corral.containment.users import may_become
 from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.language_servers import RIGHT, double
@@ -303,9 +303,10 @@ def _unprivileged(facts: Mapping[Tier, Facts]) -> Layer:
     layer = _shown(name, facts, lambda each: each.user != 0, "guests have no capability")
     if layer.in_force or not facts:
         return layer
-    if not is_mapped(NOBODY):
-        detail = f"{layer.detail}: this user namespace has no other user, so that its root stays, without a capability"
-        return Layer(name=name, in_force=False, detail=detail, remedy=f"map user {NOBODY}, as by a range in /etc/subuid")
+    if not may_become(NOBODY):
+        detail = f"{layer.detail}: this root may become no other user, so that guests are it, without a capability"
+        remedy = f"run as another user than root, or map user {NOBODY} and keep CAP_SETUID, CAP_SETGID and CAP_CHOWN"
+        return Layer(name=name, in_force=False, detail=detail, remedy=remedy)
     return Layer(
         name=name,
         in_force=False,

@@ -101,7 +101,7 @@ class Worker:
         if not can_limit:
             return
         cpu = int(self.cpu_time() + seconds) + 1
-        with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, resource.RLIM_INFINITY))
 
     def cpu_time(self) -> float:
