@@ -67,7 +67,7 @@ def why_no_process_descriptors() -> str | None:
             return None  # no descriptor is left, say
         return (
             f"{call}, by which sandboxes are watched, is refused here ({error.strerror}): it needs Linux 5.3, and a "
-            "container whose seccomp profile allows pidfd_open and pidfd_send_signal, or runc instead of a runtime without them"
+            "container whose runtime has, and whose seccomp profile allows, pidfd_open and pidfd_send_signal"
         )
     return None
 

@@ -39,7 +39,7 @@ def expect_threads() -> None:
     except RuntimeError as error:
         raise StartFailed(
             f"no thread can be started here ({error}): raise the limit of processes (ulimit -u, --pids-limit), or, "
-            "where the container's seccomp profile answers clone3 with EPERM, as before Docker 20.10.10, take a newer one"
+            "where the container's seccomp profile answers clone3 with EPERM, as before Docker 20.10.10, a newer one"
         ) from error
     thread.join()
 

@@ -38,8 +38,8 @@ logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
 
 _INSTEAD = (
-    "Programs in Python may run all the same: in CPython if a jail works, else in Monty, which needs none: "
-    "pip install 'corral[monty]', and sandbox='auto'"
+    "Programs in Python (language='python') may run all the same: in CPython if a jail works, else in Monty, which "
+    "needs none: pip install 'corral[monty]', and sandbox='auto'"
 )
 INTERPRETED = (
     "programs in TypeScript are interpreted, which takes several times as long, because memory that was written may "
