@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -250,7 +249,6 @@ def address_space_mb() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft >> 20
 
 
-@cache
 def v8_environment() -> Mapping[str, str]:
     """Environment in which Deno's engine starts here: empty, or such that it interprets programs and compiles none.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import deno
 
-from corral.containment import Engine, Mount, v8_environment
+from corral.containment import Engine, Mount
 from corral.types import Language
 
 __all__ = ["GLOBALS", "SERVERS", "ServerKind"]
@@ -61,6 +61,8 @@ class ServerKind:
     """Answered when it asks."""
     reads_packages: bool = False
     """True if it finds types in a `node_modules` of its directory."""
+    compiles: bool = False
+    """True if it compiles its own code as it runs, which V8 does."""
 
     def written(self) -> dict[str, str]:
         """All files of the directory: those that hold text, and those that only have to be there."""
@@ -155,7 +157,6 @@ SERVERS: tuple[ServerKind, ...] = (
             "DENO_NO_UPDATE_CHECK": "1",
             "NO_COLOR": "1",
             "HOME": "/nonexistent",
-            **v8_environment(),
         },
         data_bytes=1600 * _MB,
         resident_bytes=700 * _MB,
@@ -170,6 +171,7 @@ SERVERS: tuple[ServerKind, ...] = (
         },
         options={"enable": True, "lint": False, "config": "deno.json"},
         settings={"enable": True, "lint": False},
+        compiles=True,
     ),
     ServerKind(
         name="ty",
