@@ -68,8 +68,10 @@ def refused(*names: str, error: int = errno.EPERM, argument: int = 0, bits: int 
     return [Rule(_CALLS[name][_COLUMN], error, argument, bits) for name in names]
 
 
-NO_NAMESPACES = [rule for bit in _NEW_NAMESPACES for rule in refused("clone", "unshare", bits=bit)]
-NO_NAMESPACES += refused("clone3", error=errno.ENOSYS)
+NO_NAMESPACES = [
+    *(rule for bit in _NEW_NAMESPACES for rule in refused("clone", "unshare", bits=bit)),
+    *refused("clone3", error=errno.ENOSYS),
+]
 NO_LANDLOCK = refused("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", error=errno.ENOSYS)
 # Facts of Docker's default profile (https://docs.docker.com/engine/security/seccomp, and moby's profiles/seccomp) for a
 # container without added capabilities: of the calls that it refuses, those that an engine, a jail or Python might make.

@@ -16,9 +16,11 @@ pytestmark = [
 
 LEFT = """
 import asyncio, os, sys
+from contextlib import suppress
 from pathlib import Path
-from corral import Corral, ExecutionContext, tool
+from corral import Corral, CorralError, ExecutionContext
 from corral.shells import LocalShell
+from corral.sources.mcp import McpServer
 from tests.until import until
 assert os.getpid() == 1
 def zombies():
@@ -40,6 +42,10 @@ async def main(language, users):
     await until(lambda: not zombies())
     async with LocalShell("/tmp") as shell:
         await shell.run("sleep 100 & setsid sleep 100 & setsid sh -c 'sleep 100 & sleep 100' & exit 0")
+    server = McpServer("server", command=["sh", "-c", "sleep 100 & read line"], required=True, connect_timeout_seconds=0.1)
+    with suppress(CorralError):
+        async with Corral(tools=[server]).connected():
+            pass
     print(zombies())
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
