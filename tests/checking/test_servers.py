@@ -110,6 +110,17 @@ def test_a_server_has_nothing_open_but_its_pipes(checker: Checker, language: Lan
     assert [each for each in opened if each.startswith(("socket:", "/etc", "/root", "/home"))] == []
 
 
+def test_a_server_that_does_not_find_the_declarations_checks_nothing() -> None:
+    [kind] = [each for each in SERVERS if each.language == "python"]
+    checker = Checker([replace(kind, declarations="elsewhere/corral_tools_{slot}.pyi")])
+    try:
+        checker.start("python", REGISTRY)
+        verdict = checker.check(RIGHT["python"], "python", REGISTRY, env=False, must=True)
+    finally:
+        checker.close()
+    assert verdict.unchecked == "ty does not find the module that declares the tools"
+
+
 SECRET = "canary_4f1d9c"
 
 

@@ -16,10 +16,14 @@ from corral.checking.source_map import CheckedText
 from corral.concurrency.cached_property import cached_property
 from corral.types import Position, ToolName
 
-__all__ = ["Check"]
+__all__ = ["Check", "DeclarationsUnread"]
 
 _MAX_QUESTIONS = 300
 """Most questions to a server about one program, besides its diagnostics. Unasked values count as the program's own."""
+
+
+class DeclarationsUnread(Exception):
+    """The server cannot read the declarations of the tools, so its silence about a program means nothing."""
 
 
 class Check(ABC):
@@ -48,6 +52,7 @@ class Check(ABC):
 
         Raises:
             ServerLost: the server did not get to its end.
+            DeclarationsUnread: it looked at the program alone.
         """
 
     @abstractmethod

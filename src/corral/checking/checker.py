@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
-from corral.checking.base import Check
+from corral.checking.base import Check, DeclarationsUnread
 from corral.checking.case import Case
 from corral.checking.declared_tools import ToolSet, ToolSets
 from corral.checking.python.check import PythonCheck
@@ -31,7 +31,7 @@ from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
-__all__ = ["Begun", "Checker"]
+__all__ = ["Begun", "Checker", "verdict_of"]
 
 T = TypeVar("T")
 
@@ -226,7 +226,7 @@ class Checker:
     ) -> Verdict:
         before = time.thread_time(), 0.0 if workspace is None else workspace.cpu_time()
         try:
-            return _verdict_of(case, declared, seconds, workspace)
+            return verdict_of(case, declared, seconds, workspace)
         finally:
             if workspace is not None:
                 self.note_cost(case, server, time.thread_time() - before[0] + workspace.cpu_time() - before[1])
@@ -321,7 +321,7 @@ async def _outcome(server: LanguageServer, case: Case, job: Callable[[Workspace 
     return await wait_for_job(server.submit(case.tenant, job), max(0.0, until - time.monotonic()))
 
 
-def _verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:
+def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:
     """Checks a program with a server that is there for nobody else."""
     if workspace is None:
         return Verdict(unchecked="the language server does not start")
@@ -345,5 +345,8 @@ def _failed(error: Exception, language: Language) -> Verdict:
     """Logs why a program goes unchecked."""
     if isinstance(error, TooLongToParse):
         return Verdict(unchecked="it takes too long to parse", is_own=True)
+    if isinstance(error, DeclarationsUnread):
+        logger.error("programs in %s are not checked: %s; `corral doctor` tries each check", language, error)
+        return Verdict(unchecked=str(error))
     logger.error("a check of %s failed, so its program goes unchecked", language, exc_info=error)
     return Verdict(unchecked="the check failed")

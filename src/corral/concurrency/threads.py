@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Thread
 from typing import Any, TypeVar
 
 import anyio
@@ -12,10 +13,35 @@ import anyio.to_thread
 from anyio.lowlevel import current_token
 from typing_extensions import TypeVarTuple, Unpack
 
-__all__ = ["run_in_own_thread", "run_shielded_in_thread", "thread_safe_callback", "thread_safe_scheduler"]
+from corral.errors import StartFailed
+
+__all__ = [
+    "expect_threads",
+    "run_in_own_thread",
+    "run_shielded_in_thread",
+    "thread_safe_callback",
+    "thread_safe_scheduler",
+]
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
+
+
+def expect_threads() -> None:
+    """Starts a thread, because all that follows needs some.
+
+    Raises:
+        StartFailed: none can be started.
+    """
+    thread = Thread(target=int, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise StartFailed(
+            f"no thread can be started here ({error}): raise the limit of processes (ulimit -u, --pids-limit), or, "
+            "where the container's seccomp profile answers clone3 with EPERM, as before Docker 20.10.10, a newer one"
+        ) from error
+    thread.join()
 
 
 async def run_in_own_thread(

@@ -4,7 +4,15 @@ Each layer has its module: `namespaces`, `landlock`, `seccomp`; `launcher` is a 
 `launcher_client` the host's side of it. `jail` combines the layers of a tier.
 """
 
-from corral.containment.jail import Engine, Jail, address_space_mb, jails_to_try, reasons_by_tier, unavailable_reason
+from corral.containment.jail import (
+    Engine,
+    Jail,
+    address_space_mb,
+    jails_to_try,
+    reasons_by_tier,
+    unavailable_reason,
+    v8_environment,
+)
 from corral.containment.launcher_client import Child, LauncherClient, Plan, Programs, child_pipes
 from corral.containment.namespaces import Mount
 
@@ -21,4 +29,5 @@ __all__ = [
     "jails_to_try",
     "reasons_by_tier",
     "unavailable_reason",
+    "v8_environment",
 ]

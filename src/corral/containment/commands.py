@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from corral.containment import landlock, seccomp
 from corral.containment.launcher import FILTER_FD, INFO_FD, OPTIONS_FD
 from corral.containment.launcher_client import Plan, encoded
-from corral.containment.namespaces import bubblewrap
+from corral.containment.namespaces import bubblewrap, own_namespaces
 from corral.errors import StartFailed
 from corral.isolation import Space
 
@@ -160,7 +160,7 @@ def command_options(
     With `trusted` it keeps the network namespace that its plan has entered, and this file has the certificates that
     programs trust there.
     """
-    options = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(_ID), "--gid", str(_ID)]
+    options = own_namespaces(_ID)
     options += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
     if trusted is not None:
         options += ["--share-net"]

@@ -8,11 +8,14 @@ filter. `landlock`: no_new_privs, resource limits, an unprivileged user and no c
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
+import re
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +25,7 @@ from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.containment.privileges import NOBODY
+from corral.containment.users import may_become
 from corral.errors import StartFailed
 from corral.isolation import NO_SPACE, Space
 from corral.types import Tier
@@ -29,13 +33,24 @@ from corral.types import Tier
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
-__all__ = ["Engine", "Jail", "address_space_mb", "jails_to_try", "reasons_by_tier", "unavailable_reason"]
+__all__ = [
+    "HIDDEN",
+    "Engine",
+    "Jail",
+    "address_space_mb",
+    "hides_processes",
+    "jails_to_try",
+    "reasons_by_tier",
+    "unavailable_reason",
+    "v8_environment",
+]
 
 _STACK_BYTES = 8 << 20
 """Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
 _WITHIN = "/proc/self/cwd"
 _WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
+HIDDEN = "/proc has the option hidepid, which hides guests from their host: mount it without, or with gid= of its group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +98,8 @@ class Jail:
                 )
             executable = (engine.executable, *map(Path.resolve, self._libraries))
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
-            listable = [place.path for place in engine.mounts if place.path.is_dir()]
-            listable += [directory] if listable else []
+            # What resolves modules lists the folder that they may be in. Namespaces show its names too.
+            listable = [directory, *(place.path for place in engine.mounts if place.path.is_dir())]
             binds = engine.space.binds
             readable += [Path(bind.source) for bind in binds if not bind.writable]
             listable += [Path(bind.source) for bind in binds if not bind.writable]
@@ -197,20 +212,31 @@ def _status(pid: int) -> dict[str, str]:
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise StartFailed(f"the kernel does not show how the guest is contained: {error}") from error
+        remedy = f"; {HIDDEN}" if hides_processes() else ""
+        raise StartFailed(f"the kernel does not show how the guest is contained: {error}{remedy}") from error
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def hides_processes() -> bool:
+    """True if /proc has an option that keeps processes from others: proc(5), hidepid."""
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            place, _, options = line.partition(" - ")
+            if place.split()[4] == "/proc" and re.search(r"hidepid=(?!0|off)", options):
+                return True
+    return False
 
 
 def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
     """Jails of a tier, best first: as root, one that drops root, then one that keeps it.
 
-    Dropping root fails where only root may read bubblewrap or the engine, or where a user namespace maps one user.
+    Dropping root fails where only root may read bubblewrap or the engine, and there may be nobody to become.
 
     Raises:
         StartFailed: as `Jail` does.
     """
     own = Jail(tier, engine, directory)
-    if tier == "none" or os.geteuid() != 0:
+    if tier == "none" or os.geteuid() != 0 or not may_become(NOBODY):
         return [own]
     return [Jail(tier, engine, directory, user=NOBODY), own]
 
@@ -221,6 +247,19 @@ def address_space_mb() -> int | None:
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft >> 20
+
+
+def v8_environment() -> Mapping[str, str]:
+    """Environment in which Deno's engine starts here: empty, or such that it interprets programs and compiles none.
+
+    What is compiled is in memory that was written and is executed, which not every system lets processes have:
+    MemoryDenyWriteExecute of systemd, PR_SET_MDWE (prctl(2)), execmem of SELinux.
+    """
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except (OSError, ValueError):
+        return {"DENO_V8_FLAGS": "--jitless"}
+    return {}
 
 
 def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:

@@ -232,8 +232,6 @@ class _Launcher(Children):
         self._plans: dict[int, Mapping[str, Any]] = {}
         self._rulesets: dict[int, int] = {}
         self._namespaces: dict[int, list[int]] = {}
-        self._adopts = False
-        """True if it is the parent of those whose supervisor has not ended in order."""
 
     def serve_host(self, host: int) -> None:
         """Until the host says that it wants no more.
@@ -242,6 +240,7 @@ class _Launcher(Children):
             EOFError, ConnectionError: it has ended without.
         """
         ended = os.pidfd_open(host)
+        privileges.adopt_orphans()
         if os.getppid() != host:
             raise EOFError  # before it could be watched
         self.serve(ended)  # a process that it forked off may have its end of the socket, so that is not enough
@@ -257,9 +256,6 @@ class _Launcher(Children):
                 self._rulesets[number] = descriptors.pop(0)
             if content["enters"]:
                 self._namespaces[number] = descriptors
-            if content["supervise"] and not self._adopts:
-                privileges.adopt_orphans()
-                self._adopts = True
             return True
         if "forget" in content:
             for number in content["forget"]:
@@ -314,11 +310,14 @@ class _Launcher(Children):
         # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
         with _Suppressed(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        if self._adopts:
-            self._end_orphans(pid)
+        self._end_orphans(pid)
 
     def _end_orphans(self, ended: int) -> None:
-        """Ends what a supervisor has left that somebody has killed. Its processes may fork meanwhile."""
+        """Ends what a child has left: processes that a server had forked, or a supervisor that somebody has killed.
+
+        They would else be zombies of process 1, which is the host itself in a container without an init. They may fork
+        meanwhile.
+        """
         known = {ended, *(pid for pid, _ in self._children.values())}
         children = f"/proc/self/task/{os.getpid()}/children"
         for _ in range(_ROUNDS):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from corral.concurrency.descriptors import why_no_process_descriptors
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
@@ -285,6 +286,8 @@ class LauncherClient:
     def _running(self) -> socket.socket:
         if self._control is not None and self._owner.is_current:
             return self._control
+        if (reason := why_no_process_descriptors()) is not None:
+            raise StartFailed(reason)
         self._plans.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:

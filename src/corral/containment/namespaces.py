@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corral.containment.launcher import FILTER_FD, INFO_FD
+from corral.containment.privileges import NOBODY
 from corral.isolation import Space
 
-__all__ = ["GUEST", "Mount", "bubblewrap", "bwrap_command"]
+__all__ = ["GUEST", "Mount", "bubblewrap", "bwrap_command", "own_namespaces"]
 
 GUEST = "/guest"
 """Path of the directory with the guest's code."""
@@ -22,6 +23,7 @@ GUEST = "/guest"
 _LIBRARIES = "/libraries"
 """Folder for shared libraries from outside the system's usual folders, whose paths may name a user."""
 _USUAL = ("/lib", "/usr/")
+_SETTINGS = "/proc/sys/user"
 
 
 class Mount(NamedTuple):
@@ -53,6 +55,20 @@ def bubblewrap() -> Path | None:
     return None if found is None else Path(found)
 
 
+def own_namespaces(user: int) -> list[str]:
+    """Options for namespaces of all kinds, with this user, in which no others are made.
+
+    bubblewrap has the kernel refuse others by a setting, which a container may keep read-only. The system call filter
+    refuses them in any case.
+    """
+    try:
+        is_fixed = os.statvfs(_SETTINGS).f_flag & os.ST_RDONLY
+    except OSError:
+        is_fixed = True
+    nested = [] if is_fixed else ["--disable-userns"]
+    return ["--unshare-all", "--unshare-user", *nested, "--uid", str(user), "--gid", str(user)]
+
+
 def bwrap_command(
     bwrap: Path,
     *,
@@ -73,7 +89,7 @@ def bwrap_command(
     /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
     panics as soon as a program touches `process` or `node:*`.
     """
-    command = [str(bwrap), "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
+    command = [str(bwrap), *own_namespaces(NOBODY)]
     command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
     moved = [library for library in libraries if not str(library).startswith(_USUAL)]
     command += ["--clearenv"]

@@ -50,6 +50,8 @@ _LANDLOCK_SCOPE_SIGNAL = 2
 _SYS_CLOSE_RANGE = 436
 _CLOSE_RANGE_CLOEXEC = 4
 _ALL = 0xFFFF_FFFF
+_MOST_DESCRIPTORS = 1 << 16
+"""More than a launcher or a server ever has; the limit may be a billion."""
 _LAST_CAPABILITY = 63
 _SIGKILL = 9  # signal(7); the module of that name takes a while to import
 
@@ -118,8 +120,9 @@ def adopt_orphans() -> None:
 
 
 def close_from(first: int) -> None:
-    """Closes all descriptors from `first` on. os.closerange closes them one by one, where Python was built so."""
-    call(libc.syscall(_SYS_CLOSE_RANGE, first, _ALL, 0))
+    """Closes all descriptors from `first` on; one by one where there is no close_range(2), as before Linux 5.9."""
+    if libc.syscall(_SYS_CLOSE_RANGE, first, _ALL, 0) != 0:
+        os.closerange(first, min(os.sysconf("SC_OPEN_MAX"), _MOST_DESCRIPTORS))
 
 
 def close_on_exec() -> None:

@@ -225,14 +225,14 @@ class ContainedProcess:
         if self.pid == 0:
             return
         cpu = int(self.cpu_time() + seconds) + 1
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(OSError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
 
     def limit_data(self, bytes_: int) -> bool:
         """Bounds its memory (RLIMIT_DATA). False if the host may not, as in `limit_cpu`, or it has ended."""
         try:
             resource.prlimit(self.pid, resource.RLIMIT_DATA, (bytes_, bytes_))
-        except (ProcessLookupError, PermissionError):
+        except OSError:
             return False
         return True
 

@@ -14,7 +14,7 @@ from corral.containment.commands import host_programs
 from corral.containment.launcher_client import LauncherClient, Programs
 from corral.containment.privileges import NOBODY
 from corral.containment.temporary import TemporaryFolder
-from corral.containment.users import UserClaim, claim_user
+from corral.containment.users import UserClaim, claim_user, may_become
 from corral.errors import StartFailed
 from corral.isolation import NO_SPACE, Bind, Space
 from corral.logs import get_logger
@@ -206,6 +206,8 @@ async def open_space(
 
 async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> int | None:
     """The user of these guests: where the host is root, one who owns nothing, unless they could read nothing."""
-    if not hosts or os.geteuid() != 0 or any(place.directory is not None and not place.public for place in places):
+    if not hosts or os.geteuid() != 0 or not may_become(NOBODY):
+        return None
+    if any(place.directory is not None and not place.public for place in places):
         return None
     return NOBODY if all([await host.starts_as_nobody(config) for host, config in hosts]) else None

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING or sys.platform != "win32":
     import pwd
 
-__all__ = ["UserClaim", "claim_user"]
+__all__ = ["UserClaim", "claim_user", "may_become"]
 
 _USERS = range(60_578, 61_184)
 """Numbers that neither Debian nor systemd gives to anybody (https://systemd.io/UIDS-GIDS)."""
 _ATTEMPTS = 50
+_NEEDED = 1 << 0 | 1 << 6 | 1 << 7
+"""CAP_CHOWN, CAP_SETGID and CAP_SETUID (linux/capability.h)."""
 
 
 @dataclass(slots=True)
@@ -38,11 +40,8 @@ def claim_user() -> UserClaim | None:
 
     A claim is an abstract unix socket, unix(7), which one process has at a time.
     """
-    try:
-        mapped = [[*map(int, line.split())] for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
-    except OSError:
-        return None
-    usable = [user for user in _USERS if any(first <= user < first + count for first, _, count in mapped)]
+    mapped = _mapped()
+    usable = [user for user in _USERS if any(user in users for users in mapped)]
     for user in random.sample(usable, min(_ATTEMPTS, len(usable))):
         claimed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with suppress(OSError):
@@ -51,6 +50,28 @@ def claim_user() -> UserClaim | None:
                 return UserClaim(user, claimed)
         claimed.close()
     return None
+
+
+def may_become(user: int) -> bool:
+    """True if this process may run others as this user, and give files to it.
+
+    A root may not that is the only user of its namespace, as a rootless one may be, or that has no capabilities.
+    """
+    try:
+        status = Path("/proc/self/status").read_text("ascii", "replace")
+    except OSError:
+        return False
+    held = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
+    return held & _NEEDED == _NEEDED and any(user in users for users in _mapped())
+
+
+def _mapped() -> list[range]:
+    """The users there are: user_namespaces(7)."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text("ascii").splitlines()
+    except OSError:
+        return []
+    return [range(int(first), int(first) + int(count)) for first, _, count in map(str.split, lines)]
 
 
 def _is_known(user: int) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from corral.containment.jail import Jail
+from corral.containment.jail import Jail, v8_environment
 from corral.containment.launcher_client import LauncherClient
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST
@@ -171,7 +171,9 @@ def attempted(jail: Jail, engine: Path, launcher: LauncherClient, *, user: int |
     with contextlib.ExitStack() as stack:
         aims = stack.enter_context(_aims(user))
         arguments = [*_ARGUMENTS, jail.path(PROBE), aims.arguments()]
-        guest = ContainedProcess.spawn(launcher, jail.plan(arguments, _ENVIRONMENT, data_bytes=_DATA_BYTES))
+        guest = ContainedProcess.spawn(
+            launcher, jail.plan(arguments, {**_ENVIRONMENT, **v8_environment()}, data_bytes=_DATA_BYTES)
+        )
         stack.callback(guest.close)
         said = _report(guest.await_output(_SECONDS))
         jail.verify(guest.pid)

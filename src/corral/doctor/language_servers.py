@@ -9,16 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from corral import Language
+from corral import Language, ToolRegistry, tool
+from corral.checking.base import DeclarationsUnread
+from corral.checking.case import Case
+from corral.checking.checker import verdict_of
+from corral.checking.declared_tools import ToolSets
 from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.containment import Engine
 from corral.doctor.layers import proc_status, program_version
 from corral.errors import StartFailed
-from corral.types import Tier
+from corral.programs import read_program
+from corral.types import References, Tier
 
-__all__ = ["FoundServer", "find_server", "install_command", "try_servers"]
+__all__ = ["RIGHT", "FoundServer", "double", "find_server", "install_command", "try_servers"]
 
 _READY_SECONDS = 60.0
 _VERSION = re.compile(r"\d\S*")
@@ -38,15 +43,33 @@ class FoundServer:
     version: str | None = None
     path: str | None = None
     ready: bool = False
+    checks: bool = False
+    """True if it has found a program wrong that is, and nothing wrong with one that is right."""
     tier: Tier | None = None
     """Of the jail that it runs in."""
     ready_seconds: float | None = None
     memory_mb: int | None = None
     """Resident memory when it is ready (VmRSS)."""
     reason: str | None = None
-    """The reason that it is not ready."""
+    """The reason that it is not ready, or does not check."""
     remedy: str | None = None
     """Command that installs the best server for this language, if this is another."""
+
+
+@tool
+async def double(n: int) -> int:
+    """Twice the number."""
+    return 2 * n
+
+
+RIGHT: dict[Language, str] = {
+    "typescript": "return await tools.double({ n: 21 })",
+    "python": "await tools.double(n=21)",
+}
+_WRONG: dict[Language, str] = {
+    "typescript": "return await tools.double({ n: [] })",
+    "python": "await tools.double(n=[])",
+}
 
 
 def find_server(language: Language) -> tuple[ServerKind, Engine] | None:
@@ -89,14 +112,34 @@ def _try(language: Language) -> FoundServer:
             document.remarks()
             seconds = time.perf_counter() - started
             status = proc_status(workspace.pid)
+            reason = _unfit(language, workspace)
     except (StartFailed, ServerLost, OSError) as error:
         return replace(said, reason=f"it does not start: {error}")
     return replace(
         said,
         ready=True,
+        checks=reason is None,
+        reason=reason,
         tier=_tier(status),
         ready_seconds=seconds,
         memory_mb=int(status["VmRSS"].split()[0]) >> 10,
+    )
+
+
+def _unfit(language: Language, workspace: Workspace) -> str | None:
+    """The reason that the server is not to be believed about programs; None if it is."""
+    tools = ToolRegistry(double)
+    declared = ToolSets().declared(tools, language, References(), must=True)
+    assert declared is not None
+    passed: list[bool] = []
+    for source in (RIGHT[language], _WRONG[language]):
+        case = Case(read_program(source, language), tools, must=True)
+        try:
+            passed.append(verdict_of(case, declared, _READY_SECONDS, workspace).rejection is None)
+        except DeclarationsUnread as error:
+            return f"it checks nothing: {error}"
+    return {(True, False): None, (True, True): "it lets a wrong program pass"}.get(
+        (passed[0], passed[1]), "it rejects a right program"
     )
 
 

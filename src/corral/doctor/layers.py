@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.concurrency.descriptors import why_no_process_descriptors
 from corral.containment import landlock, namespaces, seccomp
-from corral.containment.jail import address_space_mb
+from corral.containment.jail import HIDDEN, address_space_mb, hides_processes, v8_environment
 
 __all__ = [
     "Layer",
@@ -24,6 +25,7 @@ __all__ = [
     "program_version",
     "seccomp_layer",
     "settings",
+    "surroundings_layers",
     "system",
     "user_namespace_remedy",
     "user_namespaces_layer",
@@ -93,6 +95,22 @@ def address_space_layer() -> list[Layer]:
         return []
     detail = f"limited to {limit} MB: engines reserve far more than they use, and may not start"
     return [Layer(name="address space", in_force=False, detail=detail, remedy="ulimit -v unlimited")]
+
+
+def surroundings_layers() -> list[Layer]:
+    """Remarks on what this system refuses its processes, if anything."""
+    found: list[Layer] = []
+    if (reason := why_no_process_descriptors()) is not None:
+        remedy = "allow pidfd_open and pidfd_send_signal; programs in Python run in Monty meanwhile"
+        found.append(Layer(name="process descriptors", in_force=False, detail=reason, remedy=remedy))
+    if hides_processes():
+        detail = "it has the option hidepid: an ordinary user does not see the guests that fork, so none forks"
+        found.append(Layer(name="/proc", in_force=False, detail=detail, remedy=HIDDEN))
+    if v8_environment():
+        detail = "memory that was written may not be executed: programs in TypeScript are interpreted, which is slower"
+        remedy = "in a systemd unit: MemoryDenyWriteExecute=no"
+        found.append(Layer(name="compiled programs", in_force=False, detail=detail, remedy=remedy))
+    return found
 
 
 def bubblewrap_layer() -> Layer:
@@ -214,7 +232,12 @@ def program_version(program: Path) -> str | None:
     """The first two words that a program prints with `--version`; None if it does not run."""
     try:
         done = subprocess.run(
-            [program, "--version"], env=_ENVIRONMENT, capture_output=True, text=True, timeout=_SECONDS, check=True
+            [program, "--version"],
+            env={**_ENVIRONMENT, **v8_environment()},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -16,13 +16,16 @@ from typing import get_args
 import anyio
 import deno
 
+from corral import Corral
 from corral.containment.jail import Engine, jails_to_try
 from corral.containment.launcher_client import LauncherClient
 from corral.containment.privileges import NOBODY
 from corral.containment.process import can_limit
 from corral.containment.spaces import Place, open_space
+from corral.containment.users import may_become
 from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
+from corral.doctor.language_servers import RIGHT, double
 from corral.doctor.layers import (
     Layer,
     address_space_layer,
@@ -30,17 +33,19 @@ from corral.doctor.layers import (
     engine_layer,
     landlock_layer,
     seccomp_layer,
+    surroundings_layers,
     system,
     user_namespaces_layer,
 )
 from corral.errors import CorralError, MissingExtra, StartFailed
+from corral.results import ExecutionResult
 from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
 from corral.shells import JailedShell, ShellCapabilities, ShellLimits
 from corral.shells.jails.limits import ShellLimitName
-from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustDomain
+from corral.types import LIMITS_OF_SANDBOXES, TIERS, Isolation, Language, SandboxConfig, Tier
 
 __all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
 
@@ -72,7 +77,9 @@ class Examination:
     reason: str | None
     """The reason that no guest starts."""
     python: Isolation | None
-    """Sandbox for programs in Python where none for TypeScript works, or no jail."""
+    """Place in which a program in Python ran; None: none does."""
+    python_reason: str | None
+    """The reason that none does, or that Monty runs it and not CPython."""
     layers: tuple[Layer, ...]
     verdicts: tuple[TierResult, ...]
     attempts: tuple[Attempt, ...]
@@ -112,17 +119,19 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
             detail = f"cannot make what the attempts aim at: {error}"
             verdicts += [TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
     provider = DenoSandbox(pool_size=0)
-    isolation, reason = _auto(provider, "typescript")
+    isolation, reason = _ran(provider, "typescript")
     chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
-    python = None if chosen is not None and can_limit else _python()
+    python, python_reason = _python()
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
     return Examination(
         system=system(),
         tier=chosen,
         reason=reason,
         python=python,
+        python_reason=python_reason,
         layers=(
             engine_found,
+            *surroundings_layers(),
             *_layers({tier: trial.facts for tier, trial in trials.items()}),
             *([] if chosen is None else [_forks(provider.fork_failure), _sessions(), _shells()]),
         )
@@ -146,11 +155,9 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
     """The first jail of a tier in which the engine starts, as a provider would choose it."""
     reasons: list[str] = []
     try:
-        # As root: first as nobody, then, if there is a second, as root itself.
-        users = (NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
-        for jail, user in zip(jails_to_try(tier, Engine(engine), room), users, strict=False):
+        for jail in jails_to_try(tier, Engine(engine), room):
             try:
-                trial = attempted(jail, engine, launcher, user=user)
+                trial = attempted(jail, engine, launcher, user=jail.user)
             except (StartFailed, OSError) as error:
                 reasons.append(str(error))
             else:
@@ -177,21 +184,22 @@ def _untried(tier: Tier, chosen: Tier | None) -> TierResult:
     return TierResult(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
 
 
-def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
-    """The tier that the provider takes with `tier="auto"`."""
+def _ran(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
+    """The place in which the provider runs a program here, whatever is required, and the reason if there is none."""
 
-    async def started() -> Isolation:
-        try:
-            sandbox = await provider.start(SandboxConfig(language=language, trust_domain=TrustDomain(None, "doctor")))
-            await sandbox.aclose()
-            return sandbox.isolation
-        finally:
-            await provider.aclose()
+    async def run() -> ExecutionResult:
+        async with Corral(
+            tools=[double], sandbox=provider, check=False, required_tier="none", accept_unenforced=LIMITS_OF_SANDBOXES
+        ) as corral:
+            return await corral.execute(RIGHT[language], language=language)
 
     try:
-        return anyio.run(started), None
+        result = anyio.run(run)
     except (CorralError, OSError) as error:
         return None, str(error)
+    if result.error is not None:
+        return None, f"a program failed: {result.error.message}"
+    return result.isolation, None
 
 
 def _sessions() -> Layer:
@@ -239,11 +247,13 @@ def _shells() -> Layer:
     )
 
 
-def _python() -> Isolation | None:
+def _python() -> tuple[Isolation | None, str | None]:
     try:
-        return _auto(PythonSandbox(), "python")[0]
-    except MissingExtra:
-        return None
+        provider = PythonSandbox()
+    except MissingExtra as error:
+        return None, str(error)
+    found, reason = _ran(provider, "python")
+    return found, reason or provider.without_cpython
 
 
 def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
@@ -295,6 +305,10 @@ def _unprivileged(facts: Mapping[Tier, Facts]) -> Layer:
     layer = _shown(name, facts, lambda each: each.user != 0, "guests have no capability")
     if layer.in_force or not facts:
         return layer
+    if not may_become(NOBODY):
+        detail = f"{layer.detail}: this root may become no other user, so that guests are it, without a capability"
+        remedy = f"run as another user than root, or map user {NOBODY} and keep CAP_SETUID, CAP_SETGID and CAP_CHOWN"
+        return Layer(name=name, in_force=False, detail=detail, remedy=remedy)
     return Layer(
         name=name,
         in_force=False,

@@ -10,7 +10,7 @@ import anyio
 from typing_extensions import override
 
 from corral.concurrency.lifecycle import Lifecycle
-from corral.concurrency.threads import run_shielded_in_thread
+from corral.concurrency.threads import expect_threads, run_shielded_in_thread
 from corral.containment import LauncherClient
 from corral.errors import ConfigError
 from corral.executions import Execution, Runtime
@@ -110,6 +110,7 @@ class CorralLifetime(Lifecycle):
         self._reset_in_fork()
         if self._open:
             raise ConfigError("this Corral is open already")
+        expect_threads()
         runtime = self._runtime
         was_closed, self._closed = self._closed, False
         if was_closed:

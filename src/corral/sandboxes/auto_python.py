@@ -9,12 +9,15 @@ import anyio
 from corral.containment.process import can_limit
 from corral.containment.spaces import SpaceHost
 from corral.errors import MissingExtra, StartFailed
+from corral.logs import get_logger
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.types import Capabilities, SandboxConfig
 
 __all__ = ["PythonSandbox"]
+
+logger = get_logger("corral.sandboxes")
 
 
 class PythonSandbox(SandboxProvider):
@@ -30,6 +33,8 @@ class PythonSandbox(SandboxProvider):
         self._cpython = CPythonSandbox()
         self._chosen: SandboxProvider | None = None if can_limit else load_by_name("corral.sandboxes", "monty")
         self._choosing = anyio.Lock()
+        self.without_cpython: str | None = None
+        """Reason that programs run in Monty; None if they do not, or none has run yet."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -61,7 +66,10 @@ class PythonSandbox(SandboxProvider):
         except StartFailed as error:
             await self._cpython.aclose()
             try:
-                return load_by_name("corral.sandboxes", "monty")
+                monty: SandboxProvider = load_by_name("corral.sandboxes", "monty")
+                self.without_cpython = str(error)
+                logger.warning("programs in Python run in Monty, which has few modules; CPython does not: %s", error)
+                return monty
             except MissingExtra:
                 if config.required_tier == "none":
                     return self._cpython

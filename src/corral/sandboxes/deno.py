@@ -16,7 +16,7 @@ import deno
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import Engine
+from corral.containment import Engine, v8_environment
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
@@ -32,14 +32,18 @@ from corral.sandboxes.pool import default_size
 from corral.sandboxes.unjailed import UnjailedDeno
 from corral.types import Capabilities, Language, SandboxConfig, Tier
 
-__all__ = ["DenoSandbox"]
+__all__ = ["INTERPRETED", "DenoSandbox"]
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
 
 _INSTEAD = (
-    "Programs in Python (language='python') may run where TypeScript does not: in CPython if a jail works, else in "
-    "Monty, which needs none: pip install 'corral[monty]', and Corral(sandbox='monty') or sandbox='auto'"
+    "Programs in Python (language='python') may run all the same: in CPython if a jail works, else in Monty, which "
+    "needs none: pip install 'corral[monty]', and sandbox='auto'"
+)
+INTERPRETED = (
+    "programs in TypeScript are interpreted, which takes several times as long, because memory that was written may "
+    "not be executed here; in a systemd unit: MemoryDenyWriteExecute=no"
 )
 _SETTLE_SECONDS = 30.0
 _GARBAGE_MB = 96
@@ -88,6 +92,8 @@ class DenoSandbox(JailedProvider):
         allow_wasm: bool = False,
         pool_size: int | None = None,
     ) -> None:
+        if v8_environment():
+            logger.warning("%s", INTERPRETED)
         self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm
@@ -99,7 +105,7 @@ class DenoSandbox(JailedProvider):
                 tier,
                 lambda _: Engine(_engine(), relative_paths=True),
                 RuntimeDirectory(),
-                DENO_ENVIRONMENT,
+                {**DENO_ENVIRONMENT, **v8_environment()},
                 garbage_mb=_GARBAGE_MB,
                 warm_up_arguments=("--warm-up",),
                 instead=_INSTEAD,
@@ -223,7 +229,7 @@ class _ForkingDeno(ForkProvider):
             tier,
             lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
             RuntimeDirectory(lambda: {"zygote.js": typescript_server()}),
-            DENO_ENVIRONMENT,
+            {**DENO_ENVIRONMENT, **v8_environment()},
             garbage_mb=_FORK_GARBAGE_MB + _WARM_UP_MB,
             instead=_INSTEAD,
         )

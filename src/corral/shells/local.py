@@ -19,7 +19,7 @@ import anyio.to_thread
 from typing_extensions import override
 
 from corral.arguments import checked
-from corral.concurrency.descriptors import await_readable
+from corral.concurrency.descriptors import await_readable, process_descriptor, reap
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, FileError
 from corral.isolation import Isolation
@@ -162,8 +162,10 @@ class _LocalProcess(PipeProcess):
 
     def _clear(self) -> None:
         """Ends what the command has left behind, before its number may be another's."""
-        _end_tree(self._process.pid, self._mark)
+        left = _end_tree(self._process.pid, self._mark)
         self._process.wait()
+        for each in (-self._process.pid, *left):
+            reap(each)
         self._cleared = True
 
 
@@ -303,8 +305,7 @@ async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
 
 async def _exited(pid: int) -> None:
     """Waits until a child has ended, and leaves it to be reaped, so that its number stays its own."""
-    if sys.platform == "linux":
-        descriptor = os.pidfd_open(pid)
+    if (descriptor := process_descriptor(pid)) is not None:
         try:
             await anyio.wait_readable(descriptor)
         finally:
@@ -316,20 +317,24 @@ async def _exited(pid: int) -> None:
         )
 
 
-def _end_tree(pid: int, mark: str) -> None:
+def _end_tree(pid: int, mark: str) -> set[int]:
     """Kills a child that is not reaped yet, its process group, and what has left it, until nothing is there.
 
     What has left it is stopped before any of it is killed, or a script would go on when its child ends before it.
+    Returns those, which are then children of process 1.
     """
+    left: set[int] = set()
     for _ in range(_ROUNDS):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         found = _marked(mark) - {pid} if sys.platform == "linux" else set[int]()
         if not found:
-            return
+            break
+        left |= found
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for each in found:
                 _send(each, mark, number)
+    return left
 
 
 def _marked(mark: str) -> set[int]:
@@ -351,11 +356,16 @@ def _has_mark(process: Path, mark: str) -> bool:
 def _send(pid: int, mark: str, number: signal.Signals) -> None:
     """Signals a process if it still has the mark, as its number may be another's by now; waits for what it kills."""
     with suppress(ProcessLookupError, PermissionError):
-        descriptor = os.pidfd_open(pid)
+        descriptor = process_descriptor(pid)
         try:
-            if _has_mark(Path(f"/proc/{pid}"), mark):
-                signal.pidfd_send_signal(descriptor, number)
-                if number == signal.SIGKILL:
-                    await_readable(descriptor, 1.0)
+            if not _has_mark(Path(f"/proc/{pid}"), mark):
+                return
+            if descriptor is None:
+                os.kill(pid, number)
+                return
+            signal.pidfd_send_signal(descriptor, number)
+            if number == signal.SIGKILL:
+                await_readable(descriptor, 1.0)
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)

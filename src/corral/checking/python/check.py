@@ -10,6 +10,7 @@ from itertools import chain
 
 from tree_sitter import Node
 
+from corral.checking.base import DeclarationsUnread
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
@@ -56,6 +57,8 @@ _WARNED = frozenset({1, 2})
 _SYNTAX = "invalid-syntax"
 """`await` and `return` outside of functions, which work here; what does not is found when the program is recovered."""
 _UNBOUND = frozenset({"unresolved-reference"})
+_UNFOUND = frozenset({"import-not-found", "unresolved-import"})
+"""Codes of a module that is not found, by version."""
 _KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
 _ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
 _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
@@ -160,6 +163,8 @@ class PythonCheck(PythonOrigins):
             self.put(self._composed())
             document.write(self.text.text)
             remarks = document.remarks()
+        if any(each.code in _UNFOUND and each.span.line == 0 for each in remarks):  # the header's import
+            raise DeclarationsUnread("ty does not find the module that declares the tools")
         judged = [each for remark in remarks if (each := self._judged(remark))]
         told = {each.offset for each in judged if each.kind == "unawaited"}
         forgotten = [each for each in self._forgotten() if each.offset not in told]

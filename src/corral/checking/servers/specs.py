@@ -61,6 +61,8 @@ class ServerKind:
     """Answered when it asks."""
     reads_packages: bool = False
     """True if it finds types in a `node_modules` of its directory."""
+    compiles: bool = False
+    """True if it compiles its own code as it runs, which V8 does."""
 
     def written(self) -> dict[str, str]:
         """All files of the directory: those that hold text, and those that only have to be there."""
@@ -169,6 +171,7 @@ SERVERS: tuple[ServerKind, ...] = (
         },
         options={"enable": True, "lint": False, "config": "deno.json"},
         settings={"enable": True, "lint": False},
+        compiles=True,
     ),
     ServerKind(
         name="ty",

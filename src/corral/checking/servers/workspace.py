@@ -16,7 +16,7 @@ import anyio
 
 from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
 from corral.checking.servers.specs import ServerKind
-from corral.containment import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier
+from corral.containment import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier, v8_environment
 from corral.containment.process import ContainedProcess
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import StartFailed
@@ -188,7 +188,8 @@ class Workspace:
             link = self._folder.path / _MODULES
             link.unlink(missing_ok=True)
             link.symlink_to(_PACKAGES if jail.tier == "namespaces" else self._packages)
-        plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
+        environment = {**kind.environment, **(v8_environment() if kind.compiles else {})}
+        plan = jail.plan(kind.arguments, environment, data_bytes=kind.data_bytes)
         process = self._process = ContainedProcess.spawn(self._launcher, replace(plan, scratch=self._folder.home))
         try:
             client = LspClient(process, kind.settings)

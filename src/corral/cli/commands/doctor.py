@@ -21,9 +21,10 @@ __all__ = ["add_doctor"]
 
 _EPILOG = """\
 For each tier that works, an engine with every permission of its own is started in its jail and tries to get out, by
-harmless means. The language servers that check programs are started and ended; one that is missing is no failure.
+harmless means. A program in each language runs. The language servers that check programs are started, and given a
+right and a wrong program; one that is missing is no failure.
 
-exit codes: 0 the required tier is reached and nothing got through, 1 not so, 2 wrong usage
+exit codes: 0 the required tier is reached, nothing got through, and what checks programs does; 1 not so; 2 wrong usage
 """
 _YES, _NO = "✓", "✗"
 
@@ -50,7 +51,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
             found = examine()
         with moving(view, "starting the language servers"):
             servers = try_servers()
-        healthy = found.reaches(required) and found.contained
+        healthy = found.reaches(required) and found.contained and all(each.checks for each in servers if each.ready)
         if arguments.json:
             shown = {"healthy": healthy, "required_tier": required, **asdict(found), "language_servers": servers}
             view.out(json_text(shown, indent=2))
@@ -86,11 +87,11 @@ def _report(found: Examination, servers: Sequence[FoundServer], required: Tier, 
     yield "Language servers, which check programs"
     wide = max(len(server.language) for server in servers)
     for server in servers:
-        yield from _row(server.ready, server.language, _detail(server), wide, columns, server.remedy)
+        yield from _row(server.checks, server.language, _detail(server), wide, columns, server.remedy)
     yield ""
     kept = "1 sandbox is" if found.pool_size == 1 else f"{found.pool_size} sandboxes are"
     yield f"{kept} kept ready, unless pool_size says otherwise."
-    yield from _conclusion(found, required, columns)
+    yield from _conclusion(found, servers, required, columns)
 
 
 def _attempts(found: Examination, columns: int) -> Iterator[str]:
@@ -117,18 +118,22 @@ def _detail(server: FoundServer) -> str:
     return ": ".join([*named, server.reason] if server.reason else named)
 
 
-def _conclusion(found: Examination, required: Tier, columns: int) -> Iterator[str]:
+def _conclusion(found: Examination, servers: Sequence[FoundServer], required: Tier, columns: int) -> Iterator[str]:
     if found.tier is None:
         yield from _wrapped(f"{_NO} No program in TypeScript runs here: {found.reason}", "", columns)
-        if found.python is None:
-            yield f"{_NO} Nor does one in Python."
     elif not found.reaches(required):
         yield f"{_NO} Programs run in tier {found.tier}, below the required {required}."
     else:
         yield f"{_YES} Programs run in tier {found.tier}; {required} is required."
-    if found.python is not None:
+    reason = "" if found.python_reason is None else f": {found.python_reason}"
+    if found.python is None:
+        yield from _wrapped(f"{_NO} No program in Python runs here{reason}", "", columns)
+    elif found.python != found.tier:
         place = "Monty, without a jail" if found.python == "interpreter" else f"tier {found.python}"
-        yield f"{_YES} Programs in Python run, in {place}."
+        yield from _wrapped(f"{_YES} Programs in Python run, in {place}{reason}.", "", columns)
+    for each in servers:
+        if each.ready and not each.checks:
+            yield f"{_NO} Programs in {each.language} are not checked: {each.reason}."
     if not found.contained:
         bad = [attempt for attempt in found.attempts if not attempt.contained]
         yield f"{_NO} {counted(len(bad), 'attempt')} got through or could not be made."

@@ -292,7 +292,9 @@ class GuestStarter:
                     reasons.append((tier, str(error)))
                 else:
                     return jail
-        said = _no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead
+        said = [_no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead]
+        if required != "none":
+            said.append("`corral doctor` says more; Corral(required_tier='none') runs programs without a jail")
         raise StartFailed(". ".join(filter(None, said)))
 
     def _prepare(self) -> Path:
@@ -394,10 +396,7 @@ def _await_ready(process: GuestProcess) -> None:
 def _no_tier(required: Tier, said: str) -> str:
     if required == "none":
         return f"the engine does not start here: {said}"
-    return (
-        f"no isolation of tier {required!r} or better works here. {said}. `corral doctor` says more; "
-        f"Corral(required_tier='none') runs programs without"
-    )
+    return f"no isolation of tier {required!r} or better works here. {said}"
 
 
 def _address_space() -> str | None:

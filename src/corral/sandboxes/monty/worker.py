@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
-from corral.concurrency.descriptors import await_readable
+from corral.concurrency.descriptors import await_readable, process_descriptor
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
@@ -46,7 +46,8 @@ class Worker:
         pid = self.session.worker_pid
         assert pid is not None
         self.pid = pid
-        self._process = os.pidfd_open(pid) if can_limit else -1
+        descriptor = process_descriptor(pid)
+        self._process = -1 if descriptor is None else descriptor
         self._closed = False
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="corral-monty", daemon=True)
@@ -100,7 +101,7 @@ class Worker:
         if not can_limit:
             return
         cpu = int(self.cpu_time() + seconds) + 1
-        with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, resource.RLIM_INFINITY))
 
     def cpu_time(self) -> float:

@@ -83,7 +83,10 @@ class CommandJail(ABC):
         self._launcher.forget([self._plan])
 
     def _start(self, options: bytes) -> ContainedProcess:
-        descriptor = os.memfd_create("options", os.MFD_CLOEXEC)
+        try:
+            descriptor = os.memfd_create("options", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise StartFailed(f"cannot start a command: memfd_create: {error.strerror}") from error
         try:
             os.write(descriptor, options)
             os.lseek(descriptor, 0, os.SEEK_SET)

@@ -12,6 +12,7 @@ import re
 import signal
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, RequestId, jsonrpc_message_adapter
 
+from corral.concurrency.descriptors import reap
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.sources.mcp.bounded_transport import ListRoom, RateLimiter, readable
 
 __all__ = ["stdio"]
@@ -219,6 +222,8 @@ async def _stop(process: Process) -> None:
             await _ended(process)
             break
     _signal_group(process, signal.SIGKILL)  # what it has left behind
+    if process.returncode is not None:
+        await run_shielded_in_thread(partial(reap, -process.pid))
 
 
 async def _ended(process: Process) -> None:
