@@ -530,9 +530,9 @@ def unwrapped(value: Any) -> object:
     if _FINE_TIME.match(dtype) and type(value).__module__.startswith("numpy"):
         value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else they come as integers
     if callable(getattr(value, "tolist", None)):
-        content: object = value.tolist()
+        content = cast("object", value.tolist())
         if type(content) is list or type(content) is not type(value):
-            return content
+            return cast("object", content)
     return str(value) if kind in ("Period", "Interval") else value
 
 
