@@ -461,7 +461,7 @@ async def test_thirty_at_once_have_a_verdict_each(corral: Corral) -> None:
 
     async def run(number: int) -> None:
         language: Language = "python" if number % 3 == 0 else "typescript"
-        given = number if number % 2 else f"'{number}'"
+        given = number if number % 2 else f"'n{number}'"
         call = f"tools.record(n={given})" if language == "python" else f"tools.record({{ n: {given} }})"
         program = f"await {call}" if language == "python" else f"return await {call}"
         results[number] = await corral.execute(program, language=language, check="required")

@@ -51,6 +51,11 @@ class InputSchema(Protocol):
         """None if it takes anything."""
         ...
 
+    @property
+    def runs_code(self) -> bool:
+        """True if `load` calls functions of the tool's author."""
+        ...
+
     def load(self, raw: object) -> Any:
         """The validated input, or a `PendingValidation` if that takes long. Raises SchemaMismatch."""
         ...
@@ -79,6 +84,7 @@ class Anything:
     """Takes and returns every value; models and dataclasses become dicts."""
 
     json_schema: None = None
+    runs_code = False
 
     def load(self, raw: object) -> object:
         return raw
@@ -138,6 +144,10 @@ class TypeInput:
         self.json_schema = json_schema_of(adapter, "validation")
         self._validate = TypeValidator(adapter)
 
+    @property
+    def runs_code(self) -> bool:
+        return self._validate.runs_code
+
     def load(self, raw: object) -> object:
         return self._validate(raw)
 
@@ -157,6 +167,10 @@ class ArgumentsInput:
         self._validate = TypeValidator(adapter)
         self._parameters = tuple(parameters.items())
         self._reserved = frozenset(reserved)
+
+    @property
+    def runs_code(self) -> bool:
+        return self._validate.runs_code
 
     def load(self, raw: object) -> dict[str, object]:
         model = self._validate(raw)

@@ -25,6 +25,7 @@ from corral.checking.python.expressions import (
     call_around,
     gathered_list,
     is_annotation,
+    is_caught,
     is_probed,
     is_result,
     is_tried,
@@ -180,6 +181,9 @@ class PythonCheck(PythonOrigins):
 
     def input_of(self, call: Node) -> Written | None:
         return python_arguments(call, self._dict_of)
+
+    def is_caught(self, call: Node) -> bool:
+        return is_caught(call)
 
     def tool_called(self, call: Node) -> DeclaredTool | None:
         return self._tool_of(call.child_by_field_name("function") or call)
@@ -487,8 +491,10 @@ class PythonCheck(PythonOrigins):
         value = pair.child_by_field_name("value") or node
         if found is None or self._inputs.is_whole(value):
             return warning  # which its schema is to judge
-        if is_text_for_number(*found) and not self._is_spelt(value) and not self._is_declared(value):
-            return warning  # it may spell one
+        if is_text_for_number(*found) and not self._is_declared(value):
+            texts = self._texts(value)
+            if not texts or (self._spells(texts) and self.takes_spelt(call, tool.name, value)):
+                return warning  # it may spell one
         differs = certainly_differs(*found, self._objects)
         return warning.rejected("argument", declared=tool.signature) if differs else warning
 

@@ -33,6 +33,7 @@ from corral.checking.typescript.expressions import (
     has_default,
     is_asked,
     is_called,
+    is_caught,
     is_conditional,
     is_on_failure,
     is_tried,
@@ -386,7 +387,11 @@ class TypeScriptCheck(Misuse):
             is_grown = self._dynamic.computed or self._dynamic.names & set(names)
             if names and not is_grown:
                 return warning.rejected("argument", declared=signature)
-        if found is None or not differs or (is_text_for_less(*found, self._named) and not self._is_known(value)):
+        if found is None or not differs:
+            return own
+        if is_text_for_less(*found, self._named) and not (
+            self._is_known(value) and not (self._spells(value) and tool and self.takes_spelt(call, tool.name, value))
+        ):
             return own
         hint = None if "Did you mean" in warning.message else _literal_meant(*found)
         if hint is None and value.parent is not None and value.parent.parent == call:
@@ -428,6 +433,9 @@ class TypeScriptCheck(Misuse):
     def input_of(self, call: Node) -> Written | None:
         given = given_to(call)
         return None if given is None else read_typescript(given)
+
+    def is_caught(self, call: Node) -> bool:
+        return is_caught(call)
 
     def tool_called(self, call: Node) -> DeclaredTool | None:
         return self._tool_of(self._called(call))

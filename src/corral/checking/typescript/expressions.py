@@ -29,6 +29,7 @@ __all__ = [
     "is_asked",
     "is_awaited",
     "is_called",
+    "is_caught",
     "is_conditional",
     "is_on_failure",
     "is_shown",
@@ -476,6 +477,18 @@ def is_tried(node: Node) -> bool:
     for below, above in _ascent(node):
         if above.type == "try_statement" and above.child_by_field_name("body") == below:
             return above.child_by_field_name("handler") is not None
+    return False
+
+
+def is_caught(call: Node) -> bool:
+    """True if the program handles the failure of a call, as a caught error or as one of several outcomes."""
+    if is_tried(call):
+        return True
+    for _, above in _ascent(call):
+        called = above.child_by_field_name("function") if above.type == "call_expression" else None
+        name = None if called is None else called.child_by_field_name("property")
+        if name is not None and text_of(name) in ("catch", "allSettled"):
+            return True
     return False
 
 
