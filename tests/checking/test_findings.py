@@ -100,7 +100,7 @@ def test_a_type_is_shown_once_and_in_one_line(checker: Checker) -> None:
     told = str(verdict_on(checker, program).rejection)
     assert told.count("Property '") == 3
     assert told.count("assignee") == 1
-    assert len(told.splitlines()) == 5
+    assert len(told.splitlines()) == 6
 
 
 def test_a_misspelt_member_is_told_of_once(checker: Checker) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.checking.case import Case
+from corral.checking.case import Case, CaseKey
 from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
 from corral.checking.languages import CHECKED
@@ -83,7 +83,7 @@ class ToolSet:
         """All tools that the program may know: messages on it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self._verdicts: dict[tuple[bytes, bool, bool, bool], tuple[Verdict, float]] = {}
+        self._verdicts: dict[CaseKey, tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
         others = {other: tools[name] for other, name in registry.spellings().items() if name in tools}
         declared = {**affordable({**tools, **others}), **checked_discovery(registry, language)}

@@ -80,7 +80,7 @@ _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
-_IMPORT = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
+_IMPORT = f"from typing import Any; from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Remarks that show a value where the declarations do not allow it."""
 _OPERATIONS = frozenset({"binary_operator", "comparison_operator", "augmented_assignment"})
@@ -263,7 +263,7 @@ class PythonCheck(PythonOrigins):
             if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
                 return found
         if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
-            return warning.rejected("member", hint=_READ_STREAM)
+            return warning.rejected("stream", hint=_READ_STREAM)
         if remark.code in _MISTAKEN and not is_tried(node) and (found := self._method(warning, node)) is not None:
             return found
         if remark.code in _MISTAKEN and (generator := async_generator(node)) is not None and not is_tried(node):
@@ -280,7 +280,7 @@ class PythonCheck(PythonOrigins):
         if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
             return warning.rejected("member", hint=f"{text_of(node)} has no items to go through.")
         if remark.code == _OF_INSTANCES and not is_tried(node):
-            return warning.rejected("member", hint="Write `isinstance(value, dict)`.")
+            return warning.rejected("type", hint="Write `isinstance(value, dict)`.")
         if remark.code == "unsupported-operator":
             return self._operation(warning, node)
         if remark.code in _KEY:
@@ -443,7 +443,7 @@ class PythonCheck(PythonOrigins):
         value = None if owner is None else owner.child_by_field_name("object")
         if value is not None and text_of(value) in self._used_types:
             hint = "It is a `TypedDict`: its values are plain dicts."
-            return warning if is_tried(node) else warning.rejected("member", hint=hint)
+            return warning if is_tried(node) else warning.rejected("type", hint=hint)
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
             if is_tried(node):
                 return warning
@@ -546,7 +546,7 @@ class PythonCheck(PythonOrigins):
         if found is None or is_tried(value) or not self._is_declared(value):
             return warning
         if name == "len" and found[0] in ("int", "float", "bool", "None"):
-            return warning.rejected("argument", hint=f"{text_of(value)} has no length.")
+            return warning.rejected("member", hint=f"{text_of(value)} has no length.")
         if name not in _PARSERS:
             return warning
         if not certainly_differs(*found, self._objects):

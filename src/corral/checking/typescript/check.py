@@ -252,7 +252,7 @@ class TypeScriptCheck(Misuse):
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):
-            return warning.rejected("member", hint=_READ_STREAM)
+            return warning.rejected("stream", hint=_READ_STREAM)
         if code in _MEMBER:
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
