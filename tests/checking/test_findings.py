@@ -48,6 +48,7 @@ FOUND = {
     "total = 0; return total": "Declare it: `let total`.",
     "for (each of [1]) { console.log(each) }": "Declare it: `for (const each of ...)`.",
     "const total = 1; return totl": "Did you mean 'total'?",
+    "for (let i = 0; i < 3; i++) { const o = await tools.retail.order_details({ order_id: 'o1' }); if (o.ok) return o; }": "The loop would call again",
     "await tools.github.list_issues({ repo: 'a', per_page: 1000 })": "per_page: expected at most 100, got number 1000.",
     "await tools.frobnicate({})": 'await tools.search("words") finds them',
     "const out = []; [1].forEach(async (n) => { out.push(await tools.now()); }); return out.length": "use `for...of`",

@@ -37,6 +37,7 @@ FOUND = {
     "args = {'orderid': 'o1'}\nawait tools.retail.order_details(**args)": "'order_id', where it says 'orderid'",
     "await tools.retail.exchange({'order_id': 'o1', 'item_ids': []})": "'new_item_ids', 'payment_method_id'",
     "args = {'order_id': 'o1', 'item_ids': []}\nawait tools.retail.exchange(args)": "'new_item_ids', 'payment_method_id'",
+    "for _ in range(3):\n    o = await tools.retail.order_details(order_id='o1')\n    if o.get('ok'):\n        break": "The loop would call again",
     "await tools.github.list_issues(repo='a', per_page=1000)": "per_page: expected at most 100, got number 1000.",
     "len(await tools.chat.channels)": "Write `await tools.chat.channels(...)`.",
     "users = tools.chat.channels\n[u['name'] for u in users]": "Write `await tools.chat.channels(...)`.",

@@ -8,6 +8,7 @@ from itertools import islice
 
 from tree_sitter import Node
 
+from corral.checking.conditions import Condition, is_only_exit
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import Finding
 from corral.checking.inputs import Flaw, Inputs, Written
@@ -38,6 +39,7 @@ class Check(ABC):
         """Calls of tools in whose arguments the server has found something."""
         self._document: Document | None = None
         self._questions = 0
+        self._conditions = 0
 
     @abstractmethod
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
@@ -132,6 +134,17 @@ class Check(ABC):
         if tool is None or given is None or tool.input_schema is None:
             return False
         return self._inputs.takes_spelt(tool.input_schema, given, tool.input, part)
+
+    def told_of(self, condition: Condition, finding: Finding) -> Finding:
+        """The finding on a condition, which rejects the program if a loop with effects ends by nothing else."""
+        self._conditions += 1
+        if self._conditions > _MAX_FLAWED or not is_only_exit(condition, self._has_effect):
+            return finding
+        return finding.rejected("member", hint="The loop would call again and again.")
+
+    def _has_effect(self, call: Node) -> bool:
+        tool = self.tool_called(call)
+        return tool is not None and tool.name in self.tools.tools and not self.tools.tools[tool.name].read_only
 
     def put(self, text: CheckedText) -> None:
         """Makes this what the server reads; what it has said of places in another text is forgotten."""

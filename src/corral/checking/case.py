@@ -51,7 +51,7 @@ class Case:
 
     @property
     def caller(self) -> Caller:
-        """Who sent it: the tenant, and the session if the host has named one."""
+        """The sender: the tenant, and the session if the host has named one."""
         context = self.context
         named = context is not None and "session_id" in context.model_fields_set
         return self.tenant, context.session_id if context is not None and named else None

@@ -23,7 +23,7 @@ from corral.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, Schem
 from corral.rendering.lists import both, either
 from corral.tools.schema import InputSchema
 
-__all__ = ["Flaw", "Inputs", "Read", "Written", "spells"]
+__all__ = ["Flaw", "Inputs", "Read", "Written", "spells", "unconditional"]
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000
@@ -215,25 +215,11 @@ class Inputs:
         for number, step in enumerate(path):
             if path[:number] not in partial:
                 return True
-            known = self._plain(schema)
+            known = unconditional(self._root, schema)
             if known is None:
                 return False
             schema = mapping(known.get("properties")).get(step) if isinstance(step, str) else known.get("items")
         return schema is not None
-
-    def _plain(self, schema: object) -> Mapping[str, object] | None:
-        """The keywords for an object or array; None: what they demand of a part may depend on another."""
-        for _ in range(_MAX_DEPTH):
-            known = mapping(schema)
-            choices = [each for each in listing(known.get("anyOf")) if mapping(each).get("type") != "null"]
-            deciding = (_DEPENDENT | {"$ref", "properties", "items"}) & known.keys()
-            if isinstance(reference := known.get("$ref"), str) and len(deciding) == 1:
-                schema = resolved(self._root, reference)
-            elif len(choices) == 1 and len(deciding) == 1:
-                schema = choices[0]
-            else:
-                return None if (_DEPENDENT | {"$ref"}) & known.keys() else known
-        return None
 
     def is_whole(self, value: Node) -> bool:
         """True if there is no hole in a value."""
@@ -404,6 +390,21 @@ def _spelt(value: object) -> str:
 
 def _has_default(schema: object) -> bool:
     return isinstance(schema, Mapping) and "default" in schema
+
+
+def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, object] | None:
+    """The keywords for an object or array; None: what they demand of a part may depend on another."""
+    for _ in range(_MAX_DEPTH):
+        known = mapping(schema)
+        choices = [each for each in listing(known.get("anyOf")) if mapping(each).get("type") != "null"]
+        deciding = (_DEPENDENT | {"$ref", "properties", "items"}) & known.keys()
+        if isinstance(reference := known.get("$ref"), str) and len(deciding) == 1:
+            schema = resolved(root, reference)
+        elif len(choices) == 1 and len(deciding) == 1:
+            schema = choices[0]
+        else:
+            return None if (_DEPENDENT | {"$ref"}) & known.keys() else known
+    return None
 
 
 def spells(text: str) -> bool:

@@ -10,11 +10,13 @@ from itertools import chain
 
 from tree_sitter import Node
 
+from corral.checking.conditions import never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
+from corral.checking.python.asked_keys import AskedKey, asked_names, keys_asked_in_vain
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.enumerations import taken_for_enums
 from corral.checking.python.expressions import (
@@ -151,7 +153,7 @@ class PythonCheck(PythonOrigins):
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        is_silent = not any(map(_is_told, remarks)) and not self.flawed
+        is_silent = not any(map(_is_told, remarks)) and not self.flawed and not self._asked_keys
         return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
     def judged(self, document: Document) -> list[Finding]:
@@ -164,7 +166,21 @@ class PythonCheck(PythonOrigins):
         judged = [each for remark in remarks if (each := self._judged(remark))]
         told = {each.offset for each in judged if each.kind == "unawaited"}
         forgotten = [each for each in self._forgotten() if each.offset not in told]
-        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten, *self._enumerations()]
+        more = [*forgotten, *self._enumerations(), *self._asked_in_vain()]
+        return [*self.with_flaws(self._confirmed(document, judged)), *more]
+
+    @cached_property
+    def _asked_keys(self) -> list[AskedKey]:
+        if self._writes.open:
+            return []
+        asked = keys_asked_in_vain(self.root, self.tools, self._typed.names)
+        return [each for each in asked if not self._writes.sets(text_of(each.name).strip("\"'"))]
+
+    def _asked_in_vain(self) -> Iterator[Finding]:
+        """Conditions on keys that results do not have."""
+        for condition, name, owner, members in self._asked_keys:
+            key = text_of(name).strip("\"'")
+            yield self.told_of(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
         return taken_for_enums(self._used_types, self.tools, self._typed.names)
@@ -369,6 +385,8 @@ class PythonCheck(PythonOrigins):
             return warning
         types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
         types = [each for each in types if each != "None"]
+        if key in asked_names(self.root):
+            return warning
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning
         if not self._objects.issuperset(types) or any(self.tools.declares(each, key) for each in types):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from corral.checking.conditions import condition_on, never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.typescript import NO_LIBRARIES, SENDS_REQUESTS
@@ -34,6 +35,7 @@ from corral.checking.typescript.expressions import (
     is_asked,
     is_called,
     is_caught,
+    is_compared,
     is_conditional,
     is_on_failure,
     is_tried,
@@ -316,7 +318,8 @@ class TypeScriptCheck(Misuse):
         if name in self._hedged or has_default(node) or bound_by(node) in self._hedged_variables:
             places = self.declared_types(anchor(owner))
             is_misspelt = "Did you mean" in warning.message and not any(map(self._is_rewritten, places))
-            return replace(warning, always=is_misspelt) if places else own
+            hedged = replace(warning, always=is_misspelt)
+            return (self._never(node, owner, taken) or hedged) if places else own
         if taken in _PLATFORM and self._is_annotated(owner):
             return own  # it means the platform's class
         places = self.declared_types(anchor(owner))
@@ -337,14 +340,31 @@ class TypeScriptCheck(Misuse):
             hint = None if "Did you mean" in warning.message else near(name, _keys_of(excerpts[0]))
             is_meant = hint is not None or "Did you mean" in warning.message or name in ARRAY_METHODS
             is_meant = is_meant or (parent is not None and is_called(parent))  # results have no functions
-            if not is_meant and (is_asked(node) or any(map(self.tools.may_have_more, places))):
-                return warning
+            never = self._never(node, owner, taken)
+            is_hedged = is_asked(node) or (never is not None and not is_compared(node))
+            if not is_meant and (is_hedged or any(map(self.tools.may_have_more, places))):
+                return never or warning
             if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
                 hint = f"It is an object; its array is {arrays[0]!r}."
             return warning.rejected("member", hint=hint, declared=excerpts[0])
         if len(members) != 1 or not self._is_declared(owner):
             return own
         return self._of_text(warning, node, owner) if members[0] in _TEXT else warning.rejected("member")
+
+    def _never(self, name: Node, owner: Node, taken: str) -> Finding | None:
+        """The finding on a condition on a member that a result, which is closed, does not have."""
+        member, places = name.parent, self.declared_types(anchor(owner))
+        condition = None if member is None else condition_on(member)
+        known = [self.tools.types.members_at(*self.tools.span(each)) for each in places]
+        members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        if member is None or condition is None or len(members) > len(places) or not all(known):
+            return None
+        if any(self._is_rewritten(each) or self.tools.may_have_more(each) for each in places):
+            return None
+        listed = {each for one in known for each in one}
+        if text_of(name) in listed:  # which one of several types has
+            return None
+        return self.told_of(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
         if is_tried(node) or (

@@ -30,6 +30,7 @@ __all__ = [
     "is_awaited",
     "is_called",
     "is_caught",
+    "is_compared",
     "is_conditional",
     "is_on_failure",
     "is_shown",
@@ -321,6 +322,12 @@ def is_asked(name: Node) -> bool:
     """True if a member is only tested for presence, given its name."""
     member = name.parent
     return member is not None and member.parent is not None and is_tested(member, member.parent)
+
+
+def is_compared(name: Node) -> bool:
+    """True if a member is compared with something, given its name."""
+    above = None if name.parent is None else name.parent.parent
+    return above is not None and above.type == "binary_expression" and above.children[1].type != "&&"
 
 
 def is_tested(node: Node, parent: Node) -> bool:
