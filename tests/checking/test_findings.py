@@ -19,7 +19,6 @@ FOUND = {
     "await tools.crm.update_contact({ id: 'c1', status: 'lead' })": "missing in the input. Put 'status' into 'changes'.",
     "await tools.crm.update_contact({ id: 'c1', email: 'a', status: 'lead' })": "missing in the input. Put 'email' and 'status' into 'changes'.",
     "await tools.search_tickets({ query: '', status: 'opne' })": "Did you mean 'open'?",
-    "JSON.parse(await tools.search_tickets({ query: '' }))": "Remove JSON.parse.",
     "(await tools.retail.all_customers()).find((u) => u)": "Use Object.values(await tools.retail.all_customers())",
     "const a = await tools.broker.account(); [...a.positions]": "Use Object.values(a.positions)",
     "const page = await tools.search_tickets({ query: '' }); page.map((t) => t)": "its array is 'results'",

@@ -14,9 +14,6 @@ USERS = "users = await tools.chat.channels()\n"
 ASYNCIO = "import asyncio\n"
 
 FOUND = {
-    f"import json\n{ORDER}json.loads(o)": "Leave `json.loads` out.",
-    f"import json\n{ORDER}json.loads(o['items'])": "Leave `json.loads` out.",
-    "import json\njson.loads(await tools.chat.channels())": "Leave `json.loads` out.",
     f"{PRODUCT}[v['price'] for v in p['variants']]": "Write `p['variants'].values()`.",
     f"{PRODUCT}vs = p['variants']\nfor v in vs:\n    print(v['price'])": "Write `vs.values()`.",
     f"{PRODUCT}for n, v in enumerate(p['variants']):\n    print(v['price'])": "Write `p['variants'].values()`.",

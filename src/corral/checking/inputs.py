@@ -18,12 +18,12 @@ from tree_sitter import Node
 
 from corral.checking.findings import near
 from corral.json_schema.document_schema import PendingValidation
-from corral.json_schema.keywords import alternatives, listing, mapping, resolved
+from corral.json_schema.keywords import alternatives, listing, mapping, resolved, unconditional
 from corral.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, cut
 from corral.rendering.lists import both, either
 from corral.tools.schema import InputSchema
 
-__all__ = ["Flaw", "Inputs", "Read", "Written", "spells", "unconditional"]
+__all__ = ["Flaw", "Inputs", "Read", "Written", "spells"]
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000
@@ -47,10 +47,6 @@ _KINDS: Mapping[str, str] = {
 _HARD_TO_SAY = frozenset({"patternProperties", "if", "dependentSchemas"})
 _VALIDATION_SECONDS = 0.01
 """Processor time for validating the inputs of one program. What is left then counts as right."""
-_DEPENDENT = frozenset(
-    "allOf anyOf oneOf not if then else dependentSchemas dependencies $dynamicRef $recursiveRef $id".split()
-)
-"""Keywords by which one part of a value may depend on another."""
 _ABOUT_NAMES = frozenset({"field required", UNEXPECTED})
 _SPELT = re.compile(r"[+-]?\d+(?:\.\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _SPELLING = "1"
@@ -390,21 +386,6 @@ def _spelt(value: object) -> str:
 
 def _has_default(schema: object) -> bool:
     return isinstance(schema, Mapping) and "default" in schema
-
-
-def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, object] | None:
-    """The keywords for an object or array; None: what they demand of a part may depend on another."""
-    for _ in range(_MAX_DEPTH):
-        known = mapping(schema)
-        choices = [each for each in listing(known.get("anyOf")) if mapping(each).get("type") != "null"]
-        deciding = (_DEPENDENT | {"$ref", "properties", "items"}) & known.keys()
-        if isinstance(reference := known.get("$ref"), str) and len(deciding) == 1:
-            schema = resolved(root, reference)
-        elif len(choices) == 1 and len(deciding) == 1:
-            schema = choices[0]
-        else:
-            return None if (_DEPENDENT | {"$ref"}) & known.keys() else known
-    return None
 
 
 def spells(text: str) -> bool:

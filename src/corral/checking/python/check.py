@@ -102,7 +102,7 @@ _CALLS = finder(
 )
 _MAX_NAMES = 200
 _NAMES = finder("(identifier) @name")
-_PARSERS = frozenset({"json.loads", "loads", "ast.literal_eval", "literal_eval", "eval"})
+_PARSERS = frozenset({"ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
 _ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."

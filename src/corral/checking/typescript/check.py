@@ -41,7 +41,6 @@ from corral.checking.typescript.expressions import (
     is_tried,
     is_typeof,
     operands,
-    parsed_by,
     path_after,
     receiver,
     value_at,
@@ -259,8 +258,6 @@ class TypeScriptCheck(Misuse):
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
             return self._argument(warning, node, call, code)
-        if code in _ARGUMENT and (text := parsed_by(node)) is not None:
-            return self._parsed(warning, text)
         if code == _NOT_CALLABLE and (found := self._not_callable(warning, node)) is not None:
             return found
         if code in _INDEXED and (found := self._indexed_text(warning, node)) is not None:

@@ -40,7 +40,6 @@ __all__ = [
     "iterated",
     "loop_over",
     "operands",
-    "parsed_by",
     "path_after",
     "receiver",
     "value_at",
@@ -423,18 +422,6 @@ def loop_over(bound: Node) -> Node | None:
         return None
     words = [text_of(loop.child_by_field_name(field)) for field in ("kind", "operator")]
     return loop.child_by_field_name("right") if words == ["const", "of"] else None
-
-
-def parsed_by(node: Node) -> Node | None:
-    """The argument of `JSON.parse` around a node."""
-    value, parent = node, node.parent
-    while parent is not None and parent.type not in FUNCTIONS:
-        if parent.type == "arguments":
-            call = parent.parent
-            is_parse = call is not None and text_of(call.child_by_field_name("function") or call) == "JSON.parse"
-            return value if is_parse and parent.named_children[0] == value else None
-        value, parent = parent, parent.parent
-    return None
 
 
 def bound_by(name: Node) -> str | None:

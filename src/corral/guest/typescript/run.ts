@@ -4,6 +4,7 @@
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";
 import { CorralError, failureClasses } from "./failures.ts";
+import { giveBackParsed } from "./bigints.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
@@ -175,6 +176,7 @@ export class Run {
   #printed: Error | string | undefined;
 
   constructor(start: Start, host: Host) {
+    giveBackParsed(() => this.#remark("JSON.parse was given what is read already, and gave it back"));
     this.start = start;
     this.#host = host;
     const { calls, calls_in_flight, tool_input_bytes } = start.limits;
