@@ -52,6 +52,7 @@ FOUND = {
     "await tools.frobnicate({})": 'await tools.search("words") finds them',
     "const out = []; [1].forEach(async (n) => { out.push(await tools.now()); }); return out.length": "use `for...of`",
     "[1].filter(async (n) => await tools.now())": "The promise that it gives counts as true.",
+    "return await allTickets()": "Did you mean `tools.search_tickets`? Programs share nothing",
     "await functions.retail.get_customer({ user_id: 'a' })": "Did you mean `tools.retail.get_customer`?",
     "await api.get_ticket({ ticket_id: 1 })": "Did you mean `tools.get_ticket`?",
     "await client.tickets.fetch({ id: 1 })": "Tools are members of `tools`.",

@@ -659,6 +659,15 @@ async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Cor
     assert note in result.model_text()
 
 
+async def test_members_that_no_row_has_are_told_of(corral: Corral) -> None:
+    rows = "[1, 2, 3].map((id) => ({ id, name: ({}).nme, some: id > 1 ? id : undefined }))"
+    for program in (f"return {rows}", f"return {{ rows: {rows}, one: [{{ a: undefined }}] }}"):
+        result = await corral.execute(program)
+        told = [each.message for each in result.diagnostics]
+        assert told == ["name was undefined in all 3 rows of the result, and is left out"]
+        assert told[0] in result.model_text()
+
+
 @pytest.mark.parametrize("language", ["typescript", "python"])
 async def test_what_is_read_already_is_given_back_when_it_is_read_as_json(corral: Corral, language: Language) -> None:
     if language == "typescript":

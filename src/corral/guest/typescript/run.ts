@@ -10,7 +10,7 @@ import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
 import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
-import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, type Settled, ValueError } from "./values.ts";
+import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, lostInAllRows, type Settled, ValueError } from "./values.ts";
 
 interface Limits {
   calls: number;
@@ -432,6 +432,11 @@ export class Run {
         (promises, fulfilled) => this.#wait(promises, fulfilled),
         (encoded) => {
           if (encoded.replaced) this.#remark(replaced("the result"));
+          const lost = lostInAllRows(value);
+          for (let index = 0; index < lost.length; index++) {
+            const { name, rows } = lost[index]!;
+            this.#remark(`${clip(name, 60)} was undefined in all ${rows} rows of the result, and is left out`);
+          }
           written(encoded);
         },
         settled,

@@ -49,6 +49,11 @@ class ToolNames:
         names = cast("list[str]", required) if isinstance(required, list) else []
         return names[0] if len(names) == 1 and schema.get("type") == "object" else None
 
+    def has_input(self, path: str, name: str) -> bool:
+        """True if an input has a member of that name."""
+        properties = (self._schema_of(path) or {}).get("properties")
+        return isinstance(properties, dict) and name in properties
+
     def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
         """The only member of an input that differs from a name, which is none, by case and underscores."""
         near = self._members_of(path).get(_plain(written), [])

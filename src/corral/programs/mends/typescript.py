@@ -26,7 +26,8 @@ __all__ = ["LINE_END", "SIGN", "WORDS", "mends_of"]
 
 WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
 """Names that a program may have from elsewhere."""
-SIGN = re.compile(r"import")
+SIGN = re.compile(r"import|\(\s*\w+\s*=(?![=>])")
+"""An import, or keywords as in Python."""
 _TOOLS = ("tools", "codemode")
 _HOLDERS = (*_TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
@@ -149,6 +150,8 @@ class _Mender:
         """The only required member given by position, and members that differ by case and underscores."""
         arguments = call.child_by_field_name("arguments")
         given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is not None and given and all(map(self._is_keyword, given)):
+            self._keywords(given, path)
         if len(given) != 1:
             return
         if given[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
@@ -164,6 +167,22 @@ class _Mender:
                 new = member if key.type == "property_identifier" else f"{member}: {word}"
                 self._edits.replace(key.start_byte, key.end_byte, new.encode())
                 self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+
+    def _is_keyword(self, argument: Node) -> bool:
+        """True for `name=value` with a name that the program binds nowhere."""
+        name = argument.child_by_field_name("left") if argument.type == "assignment_expression" else None
+        return name is not None and name.type == "identifier" and self._is_free(text_of(name))
+
+    def _keywords(self, given: list[Node], path: str) -> None:
+        """`tools.x(query="lamp")`, as in Python, with members that the input has."""
+        names = [text_of(each.child_by_field_name("left")) for each in given]
+        if len(set(names)) != len(names) or not all(self._names.has_input(path, each) for each in names):
+            return
+        for each in given:
+            sign = next(part for part in each.children if part.type == "=")
+            self._edits.replace(sign.start_byte, sign.end_byte, b":")
+        self._edits.wrap(given[0].start_byte, given[-1].end_byte, b"{ ", b" }")
+        self._tell(f"The arguments of `tools.{path}` were taken for one object: write `{{ {names[0]}: … }}`.")
 
     def _bridge(self, call: Node, callee: Node) -> None:
         """`call_tool("name", {...})`."""
