@@ -137,6 +137,7 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "from operator import find\nfind(1)",
         "p = await tools.shop.get_product()\np.title = 1\np.items()\np.title()\np.other",
         "p = await tools.shop.get_product()\np = Own()\np.title",
+        "class P: pass\nps = await tools.shop.search_products()\nps.append(P())\nps[-1].title",
         "def f(p):\n    return p.title\nf(await tools.shop.get_product())",
         "from helper import get_product\nget_product(1)",
         "from math import *\nsend_email(1)",

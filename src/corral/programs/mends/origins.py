@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tree_sitter import Node
 
-from corral.programs.python.names import Name, Names, dotted_path
+from corral.programs.python.names import Names, dotted_path
 from corral.programs.syntax.python import text_of
 
 __all__ = ["Origin", "Origins", "key_in"]
@@ -21,6 +21,10 @@ _ONE = frozenset({"min", "max", "next"})
 _KEYED = frozenset({"sorted", "min", "max"})
 _COMPREHENSIONS = frozenset({"list_comprehension", "generator_expression"})
 _METHODS = frozenset(dir(dict))
+
+
+_Variable: TypeAlias = tuple[str, int]
+"""A name, and its scope."""
 
 
 class Origin(NamedTuple):
@@ -42,9 +46,9 @@ class Origins:
     def __init__(self, names: Names, *, annotated: bool) -> None:
         self._names = names
         self._annotated = annotated
-        self._uses: dict[str, dict[int, Name]] = {}
-        self._known: dict[int, Origin | None] = {}
-        """Of names, by their nodes."""
+        self._scopes: dict[str, dict[int, int]] = {}
+        self._binders: dict[_Variable, list[Node]] = {}
+        self._known: dict[_Variable, Origin | None] = {}
 
     def of(self, value: Node | None, hops: int = _HOPS) -> Origin | None:
         """The origin of an expression; None if it is not certain."""
@@ -65,10 +69,7 @@ class Origins:
                 whole = self.of(value.child_by_field_name("object"), hops - 1) if name not in _METHODS else None
                 return None if whole is None else whole.part(name)
             case "identifier":
-                if value.id not in self._known:
-                    self._known[value.id] = None  # while it is looked for
-                    self._known[value.id] = self._of_name(value, hops - 1)
-                return self._known[value.id]
+                return self._of_name(value, hops - 1)
             case "call" if text_of(value.child_by_field_name("function")) in _ONE:
                 return self._item(_first_argument(value), hops - 1)
             case "call":
@@ -78,19 +79,26 @@ class Origins:
             case _:
                 return None
 
-    def _bindings(self, name: Node) -> list[Node]:
-        """The places that bind the variable which a name means."""
+    def _bindings(self, name: Node) -> tuple[_Variable, list[Node]]:
+        """The variable that a name means, and the places that bind it."""
         word = text_of(name)
-        if word not in self._uses:
-            self._uses[word] = {each.node.id: each for each in self._names.of(word)}
-        uses = self._uses[word]
-        scope = uses[name.id].scope if name.id in uses else None
-        return [each.node for each in uses.values() if each.binds and each.scope == scope]
+        if word not in self._scopes:
+            uses = self._names.of(word)
+            self._scopes[word] = {each.node.id: each.scope.id for each in uses}
+            for each in uses:
+                if each.binds:
+                    self._binders.setdefault((word, each.scope.id), []).append(each.node)
+        variable = word, self._scopes[word].get(name.id, 0)
+        return variable, self._binders.get(variable, [])
 
     def _of_name(self, name: Node, hops: int) -> Origin | None:
         """The origin of a name that stands for the same wherever it is bound."""
-        found = {self._bound(each, hops) for each in self._bindings(name)[:_MAX_BINDINGS]}
-        return found.pop() if len(found) == 1 else None
+        variable, bound = self._bindings(name)
+        if variable not in self._known:
+            self._known[variable] = None  # while it is looked for
+            found = {self._bound(each, hops) for each in bound} if len(bound) <= _MAX_BINDINGS else {None}
+            self._known[variable] = found.pop() if len(found) == 1 else None
+        return self._known[variable]
 
     def _bound(self, name: Node, hops: int) -> Origin | None:
         above = name.parent
@@ -122,7 +130,7 @@ class Origins:
         if value.type in _COMPREHENSIONS:
             return self.of(value.child_by_field_name("body"), hops - 1)
         if value.type == "identifier":
-            bound = self._bindings(value)
+            _, bound = self._bindings(value)
             above = bound[0].parent if len(bound) == 1 else None
             if above is not None and above.type == "assignment" and above.child_by_field_name("left") == bound[0]:
                 return self._item(above.child_by_field_name("right"), hops - 1)

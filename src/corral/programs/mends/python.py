@@ -33,6 +33,8 @@ _LITERALS = frozenset({"string", "concatenated_string", "integer", "float"})
 _CALLS = finder("(call) @call")
 _ATTRIBUTES = finder("(attribute) @attribute")
 _MAX_ATTRIBUTES = 500
+_OBJECTS = re.compile(rb"\bclass\b|namedtuple|SimpleNamespace|dataclass|NamedTuple")
+"""Signs of objects of the program's own, which may be put among results."""
 _METHODS = frozenset(dir(dict))
 _IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
 
@@ -46,7 +48,8 @@ def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
             mender.look_at_import(node)
         for node in _CALLS(root).get("call", ()):
             mender.look_at_call(node)
-        for node in _ATTRIBUTES(root).get("attribute", ())[:_MAX_ATTRIBUTES]:
+        own = _OBJECTS.search(typed.text) is not None
+        for node in () if own else _ATTRIBUTES(root).get("attribute", ())[:_MAX_ATTRIBUTES]:
             mender.look_at_attribute(node)
     except (TooLongToParse, TooMuch):
         return []
