@@ -659,6 +659,25 @@ async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Cor
     assert note in result.model_text()
 
 
+@pytest.mark.parametrize(
+    ("language", "loop", "is_told"),
+    [
+        ("typescript", "for (const each of (await tools.echo('two')) as any[]) console.log(each.name)", True),
+        ("typescript", "const all = await tools.echo('two');\nfor (const each of all) console.log(each)", True),
+        ("typescript", "for (const each of (await tools.echo('a b')).split(' ')) console.log(each)", False),
+        ("typescript", "for (const each of await tools.echo(['two'])) console.log(each)", False),
+        ("python", "all = await tools.echo('two')\nprint([each for each in all])", True),
+        ("python", "all = await tools.echo('two')\nall = all.split()\nfor each in all:\n    print(each)", False),
+    ],
+)
+async def test_a_loop_over_the_characters_of_a_result_is_told_of(
+    corral: Corral, language: Language, loop: str, is_told: bool
+) -> None:
+    result = await corral.execute(loop, language=language)
+    assert result.success
+    assert ("was a text of 3 characters: the loop went through its characters" in result.model_text()) == is_told
+
+
 async def test_members_that_no_row_has_are_told_of(corral: Corral) -> None:
     rows = "[1, 2, 3].map((id) => ({ id, name: ({}).nme, some: id > 1 ? id : undefined }))"
     for program in (f"return {rows}", f"return {{ rows: {rows}, one: [{{ a: undefined }}] }}"):
