@@ -41,8 +41,6 @@ PLACED = 0.95
 """The part of those for which an error is where the mistake is."""
 PRINTS_A_PROMISE = "console.log(tools.echo({}), tools, Promise.resolve(1))"
 """Runs, and is rejected all the same: what it prints of the call is nothing that a model could want."""
-MENDED = "return `${tools.echo({})}`"
-"""Is rejected as it stands, and runs with a mend."""
 BEYOND_DECLARATIONS = {"wrong_operation", "awaited_twice", "text_as_date"}
 """Kinds of mistakes that concern neither declarations nor names nor calls that nothing awaits."""
 
@@ -137,4 +135,4 @@ async def test_of_programs_that_other_tests_run_only_those_are_rejected_that_fai
     async with Corral(FEW_TOOLS, sandbox=warm_deno, limits=Limits(wall_seconds=20), check=False) as corral:
         results = {text: await corral.execute(text) for text in rejected(found)}
     assert len(found) > 100
-    assert {text for text, result in results.items() if result.success} == {PRINTS_A_PROMISE, MENDED}
+    assert {text for text, result in results.items() if result.success} == {PRINTS_A_PROMISE}

@@ -303,7 +303,7 @@ def _needs_value(value: Node, owner: Node) -> bool:
         case "binary_expression" if owner.children[1].type in _EQUALITIES:
             return any(each.type in _PLAIN for each in owner.named_children)
         case "binary_expression":
-            return owner.children[1].type in ("+", "-", "*", "/", "%", "<", ">", "<=", ">=")
+            return owner.children[1].type in ("-", "*", "/", "%", "<", ">", "<=", ">=")
         case "for_in_statement":
             return value == owner.child_by_field_name("right") and child_of_type(owner, "await") is None
         case "unary_expression":
@@ -311,7 +311,7 @@ def _needs_value(value: Node, owner: Node) -> bool:
         case "variable_declarator":
             name = owner.child_by_field_name("name")
             return name is not None and name.type in ("object_pattern", "array_pattern")
-        case "spread_element" | "template_substitution":
+        case "spread_element":
             return True
         case "if_statement" | "while_statement" | "ternary_expression":
             return value == owner.child_by_field_name("condition")
