@@ -158,6 +158,9 @@ async def test_calls_that_come_as_the_check_ends_do_not_overtake_those_that_wait
     class Checker:
         def begin(self, case: object) -> None: ...
 
+        def reconsidered(self, case: object, verdict: Verdict) -> Verdict:
+            return verdict
+
         async def verdict(self, case: object) -> Verdict:
             return Verdict(unchecked="no checker")
 

@@ -15,7 +15,18 @@ import anyio.to_thread
 import pytest
 from sniffio import current_async_library
 
-from corral import Corral, Event, ExecutionResult, Language, Limits, ProgramChecked, ToolRegistry, tool
+from corral import (
+    Corral,
+    Event,
+    ExecutionContext,
+    ExecutionResult,
+    Language,
+    Limits,
+    ProgramChecked,
+    ToolRegistry,
+    define_tool,
+    tool,
+)
 from corral.audit import AuditEvent
 from corral.checking import Case, Checker, Verdict
 from corral.checking import checker as checkers
@@ -55,7 +66,19 @@ async def record(n: int) -> int:
 
 
 recorded: list[int] = []
-ALL = [*TOOLS, record]
+
+
+async def _undeclared(_: object) -> dict[str, str]:
+    return {"name": "a", "total": "b"}
+
+
+undeclared = define_tool(
+    name="undeclared",
+    description="Has a member that its schema rules out.",
+    execute=_undeclared,
+    output_schema={"properties": {"name": {"type": "string"}}, "required": ["name"], "additionalProperties": False},
+)
+ALL = [*TOOLS, record, undeclared]
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +203,32 @@ async def test_a_rejection_says_what_and_where(corral: Corral, language: Languag
     assert REJECTED[language].splitlines()[2][error.column - 1 :].startswith("n"), "the argument's name"
     assert "tools.record" in told(result), "the declaration is shown"
     assert "nothing ran" in result.model_text()
+
+
+@pytest.mark.parametrize(
+    ("language", "program", "way_out", "mended"),
+    [
+        ("typescript", "const r = await tools.undeclared({}); return r.total", "as any`.", "return ((await tools.undeclared({})) as any).total"),
+        ("python", "r = await tools.undeclared()\nreturn r['total']", "`r: Any = await", "r: Any = await tools.undeclared()\nreturn r['total']"),
+    ],
+)  # fmt: skip
+async def test_a_program_that_knows_results_better_runs_as_any_or_when_it_is_sent_again(
+    corral: Corral, language: Language, program: str, way_out: str, mended: str
+) -> None:
+    async def run(source: str, session: str) -> ExecutionResult:
+        context = ExecutionContext(session_id=session)
+        return await corral.execute(source, language=language, context=context, check="required")
+
+    assert (await run(mended, "a")).value == "b"
+    first = await run(program, "a")
+    assert (first.status, way_out in told(first)) == ("rejected", True)
+    assert (await run(program, "b")).status == "rejected"
+    again = await run(program, "a")
+    assert (again.value, {each.severity for each in again.diagnostics}) == ("b", {"warning"})
+    wrong = f"{REJECTED[language].replace('return ', '')}\n{program}"
+    both = [await run(wrong, "a"), await run(wrong, "a"), await run(program, "a")]
+    assert [each.status for each in both] == ["rejected"] * 3
+    assert way_out not in told(both[0])
 
 
 @pytest.mark.parametrize(
@@ -461,7 +510,7 @@ async def test_thirty_at_once_have_a_verdict_each(corral: Corral) -> None:
 
     async def run(number: int) -> None:
         language: Language = "python" if number % 3 == 0 else "typescript"
-        given = number if number % 2 else f"'{number}'"
+        given = number if number % 2 else f"'n{number}'"
         call = f"tools.record(n={given})" if language == "python" else f"tools.record({{ n: {given} }})"
         program = f"await {call}" if language == "python" else f"return await {call}"
         results[number] = await corral.execute(program, language=language, check="required")

@@ -14,9 +14,6 @@ USERS = "users = await tools.chat.channels()\n"
 ASYNCIO = "import asyncio\n"
 
 FOUND = {
-    f"import json\n{ORDER}json.loads(o)": "Leave `json.loads` out.",
-    f"import json\n{ORDER}json.loads(o['items'])": "Leave `json.loads` out.",
-    "import json\njson.loads(await tools.chat.channels())": "Leave `json.loads` out.",
     f"{PRODUCT}[v['price'] for v in p['variants']]": "Write `p['variants'].values()`.",
     f"{PRODUCT}vs = p['variants']\nfor v in vs:\n    print(v['price'])": "Write `vs.values()`.",
     f"{PRODUCT}for n, v in enumerate(p['variants']):\n    print(v['price'])": "Write `p['variants'].values()`.",
@@ -37,6 +34,8 @@ FOUND = {
     "args = {'orderid': 'o1'}\nawait tools.retail.order_details(**args)": "'order_id', where it says 'orderid'",
     "await tools.retail.exchange({'order_id': 'o1', 'item_ids': []})": "'new_item_ids', 'payment_method_id'",
     "args = {'order_id': 'o1', 'item_ids': []}\nawait tools.retail.exchange(args)": "'new_item_ids', 'payment_method_id'",
+    "for _ in range(3):\n    o = await tools.retail.order_details(order_id='o1')\n    if o.get('ok'):\n        break": "The loop would call again",
+    "await tools.github.list_issues(repo='a', per_page=1000)": "per_page: expected at most 100, got number 1000.",
     "len(await tools.chat.channels)": "Write `await tools.chat.channels(...)`.",
     "users = tools.chat.channels\n[u['name'] for u in users]": "Write `await tools.chat.channels(...)`.",
     f"{ASYNCIO}await asyncio.gather(tools.chat.channels)": "Write `await tools.chat.channels(...)`.",

@@ -21,6 +21,7 @@ from corral import (
     Corral,
     ExecutionContext,
     ExecutionResult,
+    Language,
     Limits,
     ToolError,
     ToolRegistry,
@@ -650,20 +651,67 @@ async def test_json_of_a_large_integer_is_the_integer(warm_deno: DenoSandbox) ->
     [
         ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 come as BigInt: take Number(x)"),
         ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 come as BigInt: take Number(x)"),
-        (
-            "JSON.parse(await tools.echo({ a: 1 }))",
-            "JSON.parse was given an object: what a tool returned is read already",
-        ),
-        (
-            "JSON.parse(await tools.echo([{}, {}]))",
-            "JSON.parse was given an object: what a tool returned is read already",
-        ),
     ],
 )
 async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Corral, use: str, note: str) -> None:
     result = await corral.execute(f"return {use}")
     assert result.status == "failed"
     assert note in result.model_text()
+
+
+@pytest.mark.parametrize(
+    ("language", "loop", "is_told"),
+    [
+        ("typescript", "for (const each of (await tools.echo('two')) as any[]) console.log(each.name)", True),
+        ("typescript", "const all = await tools.echo('two');\nfor (const each of all) console.log(each)", True),
+        ("typescript", "for (const each of (await tools.echo('a b')).split(' ')) console.log(each)", False),
+        ("typescript", "for (const each of await tools.echo(['two'])) console.log(each)", False),
+        ("python", "all = await tools.echo('two')\nprint([each for each in all])", True),
+        ("python", "all = await tools.echo('two')\nall = all.split()\nfor each in all:\n    print(each)", False),
+    ],
+)
+async def test_a_loop_over_the_characters_of_a_result_is_told_of(
+    corral: Corral, language: Language, loop: str, is_told: bool
+) -> None:
+    result = await corral.execute(loop, language=language)
+    assert result.success
+    assert ("was a text of 3 characters: the loop went through its characters" in result.model_text()) == is_told
+
+
+async def test_members_that_no_row_has_are_told_of(corral: Corral) -> None:
+    rows = "[1, 2, 3].map((id) => ({ id, name: ({}).nme, some: id > 1 ? id : undefined }))"
+    for program in (f"return {rows}", f"return {{ rows: {rows}, one: [{{ a: undefined }}] }}"):
+        result = await corral.execute(program)
+        told = [each.message for each in result.diagnostics]
+        assert told == ["name was undefined in all 3 rows of the result, and is left out"]
+        assert told[0] in result.model_text()
+
+
+@pytest.mark.parametrize("language", ["typescript", "python"])
+async def test_what_is_read_already_is_given_back_when_it_is_read_as_json(corral: Corral, language: Language) -> None:
+    if language == "typescript":
+        program = """
+            const read = [JSON.parse(await tools.echo({ a: 1 })), JSON.parse(await tools.echo([1])), JSON.parse('{"b": 2}')];
+            for (const wrong of [() => JSON.parse("{"), () => JSON.parse(undefined), () => JSON.parse(new Map())]) {
+              try { wrong(); read.push("passed") } catch {}
+            }
+            return read
+        """
+    else:
+        program = """
+import json
+read = [json.loads(await tools.echo({"a": 1})), json.loads(await tools.echo([1])), json.loads('{"b": 2}')]
+for wrong in ("{", None, object()):
+    try:
+        json.loads(wrong)
+        read.append("passed")
+    except (TypeError, ValueError):
+        pass
+return read
+"""
+    result = await corral.execute(program, language=language)
+    assert result.value == [{"a": 1}, [1], {"b": 2}]
+    assert "was given what is read already, and gave it back" in result.model_text()
 
 
 @pytest.mark.parametrize(

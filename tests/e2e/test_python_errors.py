@@ -163,7 +163,7 @@ async def test_an_error_says_what_to_write(cpython: Python) -> None:
         ("next(n for n in [1] if await tools.echo(n))", "make a list, `[... for ...]`"),
         ("page = {'items': [1]}\nfor each in page.items:\n    print(each)", 'write `page["items"]`'),
         ("page = {'items': [1]}\nlen(page.items)", 'write `page["items"]`'),
-        ("import json\njson.loads(await tools.echo({}))", "leave `json.loads` out"),
+        ("import json\njson.loads(await tools.echo(None))", "leave `json.loads` out"),
         ("total = 1.5\ntotal += '2'", "a text becomes a number by `float(...)`"),
         ("round('2', 2)", "a text becomes a number by `float(...)`"),
         ("f\"{'2':,.2f}\"", "a text becomes a number by `float(...)`"),

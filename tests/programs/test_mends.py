@@ -25,6 +25,16 @@ SCHEMA: dict[str, object] = {
 NAMES = ToolNames(
     ["shop.get_product", "shop.search_products", "mail.send_email", "crm.find", "desk.find", "export_"],
     lambda path: SCHEMA if path == "shop.get_product" else None,
+    lambda path, way, name: (
+        (path, *way, name)
+        in {
+            ("shop.get_product", "title"),
+            ("shop.get_product", "maker"),
+            ("shop.get_product", "maker", "name"),
+            ("shop.get_product", "items"),
+            ("shop.search_products", None, "title"),
+        }
+    ),
 )
 
 
@@ -56,6 +66,12 @@ TYPESCRIPT = {
     ),
     "const p = tools.shop.get_product({}); p.a": "const p = await tools.shop.get_product({}); p.a",
     "return tools.shop.get_product({}).a": "return (await tools.shop.get_product({})).a",
+    "await tools.shop.search_products({}).filter(f)": "await (await tools.shop.search_products({})).filter(f)",
+    "await tools.shop.get_product(product_id='a', inStock=true)": "await tools.shop.get_product({ product_id:'a', inStock:true })",
+    "const { a } = tools.shop.get_product({});": "const { a } = (await tools.shop.get_product({}));",
+    "if (!tools.crm.find({})) f()": "if (!(await tools.crm.find({}))) f()",
+    "f([...tools.crm.find()], tools.crm.find())": "f([...(await tools.crm.find())], tools.crm.find())",
+    "console.log(tools.crm.find() === 1)": "console.log((await tools.crm.find()) === 1)",
     'import { get_product as g } from "functions";\nawait g()': "const g = tools.shop.get_product; ;",
     'import api from "./default_api";\nawait api.crm.find()': "const api = tools; ;",
 }
@@ -72,6 +88,15 @@ PYTHON = {
     "tools.mail.send_email(to=1)\n1": "await tools.mail.send_email(to=1)\n1",
     "p = tools.shop.get_product(id=1)\nlen(p)": "p = await tools.shop.get_product(id=1)\nlen(p)",
     "tools.shop.get_product(id=1)['a']": "(await tools.shop.get_product(id=1))['a']",
+    "p = await tools.shop.get_product()\nf(p.title, p.maker.name)": 'p = await tools.shop.get_product()\nf(p["title"], p["maker"]["name"])',
+    "ps = await tools.shop.search_products()\nf'{ps[0].title}'": "ps = await tools.shop.search_products()\nf'{ps[0][\"title\"]}'",
+    "min(await tools.shop.search_products(), key=lambda p: p.title)": 'min(await tools.shop.search_products(), key=lambda p: p["title"])',
+    "ps = await asyncio.gather(*[tools.shop.get_product(id=i) for i in n])\n[p.title for p in sorted(ps)]": (
+        'ps = await asyncio.gather(*[tools.shop.get_product(id=i) for i in n])\n[p["title"] for p in sorted(ps)]'
+    ),
+    "a, b = await asyncio.gather(tools.shop.get_product(), tools.crm.find())\na.title": (
+        'a, b = await asyncio.gather(tools.shop.get_product(), tools.crm.find())\na["title"]'
+    ),
     "from functions import get_product as g\nawait g()": "g = tools.shop.get_product\nawait g()",
     "import default_api\nawait default_api.crm.find()": "pass\nawait tools.crm.find()",
     "from functions import *\nawait get_product()": "pass\nawait tools.shop.get_product()",
@@ -91,6 +116,11 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "const p = tools.shop.get_product({}); return await p",
         "const p = tools.shop.get_product({}); p.then((x) => x.a)",
         "return [tools.shop.get_product({})]",
+        "const p = tools.shop.get_product({}); same(p === q); p.a",
+        "f(tools.shop.get_product({}) ?? 1)",
+        "f(`${tools.shop.get_product({})}`)",
+        "let product_id; await tools.shop.get_product(product_id = 'a')",
+        "await tools.shop.get_product(other = 'a')",
         "async function main() { if (1) process.exit(0) }; main()",
         'import { chunk } from "lodash"; chunk([1])',
         'import { find } from "lodash"; find([1])',
@@ -106,6 +136,10 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "p = tools.shop.get_product()\nasyncio.gather(p)",
         "p = tools.shop.get_product()\nawait p",
         "from operator import find\nfind(1)",
+        "p = await tools.shop.get_product()\np.title = 1\np.items()\np.title()\np.other",
+        "p = await tools.shop.get_product()\np = Own()\np.title",
+        "class P: pass\nps = await tools.shop.search_products()\nps.append(P())\nps[-1].title",
+        "def f(p):\n    return p.title\nf(await tools.shop.get_product())",
         "from helper import get_product\nget_product(1)",
         "from math import *\nsend_email(1)",
         "import functions.other",

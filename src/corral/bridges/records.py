@@ -40,10 +40,6 @@ _MESSAGES: Mapping[str, tuple[re.Pattern[str], str]] = {
         re.compile(r"Cannot mix BigInt|BigInt value to a number|serialize a BigInt"),
         "integers beyond 2^53 come as BigInt: take Number(x) to compute with them, String(x) to keep all digits",
     ),
-    "parsed_already": (
-        re.compile(r'"\[object Obj(?:ect\]"|"\.\.\.) is not valid JSON'),
-        "JSON.parse was given an object: what a tool returned is read already, so use it as it is",
-    ),
 }
 """Remarks by the message of the error that a program failed with."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from tree_sitter import Node
 
+from corral.checking.conditions import Condition, is_only_exit
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import Finding
 from corral.checking.inputs import Flaw, Inputs, Written
@@ -20,6 +22,8 @@ __all__ = ["Check", "DeclarationsUnread"]
 
 _MAX_QUESTIONS = 300
 """Most questions to a server about one program, besides its diagnostics. Unasked values count as the program's own."""
+_MAX_FLAWED = 50
+"""Most calls whose inputs are told of."""
 
 
 class DeclarationsUnread(Exception):
@@ -37,6 +41,7 @@ class Check(ABC):
         """Calls of tools in whose arguments the server has found something."""
         self._document: Document | None = None
         self._questions = 0
+        self._conditions = 0
 
     @abstractmethod
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
@@ -68,6 +73,10 @@ class Check(ABC):
         """The input that a call gives to a tool."""
 
     @abstractmethod
+    def is_caught(self, call: Node) -> bool:
+        """True if the program handles the failure of a call."""
+
+    @abstractmethod
     def tool_called(self, call: Node) -> DeclaredTool | None:
         """The tool that a call calls."""
 
@@ -79,10 +88,9 @@ class Check(ABC):
     @cached_property
     def flawed(self) -> dict[int, tuple[Node, list[Flaw]]]:
         """Calls by a tool's whole name in whose inputs something is wrong by the schemas, by their places."""
+        found = ((call, self._flaws(call, ToolName.parse(name))) for call, name in self.calls_by_name())
         return {
-            call.start_byte: (call, flaws)
-            for call, name in self.calls_by_name()
-            if (flaws := self._flaws(call, ToolName.parse(name)))
+            call.start_byte: (call, flaws) for call, flaws in islice(filter(lambda each: each[1], found), _MAX_FLAWED)
         }
 
     def with_flaws(self, findings: list[Finding]) -> list[Finding]:
@@ -107,7 +115,9 @@ class Check(ABC):
                     is_all = flaw.wanted and takes_one_object and flaw.node == self._whole(call)
                     hint = flaw.hint or (f"Write `{self.tools.call_of(tool.name)}`." if is_all else None)
                     finding = Finding(code="input", message=flaw.message, offset=offset)
-                    findings.append(finding.rejected("argument", hint=hint, declared=tool.signature))
+                    is_expected = flaw.of_value and self.is_caught(call)
+                    rejected = finding.rejected("argument", hint=hint, declared=tool.signature)
+                    findings.append(finding if is_expected else rejected)
         return findings
 
     def _whole(self, call: Node) -> Node | None:
@@ -117,7 +127,27 @@ class Check(ABC):
     def _flaws(self, call: Node, name: ToolName) -> list[Flaw]:
         tool, given = self.tools.tools.get(name), self.input_of(call)
         schema = None if tool is None else tool.input_schema
-        return [] if schema is None or given is None else self._inputs.flaws(schema, given)
+        if tool is None or schema is None or given is None:
+            return []
+        return self._inputs.flaws(schema, given, tool.input)
+
+    def takes_spelt(self, call: Node, name: ToolName, part: Node) -> bool:
+        """True if a tool takes a text that spells a number for a part of the input of a call."""
+        tool, given = self.tools.tools.get(name), self.input_of(call)
+        if tool is None or given is None or tool.input_schema is None:
+            return False
+        return self._inputs.takes_spelt(tool.input_schema, given, tool.input, part)
+
+    def told_of(self, condition: Condition, finding: Finding) -> Finding:
+        """The finding on a condition, which rejects the program if a loop with effects ends by nothing else."""
+        self._conditions += 1
+        if self._conditions > _MAX_FLAWED or not is_only_exit(condition, self._has_effect):
+            return finding
+        return finding.rejected("member", hint="The loop would call again and again.")
+
+    def _has_effect(self, call: Node) -> bool:
+        tool = self.tool_called(call)
+        return tool is not None and tool.name in self.tools.tools and not self.tools.tools[tool.name].read_only
 
     def put(self, text: CheckedText) -> None:
         """Makes this what the server reads; what it has said of places in another text is forgotten."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
+from typing import TypeAlias
 
 from tree_sitter import Node
 
@@ -14,7 +15,10 @@ from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
-__all__ = ["Case"]
+__all__ = ["Caller", "Case", "CaseKey"]
+
+Caller: TypeAlias = tuple[TrustDomain | None, str | None]
+CaseKey: TypeAlias = tuple[bytes, bool, bool, bool]
 
 _LIGHT_CHARS = 8_000
 _LIGHT_SECONDS = 0.02
@@ -44,6 +48,13 @@ class Case:
         """The tenant, who has one share of a server for any number of programs."""
         context = self.context
         return None if context is None else context.trust_domain
+
+    @property
+    def caller(self) -> Caller:
+        """The sender: the tenant, and the session if the host has named one."""
+        context = self.context
+        named = context is not None and "session_id" in context.model_fields_set
+        return self.tenant, context.session_id if context is not None and named else None
 
     @property
     def source(self) -> str:
@@ -87,7 +98,7 @@ class Case:
         return self.typed is not None and not _names_something(self.typed.root)
 
     @cached_property
-    def key(self) -> tuple[bytes, bool, bool, bool]:
+    def key(self) -> CaseKey:
         """Key among programs for the same tools."""
         digest = blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         return digest, self.env, self.modules, self.network

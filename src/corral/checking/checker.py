@@ -14,8 +14,9 @@ from typing import NamedTuple, TypeVar
 import anyio
 
 from corral.checking.base import Check, DeclarationsUnread
-from corral.checking.case import Case
+from corral.checking.case import Caller, Case, CaseKey
 from corral.checking.declared_tools import ToolSet, ToolSets
+from corral.checking.languages import CHECKED
 from corral.checking.python.check import PythonCheck
 from corral.checking.servers.language_server import LanguageServer
 from corral.checking.servers.lsp import ServerLost
@@ -79,6 +80,8 @@ class Checker:
         self._sets = ToolSets()
         self._suspects: OrderedDict[TrustDomain | None, float] = OrderedDict()
         """Until when their programs are checked by the second server."""
+        self._doubted: OrderedDict[Caller, CaseKey] = OrderedDict()
+        """The program of each caller that was rejected last, if only for what declarations say of results."""
         self._closed = False
 
     def start(self, language: Language, tools: ToolRegistry) -> None:
@@ -144,6 +147,22 @@ class Checker:
             return Verdict(unchecked=f"the language server {why}")
         except Exception as error:
             return _failed(error, case.language)
+
+    def reconsidered(self, case: Case, verdict: Verdict) -> Verdict:
+        """The verdict on a program that is to run.
+
+        A caller that sends the same program again, right after it was rejected only for what declarations say of
+        results, knows better: it runs with warnings.
+        """
+        if not self._doubted and not verdict.is_of_results:
+            return verdict
+        with self._lock:
+            before = self._doubted.pop(case.caller, None)
+            if verdict.is_of_results:
+                self._doubted[case.caller] = case.key
+                if len(self._doubted) > _MAX_SUSPECTS:
+                    self._doubted.popitem(last=False)
+        return verdict.as_warnings() if verdict.is_of_results and before == case.key else verdict
 
     def begin(self, case: Case) -> Begun | Verdict | None:
         """Puts a program before a server that is free now, and does not wait. A verdict: it is known already.
@@ -331,7 +350,7 @@ def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspa
         return Verdict()
     check = _check_of(case, declared)
     document = workspace.document(declared.declarations.text, time.monotonic() + seconds)
-    return verdict_on(check.findings(document), check.locate)
+    return verdict_on(check.findings(document), check.locate, CHECKED[case.language].way_out)
 
 
 def _check_of(case: Case, tools: ToolSet) -> Check:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.checking.case import Case
+from corral.checking.case import Case, CaseKey
 from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
 from corral.checking.languages import CHECKED
@@ -39,6 +39,7 @@ _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
 """Names under which models expect tools, as in other systems."""
+_OF_EARLIER = "Programs share nothing: a function of an earlier one has to be defined here again."
 _SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
 _FEW_TOOLS = 20
 """Most tools that are all listed when a program names an unknown one."""
@@ -83,7 +84,7 @@ class ToolSet:
         """All tools that the program may know: messages on it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self._verdicts: dict[tuple[bytes, bool, bool, bool], tuple[Verdict, float]] = {}
+        self._verdicts: dict[CaseKey, tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
         others = {other: tools[name] for other, name in registry.spellings().items() if name in tools}
         declared = {**affordable({**tools, **others}), **checked_discovery(registry, language)}
@@ -225,7 +226,10 @@ class ToolSet:
         same = next((tool for tool in names if tool.name == name), None)
         if same is not None:
             return f"Did you mean `tools.{same}`?"
-        return near(name, [tool.name for tool in names[:_MAX_CLOSE]])
+        paths = {tool.name: str(tool) for tool in reversed(names[:_MAX_CLOSE])}
+        question = near(name, paths)
+        meant = None if question is None else paths.get(question.partition("'")[2].partition("'")[0])
+        return None if meant is None else f"Did you mean `tools.{meant}`? {_OF_EARLIER}"
 
     def _tool_in(self, path: str, names: Sequence[ToolName]) -> ToolName | None:
         """The tool at which a path leads, or passes: of `shop.find.length` `shop.find`."""

@@ -12,7 +12,8 @@ from corral.rendering.suggestions import NearNames
 
 __all__ = ["NOTHING_SHARED", "Finding", "Kind", "near"]
 
-Kind = Literal["argument", "member", "unawaited", "unbound", "tool"]
+Kind = Literal["argument", "member", "stream", "type", "unawaited", "unbound", "tool"]
+"""`member` alone says that a result is not what the program takes it for, which holds only if its declaration does."""
 
 NOTHING_SHARED = "Programs share nothing: define it here, or return it and write it into the next program."
 """The advice on a name that is bound to nothing and near to nothing: an earlier program may have had it."""

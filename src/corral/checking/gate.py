@@ -22,7 +22,7 @@ class Gate:
         self._checker = checker
         self._case = case
         begun = checker.begin(case)
-        self.verdict = begun if isinstance(begun, Verdict) else None
+        self.verdict = checker.reconsidered(case, begun) if isinstance(begun, Verdict) else None
         self._begun = begun if isinstance(begun, Begun) else None
         self._decided = Future[None]()
         if self.verdict is not None:
@@ -59,6 +59,7 @@ class Gate:
                 self.verdict = await self._begun.verdict()
             if self.verdict is None:
                 self.verdict = await self._checker.verdict(self._case)
+            self.verdict = self._checker.reconsidered(self._case, self.verdict)
         finally:
             self.close()
 

@@ -1,22 +1,29 @@
 """Values that a program writes out, beside the schema of the tool that they are given to.
 
-A part that is not written out is a hole. A hole fits every schema.
+A part that is not written out is a hole. A hole fits every schema. What is written out is validated as a call would
+validate it, unless that takes code of the tool's author, or a worker.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from tree_sitter import Node
 
 from corral.checking.findings import near
-from corral.json_schema.keywords import alternatives, listing, mapping, resolved
-from corral.json_schema.problems import ABSENT, cut
+from corral.json_schema.document_schema import PendingValidation
+from corral.json_schema.keywords import alternatives, listing, mapping, resolved, unconditional
+from corral.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, cut
 from corral.rendering.lists import both, either
+from corral.tools.schema import InputSchema
 
-__all__ = ["Flaw", "Inputs", "Read", "Written"]
+__all__ = ["Flaw", "Inputs", "Read", "Written", "spells"]
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000
@@ -24,6 +31,7 @@ _MAX_STEPS = 4_000
 _NEAR_STEPS = 20
 """To look for a name that was meant takes as long as so many."""
 _MAX_FLAWS = 20
+_MAX_PROBLEMS = 100
 _MAX_LISTED = 20
 _MAX_NAMED = 8
 _MAX_NAMED_CHARS = 200
@@ -37,6 +45,12 @@ _KINDS: Mapping[str, str] = {
     "null": "null",
 }
 _HARD_TO_SAY = frozenset({"patternProperties", "if", "dependentSchemas"})
+_VALIDATION_SECONDS = 0.01
+"""Processor time for validating the inputs of one program. What is left then counts as right."""
+_ABOUT_NAMES = frozenset({"field required", UNEXPECTED})
+_SPELT = re.compile(r"[+-]?\d+(?:\.\d+)?|true|false", re.ASCII | re.IGNORECASE)
+_SPELLING = "1"
+"""In place of a text that is not known, where a text may spell a number or a boolean."""
 
 
 class Written(NamedTuple):
@@ -67,6 +81,53 @@ class Flaw(NamedTuple):
     hint: str | None = None
     wanted: tuple[str, ...] = ()
     """The values or types that are possible there."""
+    of_value: bool = False
+    """True if it is of the right type, but the schema does not allow this value of it."""
+
+
+class _Literal:
+    """An input as far as it is written out, for a validator. Holes are null, or a text that spells a number."""
+
+    def __init__(self, read: Read, written: Written, most: int) -> None:
+        self._read = read
+        self._left = most
+        self.nodes: dict[Path, Node] = {}
+        self.keys: dict[Path, Node] = {}
+        self.partial: set[Path] = set()
+        """The places of holes, and of what has any."""
+        self.spelt: set[Path] = set()
+        """The places of texts that are not known."""
+        self.value = self._value_of(written, ())
+
+    def _value_of(self, written: Written, path: Path) -> object:
+        self.nodes[path] = written.node
+        self._left -= 1
+        is_known = not written.asserted and self._left > 0 and len(path) < _MAX_DEPTH
+        if is_known and "object" in written.kinds:
+            members = dict[str, object]()
+            for name, (key, inner) in written.members.items():
+                where = (*path, name)
+                self.keys[where] = key
+                value = Written(key) if inner is None else self._read(inner)
+                members[name] = self._value_of(value, where)
+                if where in self.partial:
+                    self.partial.add(path)
+            if not written.complete:
+                self.partial.add(path)
+            return members
+        if is_known and "array" in written.kinds and written.complete:
+            items = [self._value_of(self._read(each), (*path, index)) for index, each in enumerate(written.elements)]
+            if any((*path, index) in self.partial for index in range(len(items))):
+                self.partial.add(path)
+            return items
+        value = written.value
+        if is_known and value is not ABSENT and not (isinstance(value, float) and not math.isfinite(value)):
+            return value
+        self.partial.add(path)
+        if written.kinds == frozenset({"string"}):
+            self.spelt.add(path)
+            return _SPELLING
+        return None
 
 
 class Inputs:
@@ -77,13 +138,84 @@ class Inputs:
         self._left = _MAX_STEPS
         self._root: Mapping[str, Any] = {}
         self._ignores_siblings = False
+        self._seconds = _VALIDATION_SECONDS
 
-    def flaws(self, schema: Mapping[str, Any], written: Written) -> list[Flaw]:
-        """The flaws of an input, at any depth."""
+    def flaws(self, schema: Mapping[str, Any], written: Written, called: InputSchema | None = None) -> list[Flaw]:
+        """The flaws of an input, at any depth. `called` validates it when the tool is called."""
         self._root = schema
         self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
         found = self._of(schema, written, "", 0)
+        if called is not None and written.kinds:
+            literal = _Literal(self._read, written, max(self._left, 0))
+            self._left -= len(literal.nodes)
+            if (problems := self._problems(called, literal)) is not None:
+                found = [each for each in found if not self._is_accepted(each, literal, problems)]
+                found += self._violations(literal, problems, found)
         return list({(each.node.start_byte, each.message): each for each in found}.values())[:_MAX_FLAWS]
+
+    def takes_spelt(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
+        """True if a call takes a text that spells a number for a part of an input."""
+        self._root = schema
+        text = Written(part, frozenset({"string"}))
+        literal = _Literal(lambda node: text if node == part else self._read(node), written, max(self._left, 0))
+        problems = self._problems(called, literal)
+        path = next((path for path, node in literal.nodes.items() if node == part), None)
+        if problems is None or path is None or not self._leads_plainly(path, literal.partial):
+            return False
+        return all(each.path != path for each in problems)
+
+    def _problems(self, called: InputSchema, literal: _Literal) -> list[Problem] | None:
+        """The problems that a call would find in an input; None: that is not to be known here."""
+        if self._seconds < 0 or self._left < 0 or called.runs_code:
+            return None
+        before = time.thread_time()
+        try:
+            loaded = called.load(literal.value)
+            if type(loaded) is PendingValidation:
+                return loaded.problems_here()
+        except SchemaMismatch as mismatch:
+            return mismatch.problems
+        except Exception:  # of a library, about a value that it cannot read
+            return None
+        finally:
+            self._seconds -= time.thread_time() - before
+        return []
+
+    def _is_accepted(self, flaw: Flaw, literal: _Literal, problems: Sequence[Problem]) -> bool:
+        """True if a call takes a value of another type than the schema says, such as a text for a number."""
+        path = next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.wanted else None
+        if path is None or (path in literal.partial and path not in literal.spelt):
+            return False
+        is_wrong = any(each.path == path[: len(each.path)] or each.path[: len(path)] == path for each in problems)
+        return not is_wrong and self._leads_plainly(path, literal.partial)
+
+    def _violations(self, literal: _Literal, problems: Iterable[Problem], found: Sequence[Flaw]) -> Iterator[Flaw]:
+        """The problems of what is written out, but for those that are told of already."""
+        told = {each.node.id for each in found}
+        for problem in islice(problems, _MAX_PROBLEMS):
+            path = problem.path
+            is_of_name = problem.text in _ABOUT_NAMES
+            node = literal.keys.get(path) if problem.text == UNEXPECTED else literal.nodes.get(path)
+            if is_of_name and node is None:
+                path, node = path[:-1], literal.nodes.get(path[:-1])
+            is_known = node is not None and (problem.text == UNEXPECTED or path not in literal.partial)
+            if node is None or not is_known or not self._leads_plainly(path, literal.partial):
+                continue
+            keys = literal.keys.items() if is_of_name else ()
+            if told.isdisjoint((node.id, *(key.id for where, key in keys if where[:-1] == path))):
+                yield Flaw(node, problem.public(), of_value=True)
+
+    def _leads_plainly(self, path: Path, partial: Iterable[Path]) -> bool:
+        """True if what a schema says of the value at a path does not depend on any hole beside it."""
+        schema: object = self._root
+        for number, step in enumerate(path):
+            if path[:number] not in partial:
+                return True
+            known = unconditional(self._root, schema)
+            if known is None:
+                return False
+            schema = mapping(known.get("properties")).get(step) if isinstance(step, str) else known.get("items")
+        return schema is not None
 
     def is_whole(self, value: Node) -> bool:
         """True if there is no hole in a value."""
@@ -254,3 +386,8 @@ def _spelt(value: object) -> str:
 
 def _has_default(schema: object) -> bool:
     return isinstance(schema, Mapping) and "default" in schema
+
+
+def spells(text: str) -> bool:
+    """True if a text spells a number or a boolean."""
+    return len(text) <= _MAX_NAMED_CHARS and _SPELT.fullmatch(text) is not None

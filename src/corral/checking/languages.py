@@ -35,11 +35,25 @@ class CheckedLanguage(NamedTuple):
     """Substitutes for names that other surroundings have."""
     surroundings: str
     """Declarations that programs find beside the tools."""
+    way_out: str
+    """Sentence on what to write where the declaration of a result is wrong."""
     takes_one_object: bool
     """True if a call has one object as its input, so that a missing input is answered with an example of it."""
 
 
 CHECKED: Mapping[Language, CheckedLanguage] = {
-    "typescript": CheckedLanguage(parse_typescript, typescript_hints.NAMES, "", takes_one_object=True),
-    "python": CheckedLanguage(parse_python, python_hints.NAMES, _PYTHON_FAILURES + _PYTHON_ANY, takes_one_object=False),
+    "typescript": CheckedLanguage(
+        parse_typescript,
+        typescript_hints.NAMES,
+        "",
+        "If a result is declared wrongly, write `(await tools...) as any`.",
+        takes_one_object=True,
+    ),
+    "python": CheckedLanguage(
+        parse_python,
+        python_hints.NAMES,
+        _PYTHON_FAILURES + _PYTHON_ANY,
+        "If a result is declared wrongly, write `r: Any = await tools...`.",
+        takes_one_object=False,
+    ),
 }

@@ -29,10 +29,19 @@ class Verdict:
     """The reason that the program could not be checked, as a clause. Then there is nothing else."""
     is_own: bool = False
     """True if the program itself is the reason."""
+    is_of_results: bool = False
+    """True if it is rejected only for what declarations say of results of tools, and these may be wrong."""
+
+    def as_warnings(self) -> Verdict:
+        """The same of a program that is to run all the same."""
+        return Verdict(tuple(replace(each, severity="warning") for each in self.diagnostics))
 
 
-def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -> Verdict:
-    """The verdict; `locate` gives the place of an offset in the source as the model wrote it."""
+def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], way_out: str = "") -> Verdict:
+    """The verdict; `locate` gives the place of an offset in the source as the model wrote it.
+
+    `way_out` says how a program goes on where the declaration of a result is wrong.
+    """
     placed = [(locate(each.offset), each) for each in findings]
     placed.sort(key=lambda pair: (pair[0].line, pair[0].column))
     problems = _once((place, each) for place, each in placed if each.kind is not None)
@@ -48,7 +57,11 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -
         )
         for place, each in (*problems[:_MAX_DIAGNOSTICS], *warnings)
     )
-    return Verdict(diagnostics, _rejection(problems) if problems else None)
+    if not problems:
+        return Verdict(diagnostics)
+    is_of_results = all(each.kind == "member" for _, each in problems)
+    rejection = _rejection(problems, way_out if is_of_results else "")
+    return Verdict(diagnostics, rejection, is_of_results=is_of_results)
 
 
 def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
@@ -66,11 +79,13 @@ def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, 
     return list(found.values())
 
 
-def _rejection(problems: list[tuple[Position, Finding]]) -> ProgramRejected:
+def _rejection(problems: list[tuple[Position, Finding]], way_out: str) -> ProgramRejected:
     lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems]
     count = "it does" if len(problems) == 1 else f"{len(problems)} places do"
     first = problems[0][0]
-    text = f"{count} not fit the declarations.\n" + "\n".join(first_few(lines, _MAX_TOLD))
+    text = f"{count} not fit the declarations.\n" + "\n".join(
+        [*first_few(lines, _MAX_TOLD), *([way_out] if way_out else [])]
+    )
     return ProgramRejected(text, line=first.line, column=first.column)
 
 

@@ -93,6 +93,8 @@ _DESCRIBED: JsonSchema = {
 class _Input:
     """An object, whose first member may stand for it in these forms."""
 
+    runs_code = False
+
     def __init__(self, schema: JsonSchema, owner: str, *first: JsonSchema) -> None:
         self.json_schema: JsonSchema | None = {"anyOf": [*first, schema]}
         self._first = next(iter(schema["properties"]))

@@ -20,6 +20,7 @@ from corral.errors import (
     SandboxLost,
 )
 from corral.executions.request import ExecutionRequest
+from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult
 from corral.types import Diagnostic, ExecutionError, Exit, Program
 
@@ -88,6 +89,7 @@ def concluded(
             *_remarks(program, exit),
             *exit.diagnostics,
             *remarks_on(records, exit.error, running.language),
+            *_looped_texts(program, records),
             *_check_remarks(gate),
             *_learnt_remarks(program, exit, records, learnt),
         ),
@@ -139,6 +141,23 @@ def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
     if program is None or exit.value is not None or exit.error is not None:
         return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
     return program.diagnostics
+
+
+def _looped_texts(program: Program | None, records: Sequence[CallRecord]) -> Iterator[Diagnostic]:
+    """Remarks on loops over results that were texts, of which they took the characters."""
+    texts: dict[str, str] = {}
+    others: set[str] = set()
+    for record in records:
+        if "output" not in record.unread and isinstance(record.output, str) and len(record.output) > 1:
+            texts.setdefault(record.name, record.output)
+        else:
+            others.add(record.name)
+    if program is None or texts.keys() <= others:
+        return
+    for loop in loops_over_calls(program):
+        if (text := texts.get(loop.path)) is not None and loop.path not in others:
+            message = f"{loop.shown} was a text of {len(text):,} characters: the loop went through its characters"
+            yield Diagnostic(severity="warning", code="looped_text", message=message, line=loop.line)
 
 
 def _check_remarks(gate: Gate | None) -> tuple[Diagnostic, ...]:

@@ -29,6 +29,7 @@ from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet
 from corral.texts import SourceMap, read_source_map
 from corral.tools import Tool, ToolRegistry
+from corral.tools.schema import has_member
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     ExecutionContext,
@@ -257,7 +258,11 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
 
 
 def _tool_names(by_path: Mapping[str, Tool]) -> ToolNames:
-    return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None)
+    def is_member(path: str, way: tuple[str | None, ...], name: str) -> bool:
+        tool = by_path.get(path)
+        return tool is not None and not tool.stream and has_member(tool.output_schema, way, name)
+
+    return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None, is_member)
 
 
 def _expect_size(source: str, limits: Limits) -> None:

@@ -33,6 +33,8 @@ _HERE = 1_000_000
 """Maximum cost of validating on the event loop, in units of some 10 ns."""
 _TOLD_HERE = 5_000
 """Maximum cost of describing problems on the event loop, which takes up to 80 µs for each."""
+_TOLD_AT_MOST = 200_000
+"""The same where it may take some milliseconds."""
 _MAX_FOREIGN_BYTES = 100_000
 """Foreign schemas above this size are read by workers only."""
 _SECONDS = 0.5
@@ -58,6 +60,10 @@ class PendingValidation:
         self._is_input = is_input
         self._is_wrong = is_wrong
         """True if the value is known to be invalid, and only the problems are unknown."""
+
+    def problems_here(self) -> list[Problem] | None:
+        """The problems of the value, if telling takes no worker; None otherwise."""
+        return self._schema.problems_here(self._value, self._text) if self._is_wrong else None
 
     async def get(self, tenant: Hashable = None) -> object:
         """The value. Raises SchemaMismatch."""
@@ -87,6 +93,8 @@ class DocumentSchema:
     Raises:
         ToolDefinitionError: the document is not a valid schema.
     """
+
+    runs_code = False
 
     def __init__(self, document: JsonSchema, *, owner: str, foreign: bool = False) -> None:
         self.foreign = foreign
@@ -142,6 +150,16 @@ class DocumentSchema:
                 return value
             is_wrong = True
         return PendingValidation(self, value, text, is_input=is_input, is_wrong=is_wrong)
+
+    def problems_here(self, value: object, text: bytes) -> list[Problem] | None:
+        """The problems of an invalid value, whose JSON is given; None: telling takes more than some milliseconds."""
+        if self._validator is None or self._costs.of(text) > _TOLD_AT_MOST:
+            return None
+        try:
+            self._validator.require(value)
+        except SchemaMismatch as mismatch:
+            return mismatch.problems
+        return None
 
     # --- in a worker
 

@@ -16,10 +16,12 @@ __all__ = [
     "mapping",
     "objects_within",
     "open_objects",
+    "part_of",
     "pointer_tokens",
     "resolved",
     "rewritten",
     "subschemas",
+    "unconditional",
     "value_at",
 ]
 
@@ -45,6 +47,11 @@ SCHEMA_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 SCHEMAS_BY_NAME = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 _KEYWORDS = frozenset((*ONE_SCHEMA, *SCHEMA_LISTS, *SCHEMAS_BY_NAME))
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
+_DEPENDENT = frozenset(
+    "allOf anyOf oneOf not if then else dependentSchemas dependencies $dynamicRef $recursiveRef $id".split()
+)
+"""Keywords by which one part of a value may depend on another."""
+_MAX_HOPS = 60
 _MAX_SCHEMAS = 500
 _MAX_WALKED = 20_000
 
@@ -179,3 +186,27 @@ def resolved(root: Mapping[str, Any], reference: str) -> object:
         return value_at(root, pointer_tokens(unquote(reference[1:])))
     except LookupError:
         return None
+
+
+def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, object] | None:
+    """The keywords for an object or array; None: what they demand of a part may depend on another."""
+    for _ in range(_MAX_HOPS):
+        known = mapping(schema)
+        choices = [each for each in listing(known.get("anyOf")) if mapping(each).get("type") != "null"]
+        deciding = (_DEPENDENT | {"$ref", "properties", "items"}) & known.keys()
+        if isinstance(reference := known.get("$ref"), str) and len(deciding) == 1:
+            schema = resolved(root, reference)
+        elif len(choices) == 1 and len(deciding) == 1:
+            schema = choices[0]
+        else:
+            return None if (_DEPENDENT | {"$ref"}) & known.keys() else known
+    return None
+
+
+def part_of(root: Mapping[str, Any], way: Iterable[str | None]) -> Mapping[str, object] | None:
+    """The keywords for a part of a value, by keys and, as None, items on the way to it. None: they are not certain."""
+    schema: object = root
+    for step in way:
+        known = unconditional(root, schema) or {}
+        schema = known.get("items") if step is None else mapping(known.get("properties")).get(step)
+    return unconditional(root, schema) if mapping(schema) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,6 +13,9 @@ from corral.concurrency.garbage import gc_disabled
 from corral.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either, is_large
 
 __all__ = ["TypeValidator"]
+
+_LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_core", "annotated_types"}
+_HOOKS = ("custom_init", "post_init")
 
 
 class TypeValidator:
@@ -43,6 +47,11 @@ class TypeValidator:
             raise SchemaMismatch(_problems(error, value, most), complete=most is None) from error
 
     @cached_property
+    def runs_code(self) -> bool:
+        """True if it calls functions of the type's author."""
+        return _runs_code(self._adapter.core_schema)
+
+    @cached_property
     def _fail_fast(self) -> SchemaValidator:
         schema = cast("CoreSchema", _failing_fast(self._adapter.core_schema))
         try:
@@ -54,6 +63,7 @@ class TypeValidator:
 
 _CONTAINERS = frozenset({"list", "tuple", "set", "frozenset", "dict"})
 _NO_SCHEMAS = frozenset({"cls", "config", "default", "expected", "metadata", "serialization"})
+_OPAQUE = _NO_SCHEMAS - {"default"} | {"ref", "schema_ref"}
 
 
 def _failing_fast(schema: object) -> object:
@@ -71,6 +81,30 @@ def _failing_fast(schema: object) -> object:
             return tuple(_failing_fast(part) for part in cast("tuple[object, ...]", schema))
         case _:
             return schema
+
+
+def _runs_code(schema: object) -> bool:
+    """True if functions are called by a core schema that are not of a library."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        match part:
+            case dict():
+                known = cast("dict[Any, object]", part)
+                is_schema = isinstance(known.get("type"), str)
+                if is_schema and any(known.get(each) for each in _HOOKS):
+                    return True
+                waiting += [each for key, each in known.items() if not is_schema or key not in _OPAQUE]
+            case list() | tuple():
+                waiting += cast("list[object] | tuple[object, ...]", part)
+            case _:
+                is_own = callable(part) and not isinstance(part, type)
+                if is_own and (getattr(part, "__module__", None) or "").partition(".")[0] not in _LIBRARIES:
+                    return True
+    return False
 
 
 _ENDINGS = "type parsing parsing_size from_float from_datetime_parsing from_datetime_inexact from_date_parsing"

@@ -18,6 +18,8 @@ _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 class DeferredSchema:
     """An input or an output schema."""
 
+    runs_code = False
+
     def __init__(self, build: Callable[[], JsonSchema], *, owner: str) -> None:
         self._build = build
         self._owner = owner

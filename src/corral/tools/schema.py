@@ -18,6 +18,7 @@ from typing_extensions import override
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import ToolDefinitionError
 from corral.json_schema.document_schema import DocumentSchema
+from corral.json_schema.keywords import mapping, part_of
 from corral.json_schema.plain_data import read_iterator, to_plain_container, to_plain_data, to_program_data
 from corral.json_schema.problems import ABSENT, LEAVES, Problem, SchemaMismatch
 from corral.json_schema.type_problems import TypeValidator
@@ -31,6 +32,7 @@ __all__ = [
     "OutputSchema",
     "TypeInput",
     "TypeOutput",
+    "has_member",
     "input_schema_of",
     "json_schema_of",
     "output_schema_of",
@@ -49,6 +51,11 @@ class InputSchema(Protocol):
     @property
     def json_schema(self) -> JsonSchema | None:
         """None if it takes anything."""
+        ...
+
+    @property
+    def runs_code(self) -> bool:
+        """True if `load` calls functions of the tool's author."""
         ...
 
     def load(self, raw: object) -> Any:
@@ -79,6 +86,7 @@ class Anything:
     """Takes and returns every value; models and dataclasses become dicts."""
 
     json_schema: None = None
+    runs_code = False
 
     def load(self, raw: object) -> object:
         return raw
@@ -93,6 +101,12 @@ ANYTHING = Anything()
 def says_nothing(schema: JsonSchema | None) -> bool:
     """True if a schema accepts every value."""
     return schema is None or _ANNOTATIONS.issuperset(schema)
+
+
+def has_member(schema: JsonSchema | None, way: Iterable[str | None], name: str) -> bool:
+    """True if a part of a value, by keys and items on the way to it, is an object whose schema names a member."""
+    known = None if schema is None else part_of(schema, way)
+    return known is not None and known.get("type", "object") == "object" and name in mapping(known.get("properties"))
 
 
 # --- types --------------------------------------------------------------------------------------------------
@@ -138,6 +152,10 @@ class TypeInput:
         self.json_schema = json_schema_of(adapter, "validation")
         self._validate = TypeValidator(adapter)
 
+    @property
+    def runs_code(self) -> bool:
+        return self._validate.runs_code
+
     def load(self, raw: object) -> object:
         return self._validate(raw)
 
@@ -157,6 +175,10 @@ class ArgumentsInput:
         self._validate = TypeValidator(adapter)
         self._parameters = tuple(parameters.items())
         self._reserved = frozenset(reserved)
+
+    @property
+    def runs_code(self) -> bool:
+        return self._validate.runs_code
 
     def load(self, raw: object) -> dict[str, object]:
         model = self._validate(raw)

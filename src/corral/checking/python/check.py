@@ -11,11 +11,13 @@ from itertools import chain
 from tree_sitter import Node
 
 from corral.checking.base import DeclarationsUnread
+from corral.checking.conditions import never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
+from corral.checking.python.asked_keys import AskedKey, asked_names, keys_asked_in_vain
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.enumerations import taken_for_enums
 from corral.checking.python.expressions import (
@@ -26,6 +28,7 @@ from corral.checking.python.expressions import (
     call_around,
     gathered_list,
     is_annotation,
+    is_caught,
     is_probed,
     is_result,
     is_tried,
@@ -82,7 +85,7 @@ _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
-_IMPORT = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
+_IMPORT = f"from typing import Any; from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Remarks that show a value where the declarations do not allow it."""
 _OPERATIONS = frozenset({"binary_operator", "comparison_operator", "augmented_assignment"})
@@ -102,7 +105,7 @@ _CALLS = finder(
 )
 _MAX_NAMES = 200
 _NAMES = finder("(identifier) @name")
-_PARSERS = frozenset({"json.loads", "loads", "ast.literal_eval", "literal_eval", "eval"})
+_PARSERS = frozenset({"ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
 _ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."
@@ -153,7 +156,7 @@ class PythonCheck(PythonOrigins):
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        is_silent = not any(map(_is_told, remarks)) and not self.flawed
+        is_silent = not any(map(_is_told, remarks)) and not self.flawed and not self._asked_keys
         return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
     def judged(self, document: Document) -> list[Finding]:
@@ -168,7 +171,21 @@ class PythonCheck(PythonOrigins):
         judged = [each for remark in remarks if (each := self._judged(remark))]
         told = {each.offset for each in judged if each.kind == "unawaited"}
         forgotten = [each for each in self._forgotten() if each.offset not in told]
-        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten, *self._enumerations()]
+        more = [*forgotten, *self._enumerations(), *self._asked_in_vain()]
+        return [*self.with_flaws(self._confirmed(document, judged)), *more]
+
+    @cached_property
+    def _asked_keys(self) -> list[AskedKey]:
+        if self._writes.open:
+            return []
+        asked = keys_asked_in_vain(self.root, self.tools, self._typed.names)
+        return [each for each in asked if not self._writes.sets(text_of(each.name).strip("\"'"))]
+
+    def _asked_in_vain(self) -> Iterator[Finding]:
+        """Conditions on keys that results do not have."""
+        for condition, name, owner, members in self._asked_keys:
+            key = text_of(name).strip("\"'")
+            yield self.told_of(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
         return taken_for_enums(self._used_types, self.tools, self._typed.names)
@@ -185,6 +202,9 @@ class PythonCheck(PythonOrigins):
 
     def input_of(self, call: Node) -> Written | None:
         return python_arguments(call, self._dict_of)
+
+    def is_caught(self, call: Node) -> bool:
+        return is_caught(call)
 
     def tool_called(self, call: Node) -> DeclaredTool | None:
         return self._tool_of(call.child_by_field_name("function") or call)
@@ -264,7 +284,7 @@ class PythonCheck(PythonOrigins):
             if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
                 return found
         if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
-            return warning.rejected("member", hint=_READ_STREAM)
+            return warning.rejected("stream", hint=_READ_STREAM)
         if remark.code in _MISTAKEN and not is_tried(node) and (found := self._method(warning, node)) is not None:
             return found
         if remark.code in _MISTAKEN and (generator := async_generator(node)) is not None and not is_tried(node):
@@ -281,7 +301,7 @@ class PythonCheck(PythonOrigins):
         if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
             return warning.rejected("member", hint=f"{text_of(node)} has no items to go through.")
         if remark.code == _OF_INSTANCES and not is_tried(node):
-            return warning.rejected("member", hint="Write `isinstance(value, dict)`.")
+            return warning.rejected("type", hint="Write `isinstance(value, dict)`.")
         if remark.code == "unsupported-operator":
             return self._operation(warning, node)
         if remark.code in _KEY:
@@ -370,6 +390,8 @@ class PythonCheck(PythonOrigins):
             return warning
         types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
         types = [each for each in types if each != "None"]
+        if key in asked_names(self.root):
+            return warning
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning
         if not self._objects.issuperset(types) or any(self.tools.declares(each, key) for each in types):
@@ -444,7 +466,7 @@ class PythonCheck(PythonOrigins):
         value = None if owner is None else owner.child_by_field_name("object")
         if value is not None and text_of(value) in self._used_types:
             hint = "It is a `TypedDict`: its values are plain dicts."
-            return warning if is_tried(node) else warning.rejected("member", hint=hint)
+            return warning if is_tried(node) else warning.rejected("type", hint=hint)
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
             if is_tried(node):
                 return warning
@@ -492,8 +514,10 @@ class PythonCheck(PythonOrigins):
         value = pair.child_by_field_name("value") or node
         if found is None or self._inputs.is_whole(value):
             return warning  # which its schema is to judge
-        if is_text_for_number(*found) and not self._is_spelt(value) and not self._is_declared(value):
-            return warning  # it may spell one
+        if is_text_for_number(*found) and not self._is_declared(value):
+            texts = self._texts(value)
+            if not texts or (self._spells(texts) and self.takes_spelt(call, tool.name, value)):
+                return warning  # it may spell one
         differs = certainly_differs(*found, self._objects)
         return warning.rejected("argument", declared=tool.signature) if differs else warning
 
@@ -545,7 +569,7 @@ class PythonCheck(PythonOrigins):
         if found is None or is_tried(value) or not self._is_declared(value):
             return warning
         if name == "len" and found[0] in ("int", "float", "bool", "None"):
-            return warning.rejected("argument", hint=f"{text_of(value)} has no length.")
+            return warning.rejected("member", hint=f"{text_of(value)} has no length.")
         if name not in _PARSERS:
             return warning
         if not certainly_differs(*found, self._objects):

@@ -32,7 +32,7 @@ def taken_for_enums(types: Iterable[str], tools: ToolSet, names: Names) -> Itera
             if hint is not None and not is_tried(use.node):
                 shown = ", ".join(values[:_MAX_SHOWN]) + (", ..." if len(values) > _MAX_SHOWN else "")
                 message = f"{name} is no enum, but a name of the values {shown}."
-                yield Finding(code="enum", message=message, offset=use.node.start_byte, kind="member", hint=hint)
+                yield Finding(code="enum", message=message, offset=use.node.start_byte, kind="type", hint=hint)
 
 
 def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:

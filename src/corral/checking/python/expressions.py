@@ -20,6 +20,7 @@ __all__ = [
     "gathered_list",
     "gone_through",
     "is_annotation",
+    "is_caught",
     "is_probed",
     "is_result",
     "is_tried",
@@ -183,6 +184,21 @@ def is_annotation(node: Node) -> bool:
 def is_tried(node: Node) -> bool:
     """True if an error there would be caught."""
     return next(_tries_around(node), None) is not None
+
+
+def is_caught(call: Node) -> bool:
+    """True if the program handles the failure of a call, as a caught error or as one of several outcomes."""
+    if is_tried(call):
+        return True
+    above = call.parent
+    while above is not None:
+        given = above.child_by_field_name("arguments") if above.type == "call" else None
+        names = [] if given is None else [each.child_by_field_name("name") for each in given.named_children]
+        is_suppressed = above.type == "with_statement" and b"suppress(" in (above.text or b"").partition(b":")[0]
+        if is_suppressed or any(text_of(each) == "return_exceptions" for each in names):
+            return True
+        above = above.parent
+    return False
 
 
 def is_probed(node: Node) -> bool:

@@ -8,6 +8,7 @@ from tree_sitter import Node
 
 from corral.checking.base import Check
 from corral.checking.declared_tools import DeclaredTool, ToolSet
+from corral.checking.inputs import spells
 from corral.checking.python.dynamic_members import Writes, key_of
 from corral.checking.python.expressions import anchor, gone_through
 from corral.programs.python.awaits import FUTURES
@@ -42,18 +43,27 @@ class PythonOrigins(Check):
         bound = self.node_at(own[0]) if len(own) == 1 else None
         return None if bound is None else gone_through(bound)
 
-    def _is_spelt(self, value: Node) -> bool:
-        """True if a string is a literal: where it is used, where its name is bound, or in an iterated list."""
-        if value.type != "identifier":
-            return value.type == "string"
-        bound = self._initial(value)
-        if bound is not None:
-            return bound.type == "string"
-        gone_through = self._iterated(value)
-        if gone_through is not None and gone_through.type == "identifier":
-            gone_through = self._initial(gone_through)
-        texts = gone_through is not None and gone_through.type in ("list", "tuple") and gone_through.named_children
-        return bool(texts) and all(each.type == "string" for each in texts)
+    def _texts(self, value: Node) -> list[Node]:
+        """The literals that a string is one of: where it is used, where its name is bound, or in an iterated list."""
+        if value.type == "identifier":
+            bound = self._initial(value)
+            gone_through = self._iterated(value) if bound is None else None
+            if gone_through is not None and gone_through.type == "identifier":
+                gone_through = self._initial(gone_through)
+            is_listed = gone_through is not None and gone_through.type in ("list", "tuple")
+            texts = gone_through.named_children if gone_through is not None and is_listed else [bound]
+        else:
+            texts = [value]
+        return (
+            [each for each in texts if each is not None]
+            if all(each and each.type == "string" for each in texts)
+            else []
+        )
+
+    def _spells(self, texts: list[Node]) -> bool:
+        """True if these literals spell numbers or booleans."""
+        values = [self.read(each).value for each in texts]
+        return all(isinstance(each, str) and spells(each) for each in values)
 
     def _is_declared(self, value: Node, hops: int = 8) -> bool:
         """True if a value is a tool's result, or part of it."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from corral.checking.conditions import condition_on, never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.typescript import NO_LIBRARIES, SENDS_REQUESTS
@@ -33,12 +34,13 @@ from corral.checking.typescript.expressions import (
     has_default,
     is_asked,
     is_called,
+    is_caught,
+    is_compared,
     is_conditional,
     is_on_failure,
     is_tried,
     is_typeof,
     operands,
-    parsed_by,
     path_after,
     receiver,
     value_at,
@@ -251,13 +253,11 @@ class TypeScriptCheck(Misuse):
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):
-            return warning.rejected("member", hint=_READ_STREAM)
+            return warning.rejected("stream", hint=_READ_STREAM)
         if code in _MEMBER:
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
             return self._argument(warning, node, call, code)
-        if code in _ARGUMENT and (text := parsed_by(node)) is not None:
-            return self._parsed(warning, text)
         if code == _NOT_CALLABLE and (found := self._not_callable(warning, node)) is not None:
             return found
         if code in _INDEXED and (found := self._indexed_text(warning, node)) is not None:
@@ -315,7 +315,8 @@ class TypeScriptCheck(Misuse):
         if name in self._hedged or has_default(node) or bound_by(node) in self._hedged_variables:
             places = self.declared_types(anchor(owner))
             is_misspelt = "Did you mean" in warning.message and not any(map(self._is_rewritten, places))
-            return replace(warning, always=is_misspelt) if places else own
+            hedged = replace(warning, always=is_misspelt)
+            return (self._never(node, owner, taken) or hedged) if places else own
         if taken in _PLATFORM and self._is_annotated(owner):
             return own  # it means the platform's class
         places = self.declared_types(anchor(owner))
@@ -336,14 +337,31 @@ class TypeScriptCheck(Misuse):
             hint = None if "Did you mean" in warning.message else near(name, _keys_of(excerpts[0]))
             is_meant = hint is not None or "Did you mean" in warning.message or name in ARRAY_METHODS
             is_meant = is_meant or (parent is not None and is_called(parent))  # results have no functions
-            if not is_meant and (is_asked(node) or any(map(self.tools.may_have_more, places))):
-                return warning
+            never = self._never(node, owner, taken)
+            is_hedged = is_asked(node) or (never is not None and not is_compared(node))
+            if not is_meant and (is_hedged or any(map(self.tools.may_have_more, places))):
+                return never or warning
             if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
                 hint = f"It is an object; its array is {arrays[0]!r}."
             return warning.rejected("member", hint=hint, declared=excerpts[0])
         if len(members) != 1 or not self._is_declared(owner):
             return own
         return self._of_text(warning, node, owner) if members[0] in _TEXT else warning.rejected("member")
+
+    def _never(self, name: Node, owner: Node, taken: str) -> Finding | None:
+        """The finding on a condition on a member that a result, which is closed, does not have."""
+        member, places = name.parent, self.declared_types(anchor(owner))
+        condition = None if member is None else condition_on(member)
+        known = [self.tools.types.members_at(*self.tools.span(each)) for each in places]
+        members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        if member is None or condition is None or len(members) > len(places) or not all(known):
+            return None
+        if any(self._is_rewritten(each) or self.tools.may_have_more(each) for each in places):
+            return None
+        listed = {each for one in known for each in one}
+        if text_of(name) in listed:  # which one of several types has
+            return None
+        return self.told_of(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
         if is_tried(node) or (
@@ -386,7 +404,11 @@ class TypeScriptCheck(Misuse):
             is_grown = self._dynamic.computed or self._dynamic.names & set(names)
             if names and not is_grown:
                 return warning.rejected("argument", declared=signature)
-        if found is None or not differs or (is_text_for_less(*found, self._named) and not self._is_known(value)):
+        if found is None or not differs:
+            return own
+        if is_text_for_less(*found, self._named) and not (
+            self._is_known(value) and not (self._spells(value) and tool and self.takes_spelt(call, tool.name, value))
+        ):
             return own
         hint = None if "Did you mean" in warning.message else _literal_meant(*found)
         if hint is None and value.parent is not None and value.parent.parent == call:
@@ -428,6 +450,9 @@ class TypeScriptCheck(Misuse):
     def input_of(self, call: Node) -> Written | None:
         given = given_to(call)
         return None if given is None else read_typescript(given)
+
+    def is_caught(self, call: Node) -> bool:
+        return is_caught(call)
 
     def tool_called(self, call: Node) -> DeclaredTool | None:
         return self._tool_of(self._called(call))

@@ -29,6 +29,8 @@ __all__ = [
     "is_asked",
     "is_awaited",
     "is_called",
+    "is_caught",
+    "is_compared",
     "is_conditional",
     "is_on_failure",
     "is_shown",
@@ -38,7 +40,6 @@ __all__ = [
     "iterated",
     "loop_over",
     "operands",
-    "parsed_by",
     "path_after",
     "receiver",
     "value_at",
@@ -322,6 +323,12 @@ def is_asked(name: Node) -> bool:
     return member is not None and member.parent is not None and is_tested(member, member.parent)
 
 
+def is_compared(name: Node) -> bool:
+    """True if a member is compared with something, given its name."""
+    above = None if name.parent is None else name.parent.parent
+    return above is not None and above.type == "binary_expression" and above.children[1].type != "&&"
+
+
 def is_tested(node: Node, parent: Node) -> bool:
     """True if a value is only tested for presence."""
     if parent.type == "parenthesized_expression" and parent.parent is not None:
@@ -417,18 +424,6 @@ def loop_over(bound: Node) -> Node | None:
     return loop.child_by_field_name("right") if words == ["const", "of"] else None
 
 
-def parsed_by(node: Node) -> Node | None:
-    """The argument of `JSON.parse` around a node."""
-    value, parent = node, node.parent
-    while parent is not None and parent.type not in FUNCTIONS:
-        if parent.type == "arguments":
-            call = parent.parent
-            is_parse = call is not None and text_of(call.child_by_field_name("function") or call) == "JSON.parse"
-            return value if is_parse and parent.named_children[0] == value else None
-        value, parent = parent, parent.parent
-    return None
-
-
 def bound_by(name: Node) -> str | None:
     """The variable that a pattern binds a member to, given the member's name in it."""
     if name.type == "shorthand_property_identifier_pattern":
@@ -476,6 +471,18 @@ def is_tried(node: Node) -> bool:
     for below, above in _ascent(node):
         if above.type == "try_statement" and above.child_by_field_name("body") == below:
             return above.child_by_field_name("handler") is not None
+    return False
+
+
+def is_caught(call: Node) -> bool:
+    """True if the program handles the failure of a call, as a caught error or as one of several outcomes."""
+    if is_tried(call):
+        return True
+    for _, above in _ascent(call):
+        called = above.child_by_field_name("function") if above.type == "call_expression" else None
+        name = None if called is None else called.child_by_field_name("property")
+        if name is not None and text_of(name) in ("catch", "allSettled"):
+            return True
     return False
 
 

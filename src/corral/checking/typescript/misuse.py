@@ -23,7 +23,7 @@ from corral.checking.typescript.expressions import (
     is_tried,
     iterated,
 )
-from corral.checking.typescript.messages import certainly_differs, mismatch, named_types, union_members
+from corral.checking.typescript.messages import certainly_differs, named_types, union_members
 from corral.checking.typescript.origins import Origins
 from corral.checking.typescript.suspects import (
     Places,
@@ -67,18 +67,6 @@ class Misuse(Origins):
     @cached_property
     def _tool_names(self) -> frozenset[str]:
         return frozenset(each.name for each in self.tools.tools)
-
-    def _parsed(self, warning: Finding, value: Node) -> Finding:
-        """The argument of `JSON.parse`: a declared object is no string."""
-        found = mismatch(warning.message)
-        given = "" if found is None else found[0]
-        is_object = certainly_differs(given, "string | number | boolean", self._named)
-        if is_object and union_members(given)[0].endswith("[]"):
-            is_object = is_object and bool(self.types(anchor(value)))
-        if not is_object or is_tried(value) or not self._is_declared(value):
-            return warning
-        message = "JSON.parse is given a value that is not a string: it has been parsed already"
-        return warning.rejected("argument", message=message, hint="Remove JSON.parse.")
 
     def _not_callable(self, warning: Finding, node: Node) -> Finding | None:
         """A declared member that is called: what a tool gives has no functions."""

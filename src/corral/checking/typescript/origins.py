@@ -7,6 +7,7 @@ from tree_sitter import Node
 from corral.checking.base import Check
 from corral.checking.declared_tools import DeclaredTool
 from corral.checking.declared_types import Reach
+from corral.checking.inputs import spells
 from corral.checking.servers.workspace import Location
 from corral.checking.typescript.dynamic_members import DynamicMembers, root_of
 from corral.checking.typescript.expressions import anchor, assigned_in, called_with, defines_async, loop_over
@@ -137,7 +138,15 @@ class Origins(Check):
 
     def _is_known(self, expression: Node) -> bool:
         """True if a value is a literal, or its type is declared."""
+        literal = self._held(expression)
+        return literal.type in ("string", "template_string") or self._is_declared(literal)
+
+    def _spells(self, expression: Node) -> bool:
+        """True if a value is a text that is written out and spells a number or a boolean."""
+        return isinstance(text := self.read(self._held(expression)).value, str) and spells(text)
+
+    def _held(self, expression: Node) -> Node:
+        """The value of a constant, or the expression itself."""
         expression = unwrapped(expression)
-        if expression.type.endswith("identifier") and (value := self._initial(expression)) is not None:
-            expression = unwrapped(value)
-        return expression.type in ("string", "template_string") or self._is_declared(expression)
+        value = self._initial(expression) if expression.type.endswith("identifier") else None
+        return expression if value is None else unwrapped(value)

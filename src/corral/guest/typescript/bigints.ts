@@ -1,13 +1,15 @@
-// JSON of BigInts: integers of tools are BigInts beyond 2^53, and are declared as numbers, so that programs write them as such.
+// JSON as programs need it. Integers of tools are BigInts beyond 2^53, and are declared as numbers, so that programs write them
+// as such. What a tool returned is read already, and programs read it once more.
 
 interface RawJson {
   rawJSON?(text: string): object;
   isRawJSON(value: unknown): boolean;
 }
 
-const { stringify, rawJSON, isRawJSON } = JSON as typeof JSON & RawJson;
+const { stringify, parse, rawJSON, isRawJSON } = JSON as typeof JSON & RawJson;
 const { apply } = Reflect;
-const { defineProperty } = Object;
+const { defineProperty, getPrototypeOf, prototype: plain } = Object;
+const { isArray } = Array;
 const { toString } = BigInt.prototype;
 
 /** Has `JSON.stringify` write a BigInt as the exact integer, unless the program has another form for it. Node 20 cannot. */
@@ -31,6 +33,31 @@ export function writeBigInts(): void {
       return stringify(value, replaced, space as number);
     },
   });
+}
+
+/** Has `JSON.parse` give back an object or array in which it cannot read a text, and tells of it. */
+export function giveBackParsed(remark: () => void): void {
+  define(JSON, {
+    parse(text: unknown, reviver: unknown): unknown {
+      // Of `[1]` it would make 1; a text in an array may be meant.
+      if (reviver === undefined && isArray(text) && typeof text[0] !== "string") {
+        remark();
+        return text;
+      }
+      try {
+        return parse(text as string, reviver as undefined);
+      } catch (error) {
+        if (reviver !== undefined || !isData(text)) throw error;
+        remark();
+        return text;
+      }
+    },
+  });
+}
+
+function isData(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return isArray(value) || getPrototypeOf(value) === plain || getPrototypeOf(value) === null;
 }
 
 function define(holder: object, methods: Record<string, unknown>): void {

@@ -4,12 +4,13 @@
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";
 import { CorralError, failureClasses } from "./failures.ts";
+import { giveBackParsed } from "./bigints.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
 import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
-import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, type Settled, ValueError } from "./values.ts";
+import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, lostInAllRows, type Settled, ValueError } from "./values.ts";
 
 interface Limits {
   calls: number;
@@ -175,6 +176,7 @@ export class Run {
   #printed: Error | string | undefined;
 
   constructor(start: Start, host: Host) {
+    giveBackParsed(() => this.#remark("JSON.parse was given what is read already, and gave it back"));
     this.start = start;
     this.#host = host;
     const { calls, calls_in_flight, tool_input_bytes } = start.limits;
@@ -430,6 +432,11 @@ export class Run {
         (promises, fulfilled) => this.#wait(promises, fulfilled),
         (encoded) => {
           if (encoded.replaced) this.#remark(replaced("the result"));
+          const lost = lostInAllRows(value);
+          for (let index = 0; index < lost.length; index++) {
+            const { name, rows } = lost[index]!;
+            this.#remark(`${clip(name, 60)} was undefined in all ${rows} rows of the result, and is left out`);
+          }
           written(encoded);
         },
         settled,

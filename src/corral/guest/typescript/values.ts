@@ -32,6 +32,9 @@ export const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async functi
 export const MAX_DEPTH = 100;
 /** CPython parses no more decimal digits than this by default (sys.int_info.default_max_str_digits). */
 const MAX_INTEGER_DIGITS = 4300;
+/** Lists of a result that are looked at for members that are lost, and members that are told of. */
+const MAX_LISTS = 20;
+const MAX_LOST = 5;
 
 /** Single-key objects with one of these keys are tags; a program's own object that has such a key is in a `$object`. */
 const TAGS = new Set(["$bytes", "$buffer", "$bigint", "$number", "$object"]);
@@ -448,4 +451,38 @@ function nodeToBase64(this: Uint8Array): string {
 
 function nodeFromBase64(text: string): Uint8Array {
   return new Bytes(nodeBuffer!.from(text, "base64")); // a copy: Node's own shares its buffer with others
+}
+
+/** Members that every row of a list has as undefined, so that none is written: of the value, or of a list in it. */
+export function lostInAllRows(value: unknown): { name: string; rows: number }[] {
+  const lost: { name: string; rows: number }[] = [];
+  addLost(value, lost);
+  if (!isRow(value)) return lost;
+  const names = keys(value);
+  for (let index = 0; index < names.length && index < MAX_LISTS; index++) {
+    addLost(getOwnPropertyDescriptor(value, names[index]!)?.value, lost);
+  }
+  return lost;
+}
+
+function addLost(list: unknown, lost: { name: string; rows: number }[]): void {
+  if (!isArray(list) || list.length < 2 || !isRow(list[0])) return;
+  const names = keys(list[0]);
+  for (let index = 0; index < names.length && lost.length < MAX_LOST; index++) {
+    const name = names[index]!;
+    if (isLost(list, name)) lost[lost.length] = { name, rows: list.length };
+  }
+}
+
+function isLost(list: readonly unknown[], name: string): boolean {
+  for (let index = 0; index < list.length; index++) {
+    const row = list[index];
+    const member = isRow(row) ? getOwnPropertyDescriptor(row, name) : undefined;
+    if (member === undefined || !("value" in member) || member.value !== undefined) return false;
+  }
+  return true;
+}
+
+function isRow(value: unknown): value is object {
+  return typeof value === "object" && value !== null && getPrototypeOf(value) === objectPrototype;
 }

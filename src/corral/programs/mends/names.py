@@ -13,12 +13,20 @@ __all__ = ["ToolNames"]
 
 
 class ToolNames:
-    """The paths of tools, `name` or `namespace.name`; `schema_of` gives the schema of the input of one."""
+    """The paths of tools, `name` or `namespace.name`; `schema_of` gives the schema of the input of one.
+
+    `has_member` is true if a part of the result of one, given by keys and items on the way to it, is an object with a
+    member of that name.
+    """
 
     def __init__(
-        self, paths: Iterable[str], schema_of: Callable[[str], Mapping[str, object] | None] = lambda _: None
+        self,
+        paths: Iterable[str],
+        schema_of: Callable[[str], Mapping[str, object] | None] = lambda _: None,
+        has_member: Callable[[str, tuple[str | None, ...], str], bool] = lambda _, __, ___: False,
     ) -> None:
         self._schema_of = schema_of
+        self.has_member = has_member
         self._members: dict[str, Mapping[str, list[str]]] = {}
         self.paths = frozenset((*paths, "search", "describe"))
 
@@ -40,6 +48,11 @@ class ToolNames:
         required = schema.get("required")
         names = cast("list[str]", required) if isinstance(required, list) else []
         return names[0] if len(names) == 1 and schema.get("type") == "object" else None
+
+    def has_input(self, path: str, name: str) -> bool:
+        """True if an input has a member of that name."""
+        properties = (self._schema_of(path) or {}).get("properties")
+        return isinstance(properties, dict) and name in properties
 
     def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
         """The only member of an input that differs from a name, which is none, by case and underscores."""

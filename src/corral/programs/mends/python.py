@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
 from corral.programs.mends.names import ToolNames
+from corral.programs.mends.origins import Origins
 from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
@@ -18,15 +20,22 @@ from corral.programs.syntax.parsing import TooLongToParse
 from corral.programs.syntax.python import finder, parse, text_of
 from corral.texts import TypedText
 
-__all__ = ["LINE_END", "WORDS", "mends_of"]
+__all__ = ["LINE_END", "SIGN", "WORDS", "mends_of"]
 
 WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool", "help", *TOOLS})
 """Names that a program may have from elsewhere."""
+SIGN = re.compile(r"import|\.[A-Za-z_]\w*+\s*+(?![\w(.])")
+"""An import, or an attribute that is read and not called."""
 _HOLDERS = (*TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
 _CONSOLE = frozenset(f"console.{level}" for level in ("log", "info", "warn", "error", "debug"))
 _LITERALS = frozenset({"string", "concatenated_string", "integer", "float"})
 _CALLS = finder("(call) @call")
+_ATTRIBUTES = finder("(attribute) @attribute")
+_MAX_ATTRIBUTES = 500
+_OBJECTS = re.compile(rb"\bclass\b|namedtuple|SimpleNamespace|dataclass|NamedTuple")
+"""Signs of objects of the program's own, which may be put among results."""
+_METHODS = frozenset(dir(dict))
 _IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
 
 
@@ -39,6 +48,9 @@ def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
             mender.look_at_import(node)
         for node in _CALLS(root).get("call", ()):
             mender.look_at_call(node)
+        own = _OBJECTS.search(typed.text) is not None
+        for node in () if own else _ATTRIBUTES(root).get("attribute", ())[:_MAX_ATTRIBUTES]:
+            mender.look_at_attribute(node)
     except (TooLongToParse, TooMuch):
         return []
     return mender.mends
@@ -48,12 +60,15 @@ class _Mender:
     def __init__(self, names: Names, tools: ToolNames, edits: Edits) -> None:
         self.mends: list[str] = []
         self._names = names
+        self._origins = Origins(names, annotated=True)
         self._tools = tools
         self._edits = edits
         self._imported: set[str] = set()
         """Names of imports that are gone."""
         self._free: dict[str, bool] = {}
         """True for names that the program does not bind."""
+        self._has_keys = False
+        """True once an attribute was taken for a key."""
         self._imports_all = False
         """Any name may come from `import *` of another module."""
 
@@ -115,6 +130,27 @@ class _Mender:
             if (member := self._tools.member_meant(path, word, keys)) is not None:
                 self._edits.replace(node.start_byte, node.end_byte, member.encode())
                 self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+
+    def look_at_attribute(self, attribute: Node) -> None:
+        """`order.total` of a result, which is a dict."""
+        owner, name = attribute.child_by_field_name("object"), attribute.child_by_field_name("attribute")
+        above = attribute.parent
+        if owner is None or name is None or above is None or text_of(name) in _METHODS:
+            return
+        is_read = attribute not in (above.child_by_field_name("left"), above.child_by_field_name("function"))
+        quote = _quote_within(attribute)
+        if not is_read or quote is None or above.type == "delete_statement":
+            return
+        origin = self._origins.of(owner)
+        if origin is None or not self._tools.has_member(origin.path, origin.way, text_of(name)):
+            return
+        key = f"[{quote}{text_of(name)}{quote}]"
+        self._edits.replace(owner.end_byte, name.end_byte, key.encode())
+        if not self._has_keys:
+            self._tell(
+                f"`{text_of(attribute)}` was taken for `{text_of(owner)}{key}`, and others like it: results are dicts."
+            )
+        self._has_keys = True
 
     def _await(self, call: Node, shown: str) -> None:
         if add_await(call, self._names, self._edits):
@@ -182,3 +218,12 @@ class _Mender:
                 self._imported.add(home)
         replace_line(self._edits, node.start_byte, node.end_byte, "; ".join(bound) or "pass")
         self._tell(f"The import of `{home}` was taken for the tools, which are the global `tools`.")
+
+
+def _quote_within(node: Node) -> str | None:
+    """The quotes for a text that f-strings around it do not use."""
+    used, above = "", node.parent
+    while above is not None:
+        used += text_of(above)[-1:] if above.type == "string" else ""
+        above = above.parent
+    return next((each for each in "\"'" if each not in used), None)

@@ -173,7 +173,7 @@ def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
         return True
     return (
         len(_USES.findall(text)) > len(_AWAITED.findall(text))
-        or "import" in text
+        or _MENDERS[program.language].SIGN.search(text) is not None
         or ".tools" in text
         or _ODD_INPUT.search(text) is not None
     )

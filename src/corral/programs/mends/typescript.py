@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from tree_sitter import Node
@@ -21,10 +22,12 @@ from corral.programs.syntax.typescript import (
 )
 from corral.texts import LINE_END, TypedText
 
-__all__ = ["LINE_END", "WORDS", "mends_of"]
+__all__ = ["LINE_END", "SIGN", "WORDS", "mends_of"]
 
 WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
 """Names that a program may have from elsewhere."""
+SIGN = re.compile(r"import|\(\s*\w+\s*=(?![=>])")
+"""An import, or keywords as in Python."""
 _TOOLS = ("tools", "codemode")
 _HOLDERS = (*_TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
@@ -53,6 +56,10 @@ _NAMED = {
 }
 _IDENTIFIERS = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
 _LITERALS = frozenset({"string", "number", "template_string"})
+_PLAIN = _LITERALS | {"true", "false"}
+_EQUALITIES = frozenset({"==", "===", "!=", "!=="})
+_TAKING_VALUES = ("console.", "JSON.stringify", "JSON.parse", "Object.keys", "Object.values", "Object.entries")
+"""Functions that make nothing of a promise."""
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
 _BUILT_IN = frozenset("fs path os http https crypto util events stream zlib url axios".split())
 
@@ -143,6 +150,8 @@ class _Mender:
         """The only required member given by position, and members that differ by case and underscores."""
         arguments = call.child_by_field_name("arguments")
         given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is not None and given and all(map(self._is_keyword, given)):
+            self._keywords(given, path)
         if len(given) != 1:
             return
         if given[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
@@ -158,6 +167,22 @@ class _Mender:
                 new = member if key.type == "property_identifier" else f"{member}: {word}"
                 self._edits.replace(key.start_byte, key.end_byte, new.encode())
                 self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+
+    def _is_keyword(self, argument: Node) -> bool:
+        """True for `name=value` with a name that the program binds nowhere."""
+        name = argument.child_by_field_name("left") if argument.type == "assignment_expression" else None
+        return name is not None and name.type == "identifier" and self._is_free(text_of(name))
+
+    def _keywords(self, given: list[Node], path: str) -> None:
+        """`tools.x(query="lamp")`, as in Python, with members that the input has."""
+        names = [text_of(each.child_by_field_name("left")) for each in given]
+        if len(set(names)) != len(names) or not all(self._names.has_input(path, each) for each in names):
+            return
+        for each in given:
+            sign = next(part for part in each.children if part.type == "=")
+            self._edits.replace(sign.start_byte, sign.end_byte, b":")
+        self._edits.wrap(given[0].start_byte, given[-1].end_byte, b"{ ", b" }")
+        self._tell(f"The arguments of `tools.{path}` were taken for one object: write `{{ {names[0]}: … }}`.")
 
     def _bridge(self, call: Node, callee: Node) -> None:
         """`call_tool("name", {...})`."""
@@ -243,7 +268,7 @@ class _Mender:
 
     def _is_kept_as_value(self, declarator: Node) -> bool:
         name, declaration = declarator.child_by_field_name("name"), declarator.parent
-        if name is None or name.type != "identifier" or declaration is None or _function_of(declarator) is not None:
+        if name is None or name.type != "identifier" or declaration is None:
             return False
         uses = [each for each in self._identifiers[text_of(name)] if each.start_byte != name.start_byte]
         return bool(uses) and all(
@@ -275,10 +300,24 @@ def _needs_value(value: Node, owner: Node) -> bool:
             return is_owner and text_of(owner.child_by_field_name("property")) not in _PROMISED
         case "subscript_expression":
             return value == owner.child_by_field_name("object")
+        case "binary_expression" if owner.children[1].type in _EQUALITIES:
+            return any(each.type in _PLAIN for each in owner.named_children)
         case "binary_expression":
             return owner.children[1].type in ("-", "*", "/", "%", "<", ">", "<=", ">=")
         case "for_in_statement":
             return value == owner.child_by_field_name("right") and child_of_type(owner, "await") is None
+        case "unary_expression":
+            return owner.children[0].type in ("!", "-", "+")
+        case "variable_declarator":
+            name = owner.child_by_field_name("name")
+            return name is not None and name.type in ("object_pattern", "array_pattern")
+        case "spread_element":
+            return True
+        case "if_statement" | "while_statement" | "ternary_expression":
+            return value == owner.child_by_field_name("condition")
+        case "arguments":
+            function = None if owner.parent is None else owner.parent.child_by_field_name("function")
+            return function is not None and text_of(function).startswith(_TAKING_VALUES)
         case _:
             return False
 

@@ -65,7 +65,9 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("pprint", "pformat"), "pprint"),
     **dict.fromkeys(("contextmanager", "asynccontextmanager", "suppress"), "contextlib"),
     **dict.fromkeys(("Any", "Optional", "Union", "List", "Dict", "Tuple", "Set", "Callable", "Iterable"), "typing"),
-    **dict.fromkeys(("Iterator", "Sequence", "Mapping", "Literal", "TypedDict", "NamedTuple", "Awaitable"), "typing"),
+    **dict.fromkeys(
+        ("Iterator", "Sequence", "Mapping", "Literal", "TypedDict", "NamedTuple", "Awaitable", "cast"), "typing"
+    ),
     "gather": "asyncio",
 }
 """Names by the module that has them. Those in lower case are imported if they are only called, or decorate."""

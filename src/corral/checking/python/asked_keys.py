@@ -1,0 +1,90 @@
+"""Keys that a program asks for, and that results cannot have: `.get("key")` and `"key" in value` in conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.checking.conditions import Condition, condition_on
+from corral.checking.declared_tools import ToolSet
+from corral.json_schema.keywords import mapping, part_of
+from corral.programs.mends.origins import Origins
+from corral.programs.python.names import Names, TooMuch
+from corral.programs.syntax.python import finder, text_of
+from corral.tools.schema import TypeOutput
+from corral.types import ToolName
+
+__all__ = ["AskedKey", "asked_names", "keys_asked_in_vain"]
+
+_ASKED = finder(
+    '(call function: (attribute attribute: (identifier) @get (#eq? @get "get"))) @call (comparison_operator) @in'
+)
+_NOTHING = frozenset({"none", "false", "string", "list", "dictionary"})
+_MAX_ASKED = 200
+
+
+class AskedKey(NamedTuple):
+    """A condition on a key that a value does not have."""
+
+    condition: Condition
+    name: Node
+    owner: Node
+    members: tuple[str, ...]
+
+
+def keys_asked_in_vain(root: Node, tools: ToolSet, names: Names) -> Iterator[AskedKey]:
+    """The conditions on keys that closed results of tools do not have, as far as a name leads to a call."""
+    found, origins = _ASKED(root), Origins(names, annotated=False)
+    for node in [*found.get("call", ()), *found.get("in", ())][:_MAX_ASKED]:
+        owner, key, holds = _asked(node)
+        condition = None if owner is None or key is None else condition_on(node)
+        if owner is None or key is None or condition is None:
+            continue
+        try:
+            members = _members(owner, tools, origins)
+        except TooMuch:
+            return
+        if members and text_of(key).strip("\"'") not in members:
+            yield AskedKey(condition._replace(holds=condition.holds != holds), key, owner, members)
+
+
+def asked_names(root: Node) -> frozenset[str]:
+    """The keys that conditions of a program ask for, whatever has them."""
+    found = _ASKED(root)
+    nodes = [*found.get("call", ()), *found.get("in", ())][:_MAX_ASKED]
+    keys = [key for node in nodes if (key := _asked(node)[1]) is not None and condition_on(node) is not None]
+    return frozenset(text_of(each).strip("\"'") for each in keys)
+
+
+def _asked(node: Node) -> tuple[Node | None, Node | None, bool]:
+    """The value that is asked for a key, the key, and the outcome if it has none."""
+    if node.type == "call":
+        function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+        given = [] if arguments is None else arguments.named_children
+        is_plain = len(given) == 1 or (len(given) == 2 and given[1].type in _NOTHING and _is_empty(given[1]))
+        owner = None if function is None else function.child_by_field_name("object")
+        return owner, given[0] if is_plain and given[0].type == "string" else None, False
+    sign = " ".join(each.type for each in node.children[1:-1])
+    sides = node.named_children
+    is_key = sign in ("in", "not in") and len(sides) == 2 and sides[0].type == "string"
+    return (sides[1], sides[0], sign == "not in") if is_key else (None, None, False)
+
+
+def _is_empty(literal: Node) -> bool:
+    return text_of(literal) in ("None", "False", "''", '""', "[]", "{}")
+
+
+def _members(value: Node, tools: ToolSet, origins: Origins) -> tuple[str, ...]:
+    """All that an object may have; none: it may have others, or may be none."""
+    origin = origins.of(value)
+    tool = None if origin is None else tools.tools.get(ToolName.parse(origin.path))
+    if origin is None or tool is None or tool.stream or tool.output_schema is None:
+        return ()
+    known = part_of(tool.output_schema, origin.way)
+    if known is None or known.get("type", "object") != "object" or "patternProperties" in known:
+        return ()
+    others = known.get("additionalProperties")
+    is_closed = others is False or (others is None and isinstance(tool.output, TypeOutput))
+    return tuple(mapping(known.get("properties"))) if is_closed else ()

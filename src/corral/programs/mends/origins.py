@@ -1,0 +1,169 @@
+"""Results of tools that expressions of Python are, or are parts of, as far as names are bound to one thing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from tree_sitter import Node
+
+from corral.programs.python.names import Names, dotted_path
+from corral.programs.syntax.python import text_of
+
+__all__ = ["Origin", "Origins", "key_in"]
+
+_TOOLS = ("tools", "codemode")
+_HOPS = 12
+_MAX_BINDINGS = 50
+_SAME = frozenset({"sorted", "list", "tuple", "reversed"})
+"""Functions that give the items of their first argument."""
+_ONE = frozenset({"min", "max", "next"})
+"""Functions that give one of them."""
+_KEYED = frozenset({"sorted", "min", "max"})
+_COMPREHENSIONS = frozenset({"list_comprehension", "generator_expression"})
+_METHODS = frozenset(dir(dict))
+
+
+_Variable: TypeAlias = tuple[str, int]
+"""A name, and its scope."""
+
+
+class Origin(NamedTuple):
+    """The tool that a value comes from, and the way to it within the result: keys, and None for an item."""
+
+    path: str
+    way: tuple[str | None, ...] = ()
+
+    def part(self, step: str | None) -> Origin:
+        return Origin(self.path, (*self.way, step))
+
+
+class Origins:
+    """The origins of expressions of one program. Any method may raise TooMuch.
+
+    `annotated`: names with a type that the program gives them count too.
+    """
+
+    def __init__(self, names: Names, *, annotated: bool) -> None:
+        self._names = names
+        self._annotated = annotated
+        self._scopes: dict[str, dict[int, int]] = {}
+        self._binders: dict[_Variable, list[Node]] = {}
+        self._known: dict[_Variable, Origin | None] = {}
+
+    def of(self, value: Node | None, hops: int = _HOPS) -> Origin | None:
+        """The origin of an expression; None if it is not certain."""
+        if value is None or hops <= 0:
+            return None
+        match value.type:
+            case "parenthesized_expression" | "await" if value.named_children:
+                return self.of(value.named_children[0], hops - 1)
+            case "subscript":
+                whole = self.of(value.child_by_field_name("value"), hops - 1)
+                keys = value.children_by_field_name("subscript")
+                if whole is None or len(keys) != 1:
+                    return None
+                key = key_in(keys[0])
+                return whole.part(key) if key is not None or keys[0].type in ("integer", "unary_operator") else None
+            case "attribute":
+                name = text_of(value.child_by_field_name("attribute"))
+                whole = self.of(value.child_by_field_name("object"), hops - 1) if name not in _METHODS else None
+                return None if whole is None else whole.part(name)
+            case "identifier":
+                return self._of_name(value, hops - 1)
+            case "call" if text_of(value.child_by_field_name("function")) in _ONE:
+                return self._item(_first_argument(value), hops - 1)
+            case "call":
+                function = value.child_by_field_name("function")
+                owner, _, path = ("", "", "") if function is None else dotted_path(function).partition(".")
+                return Origin(path) if owner in _TOOLS and path else None
+            case _:
+                return None
+
+    def _bindings(self, name: Node) -> tuple[_Variable, list[Node]]:
+        """The variable that a name means, and the places that bind it."""
+        word = text_of(name)
+        if word not in self._scopes:
+            uses = self._names.of(word)
+            self._scopes[word] = {each.node.id: each.scope.id for each in uses}
+            for each in uses:
+                if each.binds:
+                    self._binders.setdefault((word, each.scope.id), []).append(each.node)
+        variable = word, self._scopes[word].get(name.id, 0)
+        return variable, self._binders.get(variable, [])
+
+    def _of_name(self, name: Node, hops: int) -> Origin | None:
+        """The origin of a name that stands for the same wherever it is bound."""
+        variable, bound = self._bindings(name)
+        if variable not in self._known:
+            self._known[variable] = None  # while it is looked for
+            found = {self._bound(each, hops) for each in bound} if len(bound) <= _MAX_BINDINGS else {None}
+            self._known[variable] = found.pop() if len(found) == 1 else None
+        return self._known[variable]
+
+    def _bound(self, name: Node, hops: int) -> Origin | None:
+        above = name.parent
+        if above is None:
+            return None
+        if above.type == "lambda_parameters" and above.named_children == [name]:
+            keyword = None if above.parent is None else above.parent.parent
+            call = None if keyword is None or keyword.parent is None else keyword.parent.parent
+            is_key = keyword is not None and text_of(keyword.child_by_field_name("name")) == "key"
+            is_keyed = is_key and call is not None and text_of(call.child_by_field_name("function")) in _KEYED
+            return self._item(_first_argument(call), hops) if is_keyed and call is not None else None
+        if above.type == "pattern_list" and above.parent is not None and above.parent.type == "assignment":
+            together = _gathered(above.parent.child_by_field_name("right"))
+            index = above.named_children.index(name)
+            is_each = len(together) == len(above.named_children) and together[index].type == "call"
+            return self.of(together[index], hops) if is_each else None
+        if above.child_by_field_name("left") != name:
+            return None
+        right = above.child_by_field_name("right")
+        if above.type == "assignment":
+            is_known = self._annotated or above.child_by_field_name("type") is None
+            return self.of(right, hops) if is_known else None
+        return self._item(right, hops) if above.type in ("for_statement", "for_in_clause") else None
+
+    def _item(self, value: Node | None, hops: int) -> Origin | None:
+        """The origin of the items of an iterable."""
+        if value is None or hops <= 0:
+            return None
+        if value.type in _COMPREHENSIONS:
+            return self.of(value.child_by_field_name("body"), hops - 1)
+        if value.type == "identifier":
+            _, bound = self._bindings(value)
+            above = bound[0].parent if len(bound) == 1 else None
+            if above is not None and above.type == "assignment" and above.child_by_field_name("left") == bound[0]:
+                return self._item(above.child_by_field_name("right"), hops - 1)
+        together = _gathered(value)
+        if len(together) == 1 and together[0].type == "list_splat" and together[0].named_children:
+            return self._item(together[0].named_children[0], hops - 1)
+        if value.type == "call" and text_of(value.child_by_field_name("function")) in _SAME:
+            return self._item(_first_argument(value), hops - 1)
+        keys = value.children_by_field_name("subscript") if value.type == "subscript" else []
+        if any(each.type == "slice" for each in keys):
+            return self._item(value.child_by_field_name("value"), hops - 1)
+        whole = self.of(value, hops)
+        return None if whole is None else whole.part(None)
+
+
+def key_in(literal: Node) -> str | None:
+    """The text of a plain string."""
+    parts = literal.named_children
+    is_plain = literal.type == "string" and text_of(literal)[:1] in "\"'"
+    inner = [each for each in parts if each.type == "string_content"]
+    return text_of(inner[0]) if is_plain and len(inner) == 1 and not inner[0].named_children else None
+
+
+def _gathered(value: Node | None) -> list[Node]:
+    """The arguments of `await asyncio.gather(...)`."""
+    call = value.named_children[0] if value is not None and value.type == "await" and value.named_children else None
+    given = call.child_by_field_name("arguments") if call is not None and call.type == "call" else None
+    is_gather = call is not None and text_of(call.child_by_field_name("function")) in ("asyncio.gather", "gather")
+    return given.named_children if given is not None and is_gather else []
+
+
+def _first_argument(call: Node) -> Node | None:
+    given = call.child_by_field_name("arguments")
+    if given is not None and given.type == "generator_expression":
+        return given
+    return given.named_children[0] if given is not None and given.named_children else None
