@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, Language, Limits, ProgramChecked, ToolRegistry
+from corral import Corral, Event, ExecutionContext, Language, Limits, ProgramChecked, ToolRegistry, tool
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.checking.servers import language_server as servers
@@ -363,6 +363,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
 
 @pytest.mark.anyio
 async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers.end_spares()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = set(descendants())
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
@@ -372,9 +373,30 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path, monkey
         assert {server_for(corral, language).pid for language in LANGUAGES} <= set(descendants())
         assert len(list(tmp_path.glob("corral-*/*/"))) >= 2
         left = set(descendants()) - before
+    servers.end_spares()
     assert list(tmp_path.iterdir()) == []
     assert_ending(left)
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1
+
+
+@pytest.mark.anyio
+@EITHER
+async def test_the_next_corral_of_a_process_takes_over_a_server_that_is_idle(language: Language) -> None:
+    servers.end_spares()
+    pids: list[int | None] = []
+    for tools in (TOOLS, [tool(name="later")(later)], TOOLS):
+        async with Corral(tools, check=True) as corral:
+            verdict = await corral.check("await tools.later()" if tools is not TOOLS else WRONG[language], language)
+            assert verdict.checked
+            assert verdict.passed is (tools is not TOOLS)
+            pids.append(server_for(corral, language).pid)
+    assert len(set(pids)) == 1
+    servers.end_spares()
+    assert_ending([pid for pid in pids if pid])
+
+
+def later() -> int:
+    return 1
 
 
 # --- one that has been taken over

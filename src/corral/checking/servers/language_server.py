@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 import weakref
@@ -19,7 +20,7 @@ from corral.containment import Engine
 from corral.errors import StartFailed
 from corral.logs import get_logger
 
-__all__ = ["LanguageServer"]
+__all__ = ["LanguageServer", "end_spares"]
 
 T = TypeVar("T")
 _Job: TypeAlias = Callable[[Workspace | None], T]
@@ -32,6 +33,9 @@ _DECLARING_SECONDS = 10.0
 """Time to read the declarations at its start; beyond it, the server starts without them."""
 _PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)
 """Pauses before the next start, by the number of failed starts in a row."""
+_SPARE_SECONDS = 60.0
+"""Time for which a server that nobody uses is kept."""
+_ALMOST_IDLE_SECONDS = 0.1
 _MEASURED_CHECKS = 50
 _MEASURED_SECONDS = 0.5
 """Number of jobs between two measurements of its memory, and the duration of a job after which it is measured."""
@@ -151,9 +155,20 @@ class LanguageServer:
             self.hand_back(self._end)
 
     def close(self) -> None:
-        """Ends the server for good, and waits for the current job. Idempotent."""
+        """Gives the server up for good, and waits for the current job. Idempotent.
+
+        One that is idle is there for a minute for others of its kind, which need not start one.
+        """
         self._closing.set()
         if not self._owner.is_current:
+            return
+        self._idle.wait(_ALMOST_IDLE_SECONDS)
+        if self._packages is None and (workspace := self.seize()) is not None:
+            self._workspace = self._opening = None
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self.hand_back()
+            _spares.keep(workspace)
             return
         for each in (self._opening, self._workspace):
             if each is not None:
@@ -228,14 +243,16 @@ class LanguageServer:
         return self._warm("", _WARMING_SECONDS)
 
     def _warm(self, declarations: str, seconds: float) -> Workspace:
-        workspace = self._opening = Workspace(self.kind, self._packages)
+        spare = _spares.take(self.kind) if self._packages is None else None
+        workspace = self._opening = spare or Workspace(self.kind, self._packages)
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = finalize_in_owner(self, _end, workspace, self._closing)
         try:
             if self._closing.is_set():
                 raise StartFailed("it is not needed any more")
-            workspace.open(self._engine)
+            if spare is None:
+                workspace.open(self._engine)
             document = workspace.document(declarations, time.monotonic() + seconds)
             document.write("")
             document.remarks()
@@ -249,6 +266,65 @@ class LanguageServer:
         if workspace is not None:
             workspace.kill()
             workspace.close()
+
+
+class _Spares:
+    """Servers that nobody in this process uses now, one of each kind."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Workspace, threading.Timer]] = {}
+        """By the names of their kinds."""
+        self._owner = ProcessOwner()
+
+    def keep(self, workspace: Workspace) -> None:
+        """Keeps a server for a minute; or ends it, if it is large or another one is kept."""
+        kind = workspace.kind
+        timer = threading.Timer(_SPARE_SECONDS, self._end, [kind])
+        timer.daemon = True
+        with self._lock:
+            if self._owner.take_over():
+                self._kept.clear()
+            if 0 < workspace.resident_bytes() <= kind.resident_bytes and kind.name not in self._kept:
+                self._kept[kind.name] = workspace, timer
+                timer.start()
+                return
+        workspace.kill()
+        workspace.close()
+
+    def take(self, kind: ServerKind) -> Workspace | None:
+        """Returns the server of a kind, if one is kept."""
+        with self._lock:
+            kept = self._kept.pop(kind.name, None) if self._owner.is_current else None
+        if kept is None:
+            return None
+        workspace, timer = kept
+        timer.cancel()
+        if workspace.kind == kind and workspace.resident_bytes() > 0:
+            return workspace
+        workspace.kill()
+        workspace.close()
+        return None
+
+    def end(self) -> None:
+        """Ends all that are kept."""
+        for workspace, _ in list(self._kept.values()):
+            self._end(workspace.kind)
+
+    def _end(self, kind: ServerKind) -> None:
+        workspace = self.take(kind)
+        if workspace is not None:
+            workspace.kill()
+            workspace.close()
+
+
+_spares = _Spares()
+atexit.register(_spares.end)
+
+
+def end_spares() -> None:
+    """Ends the servers that nobody in this process uses now."""
+    _spares.end()
 
 
 def _nothing(_: Workspace | None) -> None:
