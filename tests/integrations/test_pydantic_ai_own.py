@@ -99,6 +99,16 @@ async def test_programs_call_all_that_an_agent_has_with_its_deps_and_on_its_acco
     assert first.count("get_status(input: { order: number }): Promise<string>") == 1
 
 
+@pytest.mark.parametrize("check", [True, False])
+async def test_a_program_that_calls_a_tool_of_the_model_is_told_so(check: bool, warm_deno: DenoSandbox) -> None:
+    corral = Corral(sandbox=warm_deno, check=check)
+    script = PydanticModel(runs("return await tools.cancel({ order: 7 })"), "done")
+    await agent_of(
+        script, CodeMode(corral, tools="all", outside=["cancel"]), AgentTool(cancel), AgentTool(list_orders)
+    ).run("?", deps=DEPS)
+    assert 'no tool "cancel" in programs; call it as a tool of its own' in script.texts[0]
+
+
 async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> None:
     tools = AgentTool(list_orders), AgentTool(get_status), AgentTool(cancel)
     for mode in (CodeMode(outside=["cancel"]), CodeMode(tools=["list_orders", "get_status"])):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -226,3 +227,15 @@ class TestSearch:
 
     def test_the_limit_keeps_the_best(self) -> None:
         assert self.found("list issues", 1) == ["github.list_issues"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("cancel", "call it as a tool of its own"), ("search_tools", 'in programs it is tools.search("words")')],
+)
+def test_the_models_own_tools_are_told_apart_from_those_of_programs(name: str, told: str) -> None:
+    registry = ToolRegistry()
+    registry.outside = frozenset({"cancel"})
+    for each in (registry, registry.copy()):
+        with pytest.raises(ToolNotFound, match=re.escape(told)):
+            each.resolve(name)

@@ -39,6 +39,13 @@ _MOST_PARTS = 32
 """Different sets of tools that views are prepared for."""
 
 
+_SEARCHES = {
+    "search_tools": 'search("words")',
+    "describe_tools": 'describe("name")',
+}
+"""Members of `tools` for the model's own tools, of which programs know others."""
+
+
 class ToolsFound(NamedTuple):
     """A page of what a search found."""
 
@@ -67,6 +74,8 @@ class ToolRegistry:
         self._lock = threading.RLock()
         self._state = _State({}, {})
         self._views: OrderedDict[frozenset[str], _View] = OrderedDict()
+        self.outside: frozenset[str] = frozenset()
+        """Tools that the model calls itself, and programs cannot; for messages."""
         self.register(*tools)
 
     def visible_to(self, scopes: frozenset[str]) -> ToolRegistry:
@@ -159,6 +168,7 @@ class ToolRegistry:
         """A registry of the same tools that changes independently."""
         copied = ToolRegistry()
         copied._state = self._now()
+        copied.outside = self.outside
         return copied
 
     # --- looking things up
@@ -248,6 +258,10 @@ class ToolRegistry:
         namespace, dot, _ = path.partition(".")
         if namespace in state.problems:
             return ToolNotFound(f"no tool {quoted(path)}: {state.problems[namespace].text}")
+        if path in self.outside:
+            return ToolNotFound(f"no tool {quoted(path)} in programs; call it as a tool of its own")
+        if (function := _SEARCHES.get(path)) is not None:
+            return ToolNotFound(f"no tool {quoted(path)}; in programs it is tools.{function}")
         near = state.search_index.near(path)
         if near:
             return ToolNotFound(f"no tool {quoted(path)}; did you mean {' or '.join(near)}?")

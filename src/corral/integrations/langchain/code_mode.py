@@ -170,6 +170,7 @@ class CodeMode(AgentMiddleware[Any, Any, Any]):
         if key not in self._made:
             registry = self._corral.tools.copy()
             inside = [each for each in own if self._register(registry, each)]
+            registry.outside = frozenset(map(_name, tools)) - {each.name for each in inside} - self._names
             if len(self._made) >= _MOST_KITS:
                 self._made.pop(next(iter(self._made)))
             self._made[key] = inside, kit(self._corral, callable_tools=registry, **self._options)

@@ -99,6 +99,7 @@ class OwnTools(WrapperToolset[Any]):
                 outside[name] = each
         self._forget(added)
         self.inside = inside
+        self.registry.outside = frozenset(outside)
         return outside
 
     def _register(self, name: str, tool: Tool) -> bool:
