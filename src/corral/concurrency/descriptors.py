@@ -14,7 +14,14 @@ import time
 from contextlib import suppress
 from functools import cache
 
-__all__ = ["await_readable", "await_writable", "process_descriptor", "reap", "why_no_process_descriptors"]
+__all__ = [
+    "await_readable",
+    "await_writable",
+    "process_descriptor",
+    "reap",
+    "why_no_descriptors",
+    "why_no_process_descriptors",
+]
 
 _REAP_SECONDS = 1.0
 """Time for a process to end that was killed; it takes milliseconds, unless another user has it."""
@@ -35,6 +42,17 @@ def _happens(descriptor: int, event: int, seconds: float | None) -> bool:
     poll = select.poll()
     poll.register(descriptor, event)
     return bool(poll.poll(None if seconds is None else max(seconds, 0) * 1000))
+
+
+def why_no_descriptors(error: OSError) -> str:
+    """The reason that a descriptor could not be made, with the remedy where this process has as many as it may."""
+    reason = error.strerror or str(error)
+    if error.errno != errno.EMFILE or sys.platform == "win32":
+        return reason
+    import resource  # which Windows does not have
+
+    most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"{reason}: this process may have {most} and an execution takes five; raise it, as by `ulimit -n {allowed}`"
 
 
 def process_descriptor(pid: int) -> int | None:

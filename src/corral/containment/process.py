@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import watch_readable
 from corral.containment import Child, LauncherClient, Plan
 from corral.containment.launcher import receive
@@ -89,7 +90,7 @@ class ContainedProcess:
         try:
             made = cls(launcher.spawn(plan, options=options))
         except OSError as error:
-            raise StartFailed(f"cannot start a sandbox: {error.strerror or error}") from error
+            raise StartFailed(f"cannot start a sandbox: {why_no_descriptors(error)}") from error
         if plan.supervise:
             made._end_by = signal.SIGTERM
         return made

@@ -55,6 +55,8 @@ _FORK_GARBAGE_MB = 56
 was not there yet when the server was measured (7 MB)."""
 _STARTED_BEFORE_FORKS = 3
 """Executions with an engine each. Three take 0.20 s of processor time, and 0.43 with a server that is warmed up."""
+_MOST_ENGINES = 8
+"""Executions with an engine each at the same time; more wait for a server, which forks in a tenth of the time."""
 _FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
 """A forked process has none of the engine's threads. Without them, Maglev compiles on the main thread and keeps more of
 each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Nor is garbage collected beside the program: near the
@@ -162,7 +164,9 @@ class DenoSandbox(JailedProvider):
         if self._warmed is None:
             return False  # nothing would end what is kept ready
         self._started += 1
-        return self._started > _STARTED_BEFORE_FORKS and forks.prepare(config)
+        if self._started <= _STARTED_BEFORE_FORKS:
+            return False
+        return forks.prepare(config) or self._live >= _MOST_ENGINES
 
     async def _forked_or(
         self,

@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from functools import cache
 
+from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import child_pipes
 from corral.containment.seccomp import filter_program
@@ -116,7 +117,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
             return GuestProcess(child)
     except OSError as error:
         if guest.alive and error.errno not in (*_BUSY, *_GONE):
-            raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
+            raise StartFailed(f"cannot ask for a process: {why_no_descriptors(error)}") from error
         return None
 
 

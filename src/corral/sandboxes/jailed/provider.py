@@ -78,6 +78,8 @@ class JailedProvider(SandboxProvider):
         self._starter = starter
         self._pool = Pool(start or starter.start, pool_size)
         self._close_servers = close_servers
+        self._live = 0
+        """Sandboxes that have been asked for and are not closed."""
         self._capabilities = Capabilities(
             languages=frozenset({self.language}), enforces=LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
         )
@@ -96,10 +98,11 @@ class JailedProvider(SandboxProvider):
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.retain()
+        self._live += 1
         try:
             return _Jailed(self, await self._guest(config), config.memory_mb)
         except BaseException:
-            await self.released()
+            await self.ended()
             raise
 
     async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
@@ -133,6 +136,11 @@ class JailedProvider(SandboxProvider):
             return await run_shielded_in_thread(work)
         finally:
             await self.released()
+
+    async def ended(self) -> None:
+        """One sandbox fewer is live."""
+        self._live -= 1
+        await self.released()
 
     async def released(self) -> None:
         """One sandbox fewer is in use."""
@@ -168,7 +176,7 @@ class _Jailed(Sandbox):
         self._guest.close()
         if self._provider is not None:
             provider, self._provider = self._provider, None
-            await provider.released()
+            await provider.ended()
 
 
 def _end(close_servers: Callable[[], object], pool: Pool[GuestKind, StartedGuest], starter: GuestStarter) -> None:
