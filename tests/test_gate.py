@@ -13,7 +13,7 @@ MATRIX: dict[str, int] = {
     "bridges": 213,
     "catalog": 11,
     "chat": 4,
-    "checking": 12,
+    "checking": 13,
     "cli": 6,
     "containment": 1,
     "docs": 1,

@@ -27,7 +27,7 @@ async def test_on_a_corral_that_is_not_open_the_server_ends_with_it() -> None:
 
 async def test_a_program_is_checked_against_the_tools_that_it_would_get() -> None:
     async with Corral([add]) as corral:
-        mistaken = await corral.check('await tools.add(a="1", b=2)', "python")
+        mistaken = await corral.check('await tools.add(a="one", b=2)', "python")
         assert (mistaken.checked, mistaken.passed) == (True, False)
         [error] = mistaken.diagnostics
         assert (error.severity, error.line) == ("error", 1)

@@ -19,12 +19,19 @@ from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.doctor.report import Examination, Layer, examine
 from corral.errors import StartFailed
+from corral.sandboxes.jailed import guest_starter
 from corral.types import Tier
 from tests.surroundings import guests_change_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 
 ENGINE = Path(deno.find_deno_bin())
+
+
+@pytest.fixture(autouse=True)
+def other_tests_learn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps from later tests of the process which tier works where something is missing."""
+    monkeypatch.setattr(guest_starter, "_working", {})
 
 
 @pytest.fixture(scope="module")
