@@ -131,6 +131,13 @@ def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothi
     expect(first.get_by_role("row").first).to_contain_text("order")
     expect(first.get_by_role("row").nth(1)).to_contain_text("24")
     page.reload()
+    expect(page).to_have_title("(1) corral")
+    page.get_by_role("navigation").get_by_role("button", name="New conversation").click()
+    page.get_by_role("main").get_by_role("link", name=REFUND).click()
+    for width, height in ((1280, 860), (1280, 720), (390, 800)):
+        page.set_viewport_size({"width": width, "height": height})
+        for name in ("Approve", "Deny"):
+            expect(first.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
     expect(first.get_by_role("row").nth(1)).to_contain_text("24")
     first.get_by_role("button", name="Approve").click()
     expect(first.get_by_role("row").first).to_contain_text("1003")
@@ -139,6 +146,7 @@ def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothi
     ended = program(page, "succeeded")
     expect(ended).to_contain_text("refunded 24.00 euros of order 1001")
     expect(ended).to_contain_text("denied by")
+    expect(page).to_have_title("corral")
     expect(ended.get_by_role("log")).to_contain_text("was not approved: too much")
     expect(said(page, "That is done.")).to_be_visible()
 
@@ -304,6 +312,7 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name="New conversation")).to_be_hidden()
         ask.focus()
+        page.keyboard.press("Tab")  # to its input, which may be long
         page.keyboard.press("Tab")
         expect(ask.get_by_role("button", name="Approve")).to_be_focused()
         page.keyboard.press("Tab")

@@ -78,7 +78,15 @@ async def test_an_approval_waits_for_one_click(
         url = f"/api/approvals/{execution}/{sequence}"
         decision = {"approved": approved, "reason": "" if approved else "too much"}
         assert (await bob.client.post(url, json=decision)).status_code == 409
+        assert await bob.get("/api/conversations") == []
         assert (await bob.client.get(f"/api/executions/{execution}")).status_code == 404
+        [listed] = await ann.get("/api/conversations")
+        assert (listed["running"], listed["waiting"]) == (True, True)
+        refused = await ann.send("return 1", id="other")
+        assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
+            429,
+            "1 conversation waits for your approval",
+        )
         asked = (await ann.get(f"/api/executions/{execution}"))["calls"][0]["approval"]
         assert (asked["state"], asked["input"]["euros"]) == ("waiting", 3)
         as_text = {"content-type": "text/plain"}

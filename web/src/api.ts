@@ -53,6 +53,8 @@ export interface ConversationInfo {
   title: string;
   updated: number;
   running: boolean;
+  /** True if a call of it waits for the user's approval. */
+  waiting: boolean;
 }
 
 export const root = new URL(/* @vite-ignore */ "..", import.meta.url).pathname;

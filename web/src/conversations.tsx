@@ -67,7 +67,13 @@ export function Conversations({ title, user, conversations, here, onNew, onOpen,
                       onOpen(each.id);
                     }}
                   >
-                    {each.running && <span className="dot" role="img" aria-label="in progress" />}
+                    {each.running && (
+                      <span
+                        className={each.waiting ? "dot waits" : "dot"}
+                        role="img"
+                        aria-label={each.waiting ? "waits for your approval" : "in progress"}
+                      />
+                    )}
                     {each.title}
                   </button>
                   <button

@@ -1,6 +1,7 @@
 import { StrictMode, useCallback, useEffect, useRef, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { type ConversationInfo, type Execution, request, root, Unreachable } from "./api";
+import { Approvals } from "./approvals";
 import { Chat } from "./chat";
 import { Conversations } from "./conversations";
 import { Program } from "./program";
@@ -17,6 +18,8 @@ interface Opened {
   messages: never[];
   running: boolean;
 }
+
+const REFRESH_MS = 3_000;
 
 const newId = () => `c-${crypto.randomUUID()}`;
 
@@ -67,12 +70,27 @@ function App() {
     const id = location.hash.slice(1);
     if (id) open(id);
     else begin();
+    const follow = () => {
+      const asked = location.hash.slice(1);
+      if (asked && asked !== wanted.current) open(asked);
+    };
     window.addEventListener("focus", refresh);
-    return () => window.removeEventListener("focus", refresh);
+    window.addEventListener("hashchange", follow);
+    return () => {
+      window.removeEventListener("focus", refresh);
+      window.removeEventListener("hashchange", follow);
+    };
   }, [open, refresh]);
+  const active = conversations.some((each) => each.running);
   useEffect(() => {
-    if (about) document.title = about.title;
-  }, [about]);
+    if (!active) return;
+    const timer = setInterval(refresh, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [active, refresh]);
+  const waiting = conversations.filter((each) => each.waiting);
+  useEffect(() => {
+    if (about) document.title = waiting.length > 0 ? `(${waiting.length}) ${about.title}` : about.title;
+  }, [about, waiting.length]);
 
   const remove = (id: string) =>
     void request(`api/conversations/${encodeURIComponent(id)}`, { method: "DELETE" }).then(
@@ -111,6 +129,7 @@ function App() {
             earlier={opened.messages}
             running={opened.running}
             suggestions={about.suggestions}
+            waiting={waiting.filter((each) => each.id !== opened.id)}
             onChange={changed}
             onReload={reload}
           />
@@ -151,6 +170,9 @@ function ExecutionPage({ id }: { id: string }) {
         <>
           <p className="note">Began {new Date(execution.began * 1000).toLocaleString()}</p>
           <Program execution={execution} alone />
+          <div className="composer">
+            <Approvals executions={[execution]} />
+          </div>
         </>
       )}
     </main>

@@ -1,5 +1,5 @@
-import { memo, useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { type Approval, type Call, type Execution, post, request, root, serverNow } from "./api";
+import { memo, useCallback, useEffect, useMemo, useState } from "react";
+import { type Call, type Execution, request, root, serverNow } from "./api";
 import { Code } from "./code";
 import { Copy } from "./copy";
 
@@ -87,7 +87,6 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
                 call={call}
                 total={total}
                 now={call.duration === undefined ? elapsed : undefined}
-                execution={shown.id}
                 onOpen={isShort ? load : undefined}
               />
             ))}
@@ -207,13 +206,12 @@ interface RowProps {
   total: number;
   /** Seconds since the program began, while the call runs. */
   now?: number;
-  execution: string;
   /** Loads the values that the stream has shortened. */
   onOpen?: () => void;
 }
 
 const Row = memo(
-  function Row({ call, total, now, execution, onOpen }: RowProps) {
+  function Row({ call, total, now, onOpen }: RowProps) {
     const [open, setOpen] = useState(false);
     const end = call.duration === undefined ? (now ?? total) : call.started + call.duration;
     const wait = call.approval;
@@ -222,8 +220,7 @@ const Row = memo(
       setOpen(!open);
     };
     return (
-      // What is out of sight is not laid out, so its height is a guess; that of an approval has to be right.
-      <li className={`call ${call.error ? "failed" : ""} ${open || wait?.state === "waiting" ? "" : "plain"}`}>
+      <li className={`call ${call.error ? "failed" : ""} ${open ? "" : "plain"}`}>
         <button type="button" className="row" aria-expanded={open} onClick={toggle}>
           <span className="what">
             <b>{call.tool}</b>
@@ -238,9 +235,9 @@ const Row = memo(
           </span>
         </button>
         {!open && <Reply call={call} />}
-        {wait && wait.state !== "waiting" && (
+        {wait && (
           <p className="decision">
-            {wait.state}
+            {wait.state === "waiting" ? "waits for your approval" : wait.state}
             {wait.by && ` by ${wait.by}`}
             {wait.reason && `: ${wait.reason}`}
           </p>
@@ -270,12 +267,10 @@ const Row = memo(
             )}
           </dl>
         )}
-        {wait?.state === "waiting" && <Ask call={call} approval={wait} execution={execution} />}
       </li>
     );
   },
   (before, after) =>
-    before.execution === after.execution &&
     before.total === after.total &&
     before.now === after.now &&
     before.onOpen === after.onOpen &&
@@ -306,84 +301,6 @@ function Span({ from, to, total, kind }: { from: number; to: number; total: numb
     node.style.width = `${Math.max(0.5, Math.min(100, (100 * (to - from)) / total))}%`;
   };
   return <span className={kind} ref={place} />;
-}
-
-function Ask({ call, approval, execution }: { call: Call; approval: Approval; execution: string }) {
-  const [sent, setSent] = useState(false);
-  const [problem, setProblem] = useState("");
-  const [reason, setReason] = useState("");
-  const box = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    if (document.activeElement === document.body) box.current?.focus();
-  }, []);
-  const decide = (approved: boolean) => {
-    setSent(true);
-    post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, approved ? { approved } : { approved, reason }).catch(
-      (error: Error) => {
-        setProblem(error.message);
-        setSent(false);
-      },
-    );
-  };
-  const readable = approval.shown !== null && approval.shown !== undefined;
-  return (
-    <div className="ask" role="group" aria-label={`Approval of ${call.tool}`} tabIndex={-1} ref={box}>
-      <p>
-        <b>{call.tool}</b> needs your approval. {approval.description}
-        {!approval.readOnly && " It changes something."}
-      </p>
-      {readable ? <Table input={approval.input} shown={approval.shown!} /> : <p>Its input cannot be shown whole; deny it.</p>}
-      <div className="buttons">
-        <button type="button" className="yes" disabled={sent || !readable} onClick={() => decide(true)}>
-          Approve
-        </button>
-        <button type="button" disabled={sent} onClick={() => decide(false)}>
-          Deny
-        </button>
-        <input
-          aria-label="Reason for a denial"
-          placeholder="reason, if you deny it"
-          maxLength={500}
-          value={reason}
-          disabled={sent}
-          onChange={(event) => setReason(event.target.value)}
-        />
-      </div>
-      {problem && (
-        <p className="why" role="alert">
-          {problem}
-        </p>
-      )}
-    </div>
-  );
-}
-
-/** The text that the server wrote for a person, as a table if it is an object. */
-function Table({ input, shown }: { input: unknown; shown: string }) {
-  const members = parsed(shown);
-  if (!members || !input) return <pre className="value">{shown}</pre>;
-  return (
-    <table>
-      <tbody>
-        {Object.entries(members).map(([name, value]) => (
-          <tr key={name}>
-            <th scope="row">{name}</th>
-            <td>{typeof value === "string" ? value : JSON.stringify(value, null, 1)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
-
-/** None if a member is repeated or has another form: then the text itself is shown. */
-function parsed(shown: string): Record<string, unknown> | undefined {
-  try {
-    const found: unknown = JSON.parse(shown);
-    return found && typeof found === "object" && !Array.isArray(found) ? (found as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 const Console = memo(
