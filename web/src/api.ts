@@ -24,6 +24,20 @@ export interface Call {
   progress?: { done: number; total: number | null; message: string | null };
 }
 
+/** All calls of a tool that was called often. */
+export interface Group {
+  tool: string;
+  count: number;
+  failed: number;
+  /** Seconds; null before one has ended. */
+  shortest: number | null;
+  longest: number;
+  started: number;
+  /** Calls that began in each span of so many seconds. */
+  seconds: number;
+  density: number[];
+}
+
 export interface Execution {
   id: string;
   toolCallId: string | null;
@@ -36,6 +50,7 @@ export interface Execution {
   checked?: boolean;
   isolation?: { kind: string; strength: string } | null;
   calls: Call[];
+  groups?: Group[];
   callCount: number;
   logs: [level: string, text: string, at: number][];
   logsDropped: number;

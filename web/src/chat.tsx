@@ -4,6 +4,7 @@ import { type FormEvent, type KeyboardEvent, memo, useEffect, useId, useMemo, us
 import { type ConversationInfo, type Execution, post, root } from "./api";
 import { Approvals } from "./approvals";
 import { Copy } from "./copy";
+import { Icon } from "./icon";
 import { Markdown } from "./markdown";
 import { Program, STATUS } from "./program";
 
@@ -118,8 +119,8 @@ export function Chat({ id, earlier, running, suggestions, waiting, onChange, onR
       <div className="messages" role="region" aria-label="Conversation" aria-busy={busy} ref={list}>
         {messages.length === 0 && (
           <div className="welcome">
-            <h2>What shall be done?</h2>
-            <p>Each answer shows the program behind it while it runs: its code, its calls, and what they returned.</p>
+            <h2>What can I do for you?</h2>
+            <p>I answer by programs. Each is shown while it runs: its code, its calls, and what they returned.</p>
             {suggestions.map((each) => (
               <button type="button" key={each} onClick={() => send(each)}>
                 {each}
@@ -143,8 +144,8 @@ export function Chat({ id, earlier, running, suggestions, waiting, onChange, onR
                   <div className="actions">
                     <Copy text={textOf(message)} label="Copy message" />
                     {!busy && (
-                      <button type="button" className="quiet" onClick={() => setEditing(message.id)}>
-                        Edit
+                      <button type="button" className="quiet" title="Edit" aria-label="Edit" onClick={() => setEditing(message.id)}>
+                        <Icon name="edit" />
                       </button>
                     )}
                   </div>
@@ -158,8 +159,14 @@ export function Chat({ id, earlier, running, suggestions, waiting, onChange, onR
                 <div className="actions">
                   {textOf(message) && <Copy text={textOf(message)} label="Copy reply" />}
                   {message === last && (
-                    <button type="button" className="quiet" onClick={() => void regenerate({ messageId: message.id })}>
-                      Retry
+                    <button
+                      type="button"
+                      className="quiet"
+                      title="Retry"
+                      aria-label="Retry"
+                      onClick={() => void regenerate({ messageId: message.id })}
+                    >
+                      <Icon name="retry" />
                     </button>
                   )}
                 </div>
@@ -199,7 +206,7 @@ export function Chat({ id, earlier, running, suggestions, waiting, onChange, onR
         <Approvals executions={executions} />
         {away && (
           <button type="button" className="latest" onClick={toTheEnd}>
-            Latest ↓
+            Latest <Icon name="down" />
           </button>
         )}
         <Composer start="" label="Message" onSend={send} busy={busy} halting={halting} onStop={halt} />
