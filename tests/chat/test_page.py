@@ -329,9 +329,12 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         page.get_by_label("Message", exact=True).press("Escape")
         expect(program(page, "was stopped")).to_be_visible()
         page.get_by_role("link", name="Details").first.click()
-        expect(page.get_by_role("heading", level=1)).to_contain_text("execution-")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Which customer has waited longest?")
+        expect(page).to_have_title("Which customer has waited longest?")
         expect(program(page, "was rejected")).to_be_visible()
         found += broken_rules(page)
+        page.get_by_role("link", name="Which customer has waited longest?").click()
+        expect(program(page, "was stopped")).to_be_visible()
         assert found == []
 
 

@@ -169,7 +169,7 @@ def test_one_command_serves_browsers_and_jobs_and_leaves_nothing_after_ctrl_c() 
         browse(address)
         with httpx.Client(base_url=address.removesuffix("/login"), timeout=30) as client:
             client.post("/jobs/agent", headers={"x-api-key": "key-of-gus"}, content="Which?").raise_for_status()
-        assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: I ran a program")
+        assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: 3 unpaid")
         os.killpg(script.pid, signal.SIGINT)
         ended = wait()
     assert (ended.exit_code, ended.left) == (130, [])

@@ -41,6 +41,10 @@ export interface Group {
 export interface Execution {
   id: string;
   toolCallId: string | null;
+  /** First words of the conversation, and the message that the program answers. */
+  title?: string;
+  question?: string;
+  session?: string | null;
   status: string;
   language: "typescript" | "python";
   source: string;

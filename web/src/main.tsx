@@ -4,6 +4,7 @@ import { type ConversationInfo, type Execution, request, root, Unreachable } fro
 import { Approvals } from "./approvals";
 import { Chat } from "./chat";
 import { Conversations } from "./conversations";
+import { Icon } from "./icon";
 import { Program } from "./program";
 import "./style.css";
 
@@ -155,12 +156,18 @@ function ExecutionPage({ id }: { id: string }) {
     void load();
     return () => clearTimeout(timer);
   }, [id]);
+  const title = execution?.question ?? "A program";
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
   return (
     <main className="execution">
       <p>
-        <a href={root}>Conversations</a>
+        <a href={execution?.question ? `${root}#${execution.session}` : root}>
+          <Icon name="back" /> {execution?.title ?? "Conversations"}
+        </a>
       </p>
-      <h1>{id}</h1>
+      <h1>{title}</h1>
       {problem && (
         <p className="why" role="alert">
           {problem}
@@ -168,7 +175,9 @@ function ExecutionPage({ id }: { id: string }) {
       )}
       {execution && (
         <>
-          <p className="note">Began {new Date(execution.began * 1000).toLocaleString()}</p>
+          <p className="note">
+            {new Date(execution.began * 1000).toLocaleString()} · {id}
+          </p>
           <Program execution={execution} alone />
           <div className="composer">
             <Approvals executions={[execution]} />

@@ -24,7 +24,7 @@ from corral import Approved, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
 from corral.bridges.rates import Bucket, MemoryRates
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
-from corral.chat.assets import asset, index_page
+from corral.chat.assets import asset, index_page, notice_page
 from corral.chat.bounds import ChatBounds
 from corral.chat.downloads import download
 from corral.chat.entrance import SecurityHeaders
@@ -179,8 +179,11 @@ class _ChatServer:
     # --- the page
 
     async def _page(self, request: Request) -> Response:
-        await self._caller(request)
-        return index_page(request.scope.get("root_path", ""))
+        root_path = request.scope.get("root_path", "")
+        if await self._found_caller(request) is None:
+            text = "Log in and come back, or open the address that corral chat has printed."
+            return notice_page(root_path, "You are not logged in", text, 401)
+        return index_page(root_path)
 
     async def _about(self, request: Request) -> Response:
         context = await self._caller(request)
@@ -382,11 +385,14 @@ class _ChatServer:
     # --- requests
 
     async def _caller(self, request: Request) -> ExecutionContext:
-        found = self._authenticate(request)
-        context = await found if inspect.isawaitable(found) else found
+        context = await self._found_caller(request)
         if context is None:
             raise HTTPException(401, "log in first")
         return context
+
+    async def _found_caller(self, request: Request) -> ExecutionContext | None:
+        found = self._authenticate(request)
+        return await found if inspect.isawaitable(found) else found
 
     async def _body(self, request: Request) -> bytes:
         """Reads a JSON body. A form of another page cannot send this content type."""
