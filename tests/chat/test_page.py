@@ -66,6 +66,9 @@ console.log("<img src=x onerror='document.title=3'>");
 const found = await tools.page({ name: "<script>document.title = 4</script>" });
 throw new Error(found);
 """.replace("%s", DOT)
+RECORDS = """
+return Array.from({ length: 60 }, (_, n) => ({ n, "<b id=hostile>": "<img src=x id=hostile>", more: [n] }));
+"""
 COMMAND = "await tools.bash({ command: 'echo \\\\<u id=hostile\\\\>; echo 2; exec sleep 60' });"
 
 
@@ -333,7 +336,7 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         expect(page).to_have_title("Which customer has waited longest?")
         expect(program(page, "was rejected")).to_be_visible()
         found += broken_rules(page)
-        page.get_by_role("link", name="Which customer has waited longest?").click()
+        page.get_by_role("link", name="Back to the conversation").click()
         expect(program(page, "was stopped")).to_be_visible()
         assert found == []
 
@@ -364,7 +367,7 @@ def test_pages_of_others_chat_by_the_ai_sdk_as_it_is(person: BrowserContext, log
 
 
 @pytest.mark.matrix("the page shows calls in the gate; a thousand of them")
-def test_a_thousand_calls_are_shortened_first_and_then_shown_whole(page: Page) -> None:
+def test_a_thousand_calls_are_one_row_that_opens(page: Page) -> None:
     page.get_by_role("main").get_by_role("button", name="Count the stock").click()
     ended = program(page, "succeeded")
     expect(ended).to_contain_text("1,000 calls", timeout=60_000)
@@ -407,6 +410,12 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted_and_a_dead_server_is_
         image = failed.get_by_alt_text("/workspace/dot.png")
         image.scroll_into_view_if_needed()
         expect(image).to_have_js_property("naturalWidth", 1)
+        page.get_by_label("Message", exact=True).fill(RECORDS)
+        page.get_by_role("button", name="Send").click()
+        table = unfolded(page)
+        expect(table.get_by_role("row")).to_have_count(51)
+        expect(table.get_by_role("row").last).to_have_text("49<img src=x id=hostile>[49]")
+        expect(table).to_contain_text("… 10 more")
         page.get_by_label("Message", exact=True).fill(COMMAND)
         page.get_by_role("button", name="Send").click()
         expect(program(page, "runs").locator(".live")).to_have_text("<u id=hostile>\n2\n")

@@ -157,6 +157,7 @@ function ExecutionPage({ id }: { id: string }) {
     return () => clearTimeout(timer);
   }, [id]);
   const title = execution?.question ?? "A program";
+  const back = execution?.title === title ? "Back to the conversation" : (execution?.title ?? "Conversations");
   useEffect(() => {
     document.title = title;
   }, [title]);
@@ -164,7 +165,7 @@ function ExecutionPage({ id }: { id: string }) {
     <main className="execution">
       <p>
         <a href={execution?.question ? `${root}#${execution.session}` : root}>
-          <Icon name="back" /> {execution?.title ?? "Conversations"}
+          <Icon name="back" /> {back}
         </a>
       </p>
       <h1>{title}</h1>
