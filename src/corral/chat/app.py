@@ -221,13 +221,13 @@ class _ChatServer:
         if self._replies.count(owner) >= self._bounds.replies:
             if waiting := len(self._waiting(owner)):
                 waits = "1 conversation waits" if waiting == 1 else f"{waiting} conversations wait"
-                raise HTTPException(429, f"{waits} for your approval; approve or deny its call first")
+                raise HTTPException(429, f"{waits} for your approval; approve or deny a call first")
             raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
 
     def _waiting(self, owner: Owner) -> set[str]:
         """Ids of conversations whose replies wait for a decision of their user."""
         asked = {each.context.session_id for each in self._corral.pending() if owner_of(each.context) == owner}
-        return {each for each in asked if each is not None and self._replies.find(owner, each) is not None}
+        return {each for each in asked if self._replies.find(owner, each) is not None}
 
     async def _take(self, owner: Owner) -> None:
         """Counts a message of a user."""
