@@ -322,6 +322,7 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         found += broken_rules(page)
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name="New conversation")).to_be_hidden()
+        expect(ask.get_by_role("button", name="Approve")).to_be_enabled()
         ask.focus()
         page.keyboard.press("Tab")  # to its input, which may be long
         page.keyboard.press("Tab")

@@ -13,6 +13,8 @@ export function Approvals({ executions }: { executions: Execution[] }) {
   return <Ask key={`${shown.execution} ${shown.call.n}`} {...shown} count={waiting.length} onNext={next} />;
 }
 
+const ARMED_MS = 500;
+
 interface AskProps {
   call: Call;
   approval: Approval;
@@ -26,9 +28,15 @@ function Ask({ call, approval, execution, count, onNext }: AskProps) {
   const [sent, setSent] = useState(false);
   const [problem, setProblem] = useState("");
   const [reason, setReason] = useState("");
+  const [armed, setArmed] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (document.activeElement === document.body) box.current?.focus();
+  }, []);
+  // It stands where the one before stood: the second click of a double click is not for it.
+  useEffect(() => {
+    const timer = setTimeout(() => setArmed(true), ARMED_MS);
+    return () => clearTimeout(timer);
   }, []);
   const decide = (approved: boolean) => {
     setSent(true);
@@ -54,10 +62,10 @@ function Ask({ call, approval, execution, count, onNext }: AskProps) {
         <p>Its input cannot be shown whole; deny it.</p>
       )}
       <div className="buttons">
-        <button type="button" className="yes" disabled={sent || !readable} onClick={() => decide(true)}>
+        <button type="button" className="yes" disabled={sent || !armed || !readable} onClick={() => decide(true)}>
           Approve
         </button>
-        <button type="button" disabled={sent} onClick={() => decide(false)}>
+        <button type="button" disabled={sent || !armed} onClick={() => decide(false)}>
           Deny
         </button>
         <input

@@ -170,18 +170,18 @@ function Calls({ execution, total, now, onOpen }: CallsProps) {
   );
 }
 
-const FAILED_SHOWN = 5;
+const SHOWN = 5;
 
 interface OftenProps extends Omit<CallsProps, "execution"> {
   group: Group;
   calls: Call[];
 }
 
-/** All calls of one tool in a row: how many, how long, and when. Some that failed are always in sight. */
+/** All calls of one tool in a row: how many, how long, and when. The latest that failed or say how far they are stay in sight. */
 function Often({ group, calls, total, now, onOpen }: OftenProps) {
   const [open, setOpen] = useState(false);
   const rows = useGrowing(open ? calls.length : 0);
-  const shown = open ? calls.slice(0, rows) : calls.filter((call) => call.error).slice(0, FAILED_SHOWN);
+  const shown = open ? calls.slice(0, rows) : calls.filter((call) => call.error ?? call.progress).slice(-SHOWN);
   const most = Math.max(...group.density);
   const toggle = () => {
     if (!open) onOpen?.();
