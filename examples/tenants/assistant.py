@@ -24,7 +24,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 __all__ = ["invoice_agent"]
 
-_OVERVIEW = """
+_OVERVIEW = """\
 const unpaid = (await tools.list_invoices()).filter(({ paid }) => !paid);
 return `${unpaid.length} unpaid: ${unpaid.map(({ number }) => number).join(", ")}`;
 """
@@ -46,7 +46,9 @@ def _next(messages: list[ModelMessage]) -> str | dict[str, str]:
     assert isinstance(last, ModelRequest)
     for part in last.parts:
         if isinstance(part, ToolReturnPart):
-            return f"I ran a program: {part.model_response_str()}"
+            told = part.model_response_str()
+            text = re.fullmatch(r'Result: "(.*)"\s*', told)
+            return text[1] if text else told
     said = "".join(str(part.content) for part in last.parts if isinstance(part, UserPromptPart))
     found = re.search(r"```(?:ts|typescript)?\n(.*?)```", said, re.DOTALL)
     return {"code": found[1] if found else _OVERVIEW}

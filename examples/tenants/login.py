@@ -15,12 +15,25 @@ __all__ = ["Logins"]
 _COOKIE = "tenants"
 _MAX_LOGINS = 1_000
 _MAX_BYTES = 1_000
-_PAGE = """<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>Invoices</title>
-<style>:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
-form {{ display: grid; gap: .6rem; max-width: 20rem; margin: 25vh auto 0; padding: 0 1rem }}
-input, button {{ font: inherit; width: 100%; padding: .4rem; box-sizing: border-box }}</style>
-<form method="post"><h1>Invoices</h1>{problem}<label>API key <input name="key" type="password" autofocus></label>
-<button>Log in</button></form></html>"""
+_PAGE = """<!doctype html>
+<html lang="en">
+  <head>
+    <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <title>Invoices</title>
+    <link rel="stylesheet" href="/chat/assets/index.css" />
+  </head>
+  <body>
+    <main class="notice">
+      <h1>Invoices</h1>
+      <form method="post">
+        {problem}
+        <label>API key <input name="key" type="password" autofocus required /></label>
+        <button class="yes">Log in</button>
+      </form>
+    </main>
+  </body>
+</html>"""
+"""In the design of the chat page, whose styles need no login."""
 
 
 class Logins:
@@ -50,7 +63,9 @@ class Logins:
                     raise HTTPException(413, "a form of the login is short")
             caller = self._find(parse_qs(body.decode(errors="replace")).get("key", [""])[0])
             if caller is None:
-                return HTMLResponse(_PAGE.format(problem='<p role="alert">This API key is not known.</p>'), 401)
+                return HTMLResponse(
+                    _PAGE.format(problem='<p class="why" role="alert">This API key is not known.</p>'), 401
+                )
             if len(self._callers) >= _MAX_LOGINS:
                 del self._callers[next(iter(self._callers))]
             self._callers[name := secrets.token_urlsafe()] = caller

@@ -66,6 +66,9 @@ console.log("<img src=x onerror='document.title=3'>");
 const found = await tools.page({ name: "<script>document.title = 4</script>" });
 throw new Error(found);
 """.replace("%s", DOT)
+RECORDS = """
+return Array.from({ length: 60 }, (_, n) => ({ n, "<b id=hostile>": "<img src=x id=hostile>", more: [n] }));
+"""
 COMMAND = "await tools.bash({ command: 'echo \\\\<u id=hostile\\\\>; echo 2; exec sleep 60' });"
 
 
@@ -100,7 +103,7 @@ def person(chromium: Chromium, login: str) -> Generator[BrowserContext]:
         context.set_default_timeout(20_000)
         page = context.new_page()
         page.goto(login)
-        expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+        expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
         assert "code=" not in page.url
         page.close()
         yield context
@@ -124,6 +127,12 @@ def program(page: Page, status: str) -> Locator:
     return page.get_by_role("group", name=f"Program {status}")
 
 
+def unfolded(page: Page) -> Locator:
+    """The program that has succeeded, once the page has folded it and it is open again."""
+    program(page, "succeeded").get_by_role("button", name="Ran a program", expanded=False).click()
+    return program(page, "succeeded")
+
+
 def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothing(page: Page) -> None:
     page.get_by_role("main").get_by_role("button", name=REFUND).click()
     first = page.get_by_role("group", name="Approval of refund")
@@ -131,16 +140,25 @@ def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothi
     expect(first.get_by_role("row").first).to_contain_text("order")
     expect(first.get_by_role("row").nth(1)).to_contain_text("24")
     page.reload()
+    expect(page).to_have_title("(1) corral")
+    page.get_by_role("navigation").get_by_role("button", name="New conversation").click()
+    page.get_by_role("main").get_by_role("link", name=REFUND).click()
+    for width, height in ((1280, 860), (1280, 720), (390, 800)):
+        page.set_viewport_size({"width": width, "height": height})
+        for name in ("Approve", "Deny"):
+            expect(first.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
     expect(first.get_by_role("row").nth(1)).to_contain_text("24")
     first.get_by_role("button", name="Approve").click()
     expect(first.get_by_role("row").first).to_contain_text("1003")
     first.get_by_label("Reason for a denial").fill("too much")
     first.get_by_role("button", name="Deny").click()
-    ended = program(page, "succeeded")
+    ended = unfolded(page)
     expect(ended).to_contain_text("refunded 24.00 euros of order 1001")
     expect(ended).to_contain_text("denied by")
+    expect(page).to_have_title("corral")
     expect(ended.get_by_role("log")).to_contain_text("was not approved: too much")
-    expect(said(page, "That is done.")).to_be_visible()
+    expect(said(page, "1 of 2 refunds were made")).to_be_visible()
+    expect(said(page, "not made: order 1003 of Chiara")).to_be_visible()
 
 
 def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
@@ -148,17 +166,17 @@ def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
     failed = program(page, "failed")
     expect(failed.get_by_role("alert")).to_contain_text("the carrier has no parcel of order 1004")
     expect(failed.locator(".hit")).to_contain_text("track_parcel")
-    expect(said(page, "The carrier does not know this parcel.")).to_be_visible()
+    expect(said(page, "That failed: the carrier has no parcel of order 1004.")).to_be_visible()
     expect(page.get_by_role("button", name="Send")).to_be_visible()  # the reply is over
     page.get_by_label("Message", exact=True).fill("Which customer has waited longest?")
     page.keyboard.press("Enter")
     rejected = program(page, "was rejected")
     expect(rejected).to_contain_text("rejected by the type check")
     expect(rejected.locator(".hit, .marked").first).to_contain_text("delay")
-    expect(program(page, "succeeded")).to_contain_text("Chiara")
-    expect(said(page, "The result above names")).to_be_visible()
+    expect(unfolded(page).get_by_role("row").nth(1)).to_have_text("Chiara4")  # a list of objects is a table
+    expect(said(page, "Chiara has waited longest: 4 days.")).to_be_visible()
     page.get_by_role("button", name="Retry").click()  # of the last reply, in place of it
-    expect(said(page, "The result above names")).to_have_count(1)
+    expect(said(page, "Chiara has waited longest: 4 days.")).to_have_count(1)
 
 
 @pytest.mark.matrix("test_server has one decision for an approval, and the page one tab; here it is two tabs")
@@ -174,8 +192,8 @@ def test_two_tabs_show_the_same_reply_and_one_decision_holds(page: Page, person:
     expect(other_ask.get_by_role("row").first).to_contain_text("1003")
     other_ask.get_by_role("button", name="Deny").click()
     for each in (page, other):
-        expect(program(each, "succeeded")).to_contain_text("denied by")
-    program(other, "succeeded").get_by_role("link", name="open").click()
+        expect(unfolded(each)).to_contain_text("denied by")
+    program(other, "succeeded").get_by_role("link", name="Details").click()
     expect(program(other, "succeeded")).to_contain_text("list_orders")
     other.close()
 
@@ -262,11 +280,11 @@ def test_the_conversation_that_was_asked_for_last_is_shown(page: Page) -> None:
     with page.expect_request("**/api/conversations/*"):
         conversations.get_by_role("button", name="good day", exact=True).click()
     conversations.get_by_role("button", name="New conversation").click()
-    expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+    expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
     with page.expect_response("**/api/conversations/*"):
         held[0].continue_()
     page.evaluate("new Promise(requestAnimationFrame)")
-    expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+    expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
     assert "#" not in page.url
 
 
@@ -278,20 +296,21 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         context.add_cookies([{**each} for each in person.cookies()])  # pyright: ignore[reportArgumentType]
         page = context.new_page()
         page.goto(login.partition("?")[0])
-        expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+        expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
         found = broken_rules(page)
         for text, last in (
-            ("Which customer has waited longest?", "The result above"),
+            ("Which customer has waited longest?", "Chiara has waited"),
             ("Track order 1004", "A person"),
         ):
             page.get_by_label("Message", exact=True).fill(text)
             page.keyboard.press("Enter")
             expect(said(page, last)).to_be_visible()
             expect(page.get_by_role("button", name="Send")).to_be_visible()  # the reply is over
+        page.get_by_role("button", name="Ran a program").press("Enter")
         page.get_by_role("button", name="track_parcel").last.press("Enter")
         expect(page.get_by_role("group", name="Error of track_parcel")).to_be_visible()
         expect(page.get_by_role("status")).to_have_text(
-            "The reply is complete. The carrier does not know this parcel. A person should look at it."
+            "The reply is complete. That failed: the carrier has no parcel of order 1004. A person should look at it."
         )
         page.get_by_label("Message", exact=True).fill(REFUND)
         page.keyboard.press("Enter")
@@ -303,7 +322,9 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         found += broken_rules(page)
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name="New conversation")).to_be_hidden()
+        expect(ask.get_by_role("button", name="Approve")).to_be_enabled()
         ask.focus()
+        page.keyboard.press("Tab")  # to its input, which may be long
         page.keyboard.press("Tab")
         expect(ask.get_by_role("button", name="Approve")).to_be_focused()
         page.keyboard.press("Tab")
@@ -311,10 +332,13 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
         expect(ask.get_by_role("row").first).to_contain_text("1003")
         page.get_by_label("Message", exact=True).press("Escape")
         expect(program(page, "was stopped")).to_be_visible()
-        page.get_by_role("link", name="open").first.click()
-        expect(page.get_by_role("heading", level=1)).to_contain_text("execution-")
+        page.get_by_role("link", name="Details").first.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Which customer has waited longest?")
+        expect(page).to_have_title("Which customer has waited longest?")
         expect(program(page, "was rejected")).to_be_visible()
         found += broken_rules(page)
+        page.get_by_role("link", name="Back to the conversation").click()
+        expect(program(page, "was stopped")).to_be_visible()
         assert found == []
 
 
@@ -336,7 +360,7 @@ def test_pages_of_others_chat_by_the_ai_sdk_as_it_is(person: BrowserContext, log
     assert given["statuses"] == [200, 200]
     [own, resumed] = given["told"]
     assert own == resumed
-    assert (own["status"], "That is done." in own["last"]) == ("ready", True)
+    assert (own["status"], "1 of 2 refunds" in own["last"]) == ("ready", True)
     decisions = [each["approval"]["state"] for each in given["ended"]["calls"] if "approval" in each]
     assert (given["ended"]["status"], decisions) == ("succeeded", ["approved", "denied"])
     assert (given["other"]["renewed"], given["other"]["status"], len(given["other"]["texts"])) == (True, "ready", 2)
@@ -344,14 +368,16 @@ def test_pages_of_others_chat_by_the_ai_sdk_as_it_is(person: BrowserContext, log
 
 
 @pytest.mark.matrix("the page shows calls in the gate; a thousand of them")
-def test_a_thousand_calls_are_shortened_first_and_then_shown_whole(page: Page) -> None:
+def test_a_thousand_calls_are_one_row_that_opens(page: Page) -> None:
     page.get_by_role("main").get_by_role("button", name="Count the stock").click()
     ended = program(page, "succeeded")
-    expect(ended).to_contain_text("1000 calls", timeout=60_000)
-    expect(said(page, "All shelves are counted.")).to_be_visible()
-    expect(ended.locator(".call")).to_have_count(100)
-    ended.get_by_role("button", name="Show all of it").click()
-    expect(ended.locator(".call")).to_have_count(1_000)
+    expect(ended).to_contain_text("1,000 calls", timeout=60_000)
+    expect(said(page, "articles on 1,000 shelves.")).to_be_visible()
+    unfolded(page)
+    expect(ended.locator(".call")).to_have_count(1)
+    ended.get_by_role("button", name="count_stock × 1,000").click()
+    expect(ended.locator(".call .call")).to_have_count(1_000)
+    expect(ended.get_by_role("log").locator("> div")).to_have_count(1_000)
 
 
 def test_another_person_sees_nothing(chromium: Chromium, login: str, page: Page) -> None:
@@ -385,6 +411,12 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted_and_a_dead_server_is_
         image = failed.get_by_alt_text("/workspace/dot.png")
         image.scroll_into_view_if_needed()
         expect(image).to_have_js_property("naturalWidth", 1)
+        page.get_by_label("Message", exact=True).fill(RECORDS)
+        page.get_by_role("button", name="Send").click()
+        table = unfolded(page)
+        expect(table.get_by_role("row")).to_have_count(51)
+        expect(table.get_by_role("row").last).to_have_text("49<img src=x id=hostile>[49]")
+        expect(table).to_contain_text("… 10 more")
         page.get_by_label("Message", exact=True).fill(COMMAND)
         page.get_by_role("button", name="Send").click()
         expect(program(page, "runs").locator(".live")).to_have_text("<u id=hostile>\n2\n")

@@ -62,6 +62,18 @@ async def test_a_failure_names_its_line(ann: Browser) -> None:
     assert (last["status"], last["error"]["line"], last["error"]["message"]) == ("failed", 2, "no such order")
 
 
+async def test_calls_of_a_tool_that_was_called_often_are_counted_beside_the_latest(ann: Browser) -> None:
+    program = "for (let n = 0; n < 120; n++) await tools.greet({ name: `${n}` }); await tools.greet({}).catch(() => 0)"
+    parts = parts_of(await ann.send(program))
+    last = [part["data"] for part in parts if part["type"] == "data-execution"][-1]
+    [group] = last["groups"]
+    assert (group["tool"], group["count"], group["failed"], len(last["calls"])) == ("greet", 121, 1, 100)
+    assert (sum(group["density"]), len(group["density"])) == (121, 40)
+    assert 0 <= group["shortest"] <= group["longest"]
+    assert last["calls"][-1]["started"] < group["seconds"] * 40
+    assert last["question"] == program[:300]
+
+
 @pytest.mark.parametrize(("approved", "outcome"), [(True, "succeeded"), (False, "failed")])
 async def test_an_approval_waits_for_one_click(
     ann: Browser, bob: Browser, corral: Corral, approved: bool, outcome: str
@@ -78,7 +90,15 @@ async def test_an_approval_waits_for_one_click(
         url = f"/api/approvals/{execution}/{sequence}"
         decision = {"approved": approved, "reason": "" if approved else "too much"}
         assert (await bob.client.post(url, json=decision)).status_code == 409
+        assert await bob.get("/api/conversations") == []
         assert (await bob.client.get(f"/api/executions/{execution}")).status_code == 404
+        [listed] = await ann.get("/api/conversations")
+        assert (listed["running"], listed["waiting"]) == (True, True)
+        refused = await ann.send("return 1", id="other")
+        assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
+            429,
+            "1 conversation waits for your approval",
+        )
         asked = (await ann.get(f"/api/executions/{execution}"))["calls"][0]["approval"]
         assert (asked["state"], asked["input"]["euros"]) == ("waiting", 3)
         as_text = {"content-type": "text/plain"}

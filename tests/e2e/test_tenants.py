@@ -169,7 +169,7 @@ def test_one_command_serves_browsers_and_jobs_and_leaves_nothing_after_ctrl_c() 
         browse(address)
         with httpx.Client(base_url=address.removesuffix("/login"), timeout=30) as client:
             client.post("/jobs/agent", headers={"x-api-key": "key-of-gus"}, content="Which?").raise_for_status()
-        assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: I ran a program")
+        assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: 3 unpaid")
         os.killpg(script.pid, signal.SIGINT)
         ended = wait()
     assert (ended.exit_code, ended.left) == (130, [])
@@ -188,7 +188,7 @@ def browse(address: str) -> None:
     with chromium() as browser:
         ann = logged_in(browser, "key-of-ann")
         ann.get_by_role("main").get_by_role("button", name="Which invoices are unpaid?").click()
-        expect(ann.get_by_role("group", name="Program succeeded")).to_contain_text("5 unpaid")
+        expect(ann.get_by_role("region", name="Conversation")).to_contain_text("5 unpaid")
         expect(ann.get_by_role("button", name="Send")).to_be_visible()
         mail = "await tools.send_mail({ to: 'x@outside.example', subject: 'Hello', text: 'Dear all' })"
         ann.get_by_label("Message", exact=True).fill(f"```ts\n{mail}\n```")
@@ -196,10 +196,10 @@ def browse(address: str) -> None:
         ann.get_by_role("group", name="Approval of send_mail").get_by_role("button", name="Deny").click()
         expect(ann.get_by_role("group", name="Program failed")).to_contain_text("denied by ann")
         gus = logged_in(browser, "key-of-gus")
-        gus.get_by_text("There are none yet.").wait_for()
+        gus.get_by_text("No conversations yet").wait_for()
         gus.goto(ann.url)  # of ann's conversation
-        expect(gus.get_by_role("heading", name="What shall be done?")).to_be_visible()
-        ann.get_by_role("link", name="open").first.click()
+        expect(gus.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+        ann.get_by_role("link", name="Details").first.click()
         expect(ann.get_by_role("main")).to_contain_text("5 unpaid")
         gus.goto(ann.url)  # of ann's execution
         expect(gus.get_by_role("alert")).to_have_text("there is no such execution")

@@ -24,9 +24,27 @@ export interface Call {
   progress?: { done: number; total: number | null; message: string | null };
 }
 
+/** All calls of a tool that was called often. */
+export interface Group {
+  tool: string;
+  count: number;
+  failed: number;
+  /** Seconds; null before one has ended. */
+  shortest: number | null;
+  longest: number;
+  started: number;
+  /** Calls that began in each span of so many seconds. */
+  seconds: number;
+  density: number[];
+}
+
 export interface Execution {
   id: string;
   toolCallId: string | null;
+  /** First words of the conversation, and the message that the program answers. */
+  title?: string;
+  question?: string;
+  session?: string | null;
   status: string;
   language: "typescript" | "python";
   source: string;
@@ -36,6 +54,7 @@ export interface Execution {
   checked?: boolean;
   isolation?: { kind: string; strength: string } | null;
   calls: Call[];
+  groups?: Group[];
   callCount: number;
   logs: [level: string, text: string, at: number][];
   logsDropped: number;
@@ -53,6 +72,8 @@ export interface ConversationInfo {
   title: string;
   updated: number;
   running: boolean;
+  /** True if a call of it waits for the user's approval. */
+  waiting: boolean;
 }
 
 export const root = new URL(/* @vite-ignore */ "..", import.meta.url).pathname;

@@ -1,8 +1,10 @@
 import { useChat } from "@ai-sdk/react";
 import { DefaultChatTransport, type UIMessage } from "ai";
 import { type FormEvent, type KeyboardEvent, memo, useEffect, useId, useMemo, useRef, useState } from "react";
-import { type Execution, post, root } from "./api";
+import { type ConversationInfo, type Execution, post, root } from "./api";
+import { Approvals } from "./approvals";
 import { Copy } from "./copy";
+import { Icon } from "./icon";
 import { Markdown } from "./markdown";
 import { Program, STATUS } from "./program";
 
@@ -13,13 +15,16 @@ interface Props {
   earlier: Message[];
   running: boolean;
   suggestions: string[];
+  /** Other conversations in which a call waits for the user. */
+  waiting: ConversationInfo[];
   onChange: () => void;
   onReload: (id: string) => void;
 }
 
 const NEAR_THE_END = 120;
+const WAITING_SHOWN = 5;
 
-export function Chat({ id, earlier, running, suggestions, onChange, onReload }: Props) {
+export function Chat({ id, earlier, running, suggestions, waiting, onChange, onReload }: Props) {
   const transport = useMemo(
     () =>
       new DefaultChatTransport<Message>({
@@ -49,6 +54,7 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
   const [halting, setHalting] = useState(false);
   const [away, setAway] = useState(false);
   const list = useRef<HTMLDivElement>(null);
+  const foot = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
 
   const resumed = useRef(false);
@@ -58,12 +64,17 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
     void resumeStream();
   }, [running, resumeStream]);
   useEffect(() => {
+    let before = window.scrollY;
     const see = () => {
-      follows.current = window.innerHeight + window.scrollY > document.body.scrollHeight - NEAR_THE_END;
+      // What grows under the page's own scrolling takes it away from the end; only a person scrolls up.
+      const isNear = window.innerHeight + window.scrollY > document.body.scrollHeight - NEAR_THE_END;
+      follows.current = isNear || (follows.current && window.scrollY >= before);
+      before = window.scrollY;
       setAway(!follows.current);
     };
     const grown = new ResizeObserver(() => (follows.current ? toTheEnd() : see()));
     grown.observe(list.current!);
+    grown.observe(foot.current!);
     window.addEventListener("scroll", see, { passive: true });
     return () => {
       grown.disconnect();
@@ -93,6 +104,13 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
       );
   }, [busy, halting, id, status, stop]);
   const last = messages.at(-1);
+  const executions = last?.parts.flatMap((part) => (part.type === "data-execution" ? [part.data] : [])) ?? [];
+  const waits = executions.some((each) => each.status === "waiting");
+  useEffect(() => {
+    if (!waits) return;
+    onChange();
+    return onChange;
+  }, [waits]);
   return (
     <>
       <p className="unseen" role="status">
@@ -101,8 +119,8 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
       <div className="messages" role="region" aria-label="Conversation" aria-busy={busy} ref={list}>
         {messages.length === 0 && (
           <div className="welcome">
-            <h2>What shall be done?</h2>
-            <p>Each answer shows the program behind it while it runs: its code, its calls, and what they returned.</p>
+            <h2>What can I do for you?</h2>
+            <p>I answer by programs. Each is shown while it runs: its code, its calls, and what they returned.</p>
             {suggestions.map((each) => (
               <button type="button" key={each} onClick={() => send(each)}>
                 {each}
@@ -126,8 +144,8 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
                   <div className="actions">
                     <Copy text={textOf(message)} label="Copy message" />
                     {!busy && (
-                      <button type="button" className="quiet" onClick={() => setEditing(message.id)}>
-                        Edit
+                      <button type="button" className="quiet" title="Edit" aria-label="Edit" onClick={() => setEditing(message.id)}>
+                        <Icon name="edit" />
                       </button>
                     )}
                   </div>
@@ -141,8 +159,14 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
                 <div className="actions">
                   {textOf(message) && <Copy text={textOf(message)} label="Copy reply" />}
                   {message === last && (
-                    <button type="button" className="quiet" onClick={() => void regenerate({ messageId: message.id })}>
-                      Retry
+                    <button
+                      type="button"
+                      className="quiet"
+                      title="Retry"
+                      aria-label="Retry"
+                      onClick={() => void regenerate({ messageId: message.id })}
+                    >
+                      <Icon name="retry" />
                     </button>
                   )}
                 </div>
@@ -168,10 +192,21 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
           </div>
         )}
       </div>
-      <div className="composer">
+      <div className="composer" ref={foot}>
+        {waiting.length > 0 && (
+          <p className="elsewhere">
+            {waiting.length === 1 ? "Another conversation waits" : `${waiting.length} other conversations wait`} for your approval:
+            {waiting.slice(0, WAITING_SHOWN).map((each) => (
+              <a key={each.id} href={`#${each.id}`}>
+                {each.title}
+              </a>
+            ))}
+          </p>
+        )}
+        <Approvals executions={executions} />
         {away && (
           <button type="button" className="latest" onClick={toTheEnd}>
-            Latest ↓
+            Latest <Icon name="down" />
           </button>
         )}
         <Composer start="" label="Message" onSend={send} busy={busy} halting={halting} onStop={halt} />

@@ -1,5 +1,6 @@
 import { type KeyboardEvent, useState } from "react";
 import type { ConversationInfo } from "./api";
+import { Icon } from "./icon";
 
 interface Props {
   title: string;
@@ -39,7 +40,7 @@ export function Conversations({ title, user, conversations, here, onNew, onOpen,
           onNew();
         }}
       >
-        New conversation
+        <Icon name="plus" /> New conversation
       </button>
       {conversations.length >= SEARCHED_FROM && (
         <input
@@ -51,7 +52,7 @@ export function Conversations({ title, user, conversations, here, onNew, onOpen,
         />
       )}
       <div className="days">
-        {found.length === 0 && <p className="note">{sought ? "None has that in its title." : "There are none yet."}</p>}
+        {found.length === 0 && <p className="note">{sought ? "No conversation has that in its title" : "No conversations yet"}</p>}
         {[...days].map(([day, members]) => (
           <section key={day}>
             <h2>{day}</h2>
@@ -67,7 +68,13 @@ export function Conversations({ title, user, conversations, here, onNew, onOpen,
                       onOpen(each.id);
                     }}
                   >
-                    {each.running && <span className="dot" role="img" aria-label="in progress" />}
+                    {each.running && (
+                      <span
+                        className={each.waiting ? "dot waits" : "dot"}
+                        role="img"
+                        aria-label={each.waiting ? "waits for your approval" : "in progress"}
+                      />
+                    )}
                     {each.title}
                   </button>
                   <button
@@ -80,7 +87,7 @@ export function Conversations({ title, user, conversations, here, onNew, onOpen,
                       setDoubtful(doubtful === each.id ? undefined : each.id);
                     }}
                   >
-                    {doubtful === each.id ? "Delete" : "×"}
+                    {doubtful === each.id ? "Delete" : <Icon name="close" />}
                   </button>
                 </li>
               ))}

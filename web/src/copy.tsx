@@ -1,4 +1,5 @@
 import { useEffect, useState } from "react";
+import { Icon } from "./icon";
 
 const SHOWN_MS = 1_500;
 
@@ -15,10 +16,11 @@ export function Copy({ text, label }: { text: string; label: string }) {
     <button
       type="button"
       className="quiet"
-      aria-label={done ? undefined : label}
+      aria-label={done ? "Copied" : label}
+      title={done ? "Copied" : label}
       onClick={() => void navigator.clipboard.writeText(text).then(() => setDone(true))}
     >
-      {done ? "Copied" : "Copy"}
+      <Icon name={done ? "check" : "copy"} />
     </button>
   );
 }

@@ -1,8 +1,10 @@
 import { StrictMode, useCallback, useEffect, useRef, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { type ConversationInfo, type Execution, request, root, Unreachable } from "./api";
+import { Approvals } from "./approvals";
 import { Chat } from "./chat";
 import { Conversations } from "./conversations";
+import { Icon } from "./icon";
 import { Program } from "./program";
 import "./style.css";
 
@@ -17,6 +19,8 @@ interface Opened {
   messages: never[];
   running: boolean;
 }
+
+const REFRESH_MS = 3_000;
 
 const newId = () => `c-${crypto.randomUUID()}`;
 
@@ -67,12 +71,27 @@ function App() {
     const id = location.hash.slice(1);
     if (id) open(id);
     else begin();
+    const follow = () => {
+      const asked = location.hash.slice(1);
+      if (asked && asked !== wanted.current) open(asked);
+    };
     window.addEventListener("focus", refresh);
-    return () => window.removeEventListener("focus", refresh);
+    window.addEventListener("hashchange", follow);
+    return () => {
+      window.removeEventListener("focus", refresh);
+      window.removeEventListener("hashchange", follow);
+    };
   }, [open, refresh]);
+  const active = conversations.some((each) => each.running);
   useEffect(() => {
-    if (about) document.title = about.title;
-  }, [about]);
+    if (!active) return;
+    const timer = setInterval(refresh, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [active, refresh]);
+  const waiting = conversations.filter((each) => each.waiting);
+  useEffect(() => {
+    if (about) document.title = waiting.length > 0 ? `(${waiting.length}) ${about.title}` : about.title;
+  }, [about, waiting.length]);
 
   const remove = (id: string) =>
     void request(`api/conversations/${encodeURIComponent(id)}`, { method: "DELETE" }).then(
@@ -111,6 +130,7 @@ function App() {
             earlier={opened.messages}
             running={opened.running}
             suggestions={about.suggestions}
+            waiting={waiting.filter((each) => each.id !== opened.id)}
             onChange={changed}
             onReload={reload}
           />
@@ -136,12 +156,19 @@ function ExecutionPage({ id }: { id: string }) {
     void load();
     return () => clearTimeout(timer);
   }, [id]);
+  const title = execution?.question ?? "A program";
+  const back = execution?.title === title ? "Back to the conversation" : (execution?.title ?? "Conversations");
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
   return (
     <main className="execution">
       <p>
-        <a href={root}>Conversations</a>
+        <a href={execution?.question ? `${root}#${execution.session}` : root}>
+          <Icon name="back" /> {back}
+        </a>
       </p>
-      <h1>{id}</h1>
+      <h1>{title}</h1>
       {problem && (
         <p className="why" role="alert">
           {problem}
@@ -149,8 +176,13 @@ function ExecutionPage({ id }: { id: string }) {
       )}
       {execution && (
         <>
-          <p className="note">Began {new Date(execution.began * 1000).toLocaleString()}</p>
+          <p className="note">
+            {new Date(execution.began * 1000).toLocaleString()} · {id}
+          </p>
           <Program execution={execution} alone />
+          <div className="composer">
+            <Approvals executions={[execution]} />
+          </div>
         </>
       )}
     </main>

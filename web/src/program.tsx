@@ -1,7 +1,8 @@
-import { memo, useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { type Approval, type Call, type Execution, post, request, root, serverNow } from "./api";
+import { memo, useCallback, useEffect, useMemo, useState } from "react";
+import { type Call, type Execution, type Group, request, root, serverNow } from "./api";
 import { Code } from "./code";
 import { Copy } from "./copy";
+import { Icon } from "./icon";
 
 export const STATUS: Record<string, string> = {
   writing: "is being written",
@@ -16,11 +17,17 @@ export const STATUS: Record<string, string> = {
   paused: "is paused",
 };
 
+const HEADINGS: Record<string, string> = {
+  writing: "Writing a program",
+  running: "Running a program",
+  succeeded: "Ran a program",
+};
+
 /** The inside of one program. */
 export const Program = memo(function Program({ execution, alone }: { execution: Execution; alone?: boolean }) {
   const [whole, setWhole] = useState<Execution>();
   const [problem, setProblem] = useState("");
-  const rows = useGrowing(whole?.calls.length ?? 0);
+  const [chosen, setChosen] = useState<boolean>();
   const shown = whole && !isLive(execution) ? whole : execution;
   const elapsed = useElapsed(shown);
   const total = Math.max(
@@ -46,89 +53,170 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
     [execution.id],
   );
   const isShort = !alone && !whole && !isLive(execution);
+  const status = STATUS[shown.status] ?? shown.status;
+  const open = chosen ?? (alone || shown.status !== "succeeded");
   return (
-    <section className="program" role="group" data-status={shown.status} aria-label={`Program ${STATUS[shown.status] ?? shown.status}`}>
+    <section className={open ? "program" : "program folded"} role="group" data-status={shown.status} aria-label={`Program ${status}`}>
       <header>
-        <span className="dot" aria-hidden="true" />
-        <h2>Program</h2>
-        <span>{STATUS[shown.status] ?? shown.status}</span>
-        <span className="facts">
-          {checkText(shown)}
-          {shown.isolation && ` · ${shown.isolation.kind}`}
-          {` · ${shown.callCount} ${shown.callCount === 1 ? "call" : "calls"}`}
-          {shown.duration !== undefined && ` · ${duration(shown.duration)}`}
-          {elapsed !== undefined && ` · ${duration(Math.max(1, Math.floor(elapsed)))}`}
-        </span>
-        {!alone && <a href={`${root}executions/${encodeURIComponent(shown.id)}`}>open</a>}
+        <h2>
+          <button type="button" className="fold" aria-expanded={open} onClick={() => setChosen(!open)}>
+            <span className="dot" aria-hidden="true" />
+            <span>{HEADINGS[shown.status] ?? `A program ${status}`}</span>
+            <span className="facts">
+              {open && `${checkText(shown)} · `}
+              {open && shown.isolation && `${shown.isolation.kind} · `}
+              {`${shown.callCount.toLocaleString("en")} ${shown.callCount === 1 ? "call" : "calls"}`}
+              {shown.duration !== undefined && ` · ${duration(shown.duration)}`}
+              {elapsed !== undefined && ` · ${duration(Math.max(1, Math.floor(elapsed)))}`}
+            </span>
+            <Icon name="chevron" />
+          </button>
+        </h2>
+        {!alone && (
+          <a href={`${root}executions/${encodeURIComponent(shown.id)}`} title="Details" aria-label="Details">
+            <Icon name="open" />
+          </a>
+        )}
       </header>
-      <Code
-        code={shown.source}
-        language={shown.language}
-        label="Program code"
-        failed={failed}
-        marks={marks}
-        grows={shown.status === "writing"}
-      />
-      {shown.error && !shown.error.line && (
-        <div className="why" role="alert">
-          <b>{shown.error.name}</b>: {shown.error.message}
-        </div>
-      )}
-      {shown.calls.length > 0 && (
-        <>
-          <h3>Calls</h3>
-          {shown.callCount > shown.calls.length && (
-            <p className="note">The latest {shown.calls.length} of {shown.callCount} calls.</p>
+      {open && (
+        // Whoever is inside when the program ends stays there.
+        <div onFocus={() => setChosen(true)}>
+          <Code
+            code={shown.source}
+            language={shown.language}
+            label="Program code"
+            failed={failed}
+            marks={marks}
+            grows={shown.status === "writing"}
+          />
+          {shown.error && !shown.error.line && (
+            <div className="why" role="alert">
+              <b>{shown.error.name}</b>: {shown.error.message}
+            </div>
           )}
-          <ol className="calls" tabIndex={0} aria-label="Calls">
-            {shown.calls.slice(0, rows).map((call) => (
-              <Row
-                key={call.n}
-                call={call}
-                total={total}
-                now={call.duration === undefined ? elapsed : undefined}
-                execution={shown.id}
-                onOpen={isShort ? load : undefined}
-              />
-            ))}
-          </ol>
-        </>
-      )}
-      {shown.logs.length > 0 && (
-        <>
-          <h3>Console</h3>
-          {shown.logsDropped > 0 && <p className="note">{shown.logsDropped} earlier entries are left out.</p>}
-          <Console logs={shown.logs} />
-        </>
-      )}
-      {"value" in shown && shown.value !== null && (
-        <>
-          <h3>Result</h3>
-          <Value value={shown.value} label="Result" />
-        </>
+          {shown.calls.length > 0 && (
+            <Calls execution={shown} total={total} now={elapsed} onOpen={isShort ? load : undefined} />
+          )}
+          {shown.logs.length > 0 && (
+            <>
+              <h3>Console</h3>
+              {shown.logsDropped > 0 && <p className="note">{shown.logsDropped} earlier entries are left out.</p>}
+              <Console logs={shown.logs} />
+            </>
+          )}
+          {"value" in shown && shown.value !== null && (
+            <>
+              <h3>Result</h3>
+              <Value value={shown.value} label="Result" />
+            </>
+          )}
+          {shown.truncated?.map((each) => (
+            <p className="note" key={each}>
+              {each}
+            </p>
+          ))}
+          {shown.whole === false && !isLive(shown) && (
+            <button type="button" className="quiet" onClick={load}>
+              Show all of it
+            </button>
+          )}
+          {problem && (
+            <p className="why" role="alert">
+              {problem}
+            </p>
+          )}
+        </div>
       )}
       {shown.images?.map((source, index) =>
         source.startsWith("data:image/") ? <img key={index} src={source} alt={`Image ${index + 1} of the result`} /> : null,
       )}
       {shown.files && <Files files={shown.files} execution={shown.id} />}
-      {shown.truncated?.map((each) => (
-        <p className="note" key={each}>
-          {each}
-        </p>
-      ))}
-      {shown.whole === false && !isLive(shown) && (
-        <button type="button" className="quiet" onClick={load}>
-          Show all of it
-        </button>
-      )}
-      {problem && (
-        <p className="why" role="alert">
-          {problem}
-        </p>
-      )}
     </section>
   );
 });
+
+interface CallsProps {
+  execution: Execution;
+  /** Seconds that the time line has. */
+  total: number;
+  /** Seconds since the program began, while it runs. */
+  now?: number;
+  /** Loads what the stream has shortened. */
+  onOpen?: () => void;
+}
+
+/** The calls by their start: a row for each, or one for all of a tool that was called often. */
+function Calls({ execution, total, now, onOpen }: CallsProps) {
+  const groups = execution.groups ?? [];
+  const grouped = new Map<string, Call[]>(groups.map((each) => [each.tool, []]));
+  const single = execution.calls.filter((call) => !grouped.get(call.tool)?.push(call));
+  const rows = useGrowing(single.length);
+  const missing = execution.callCount - single.length - groups.reduce((sum, each) => sum + each.count, 0);
+  const items = [...groups, ...single.slice(0, rows)].sort((one, other) => one.started - other.started);
+  return (
+    <>
+      <h3>Calls</h3>
+      {missing > 0 && <p className="note">{missing} earlier calls are left out.</p>}
+      <ol className="calls" tabIndex={0} aria-label="Calls">
+        {items.map((each) =>
+          "density" in each ? (
+            <Often key={each.tool} group={each} calls={grouped.get(each.tool)!} total={total} now={now} onOpen={onOpen} />
+          ) : (
+            <Row key={each.n} call={each} total={total} now={each.duration === undefined ? now : undefined} onOpen={onOpen} />
+          ),
+        )}
+      </ol>
+    </>
+  );
+}
+
+const SHOWN = 5;
+
+interface OftenProps extends Omit<CallsProps, "execution"> {
+  group: Group;
+  calls: Call[];
+}
+
+/** All calls of one tool in a row: how many, how long, and when. The latest that failed or say how far they are stay in sight. */
+function Often({ group, calls, total, now, onOpen }: OftenProps) {
+  const [open, setOpen] = useState(false);
+  const rows = useGrowing(open ? calls.length : 0);
+  const shown = open ? calls.slice(0, rows) : calls.filter((call) => call.error ?? call.progress).slice(-SHOWN);
+  const most = Math.max(...group.density);
+  const toggle = () => {
+    if (!open) onOpen?.();
+    setOpen(!open);
+  };
+  return (
+    <li className="call">
+      <button type="button" className="row" aria-expanded={open} onClick={toggle}>
+        <span className="what">
+          <b>{group.tool}</b> × {group.count.toLocaleString("en")}
+          {group.failed > 0 && <em> {group.failed.toLocaleString("en")} failed</em>}
+        </span>
+        <svg className="bar" viewBox={`0 0 ${total} 1`} preserveAspectRatio="none" aria-hidden="true">
+          {group.density.map(
+            (count, index) =>
+              count > 0 && <rect key={index} x={index * group.seconds} width={group.seconds} height={1} opacity={0.2 + (0.8 * count) / most} />,
+          )}
+        </svg>
+        <span className="time">{group.shortest === null ? "…" : durations(group.shortest, group.longest)}</span>
+      </button>
+      {open && calls.length < group.count && (
+        <p className="note">
+          The latest {calls.length} of {group.count}.
+        </p>
+      )}
+      {shown.length > 0 && (
+        <ol>
+          {shown.map((call) => (
+            <Row key={call.n} call={call} total={total} now={call.duration === undefined ? now : undefined} onOpen={onOpen} />
+          ))}
+        </ol>
+      )}
+    </li>
+  );
+}
 
 /** What the program left in its session: links to what is there, and the names of what is gone. */
 function Files({ files, execution }: { files: NonNullable<Execution["files"]>; execution: string }) {
@@ -202,18 +290,12 @@ function checkText(execution: Execution): string {
   return isLive(execution) && !execution.check ? "starting" : "not type-checked";
 }
 
-interface RowProps {
+interface RowProps extends Omit<CallsProps, "execution"> {
   call: Call;
-  total: number;
-  /** Seconds since the program began, while the call runs. */
-  now?: number;
-  execution: string;
-  /** Loads the values that the stream has shortened. */
-  onOpen?: () => void;
 }
 
 const Row = memo(
-  function Row({ call, total, now, execution, onOpen }: RowProps) {
+  function Row({ call, total, now, onOpen }: RowProps) {
     const [open, setOpen] = useState(false);
     const end = call.duration === undefined ? (now ?? total) : call.started + call.duration;
     const wait = call.approval;
@@ -222,12 +304,11 @@ const Row = memo(
       setOpen(!open);
     };
     return (
-      // What is out of sight is not laid out, so its height is a guess; that of an approval has to be right.
-      <li className={`call ${call.error ? "failed" : ""} ${open || wait?.state === "waiting" ? "" : "plain"}`}>
+      <li className={`call ${call.error ? "failed" : ""} ${open ? "" : "plain"}`}>
         <button type="button" className="row" aria-expanded={open} onClick={toggle}>
           <span className="what">
             <b>{call.tool}</b>
-            <code>({brief(call.input, 160)})</code>
+            ({brief(call.input, 160)})
           </span>
           <span className="bar" aria-hidden="true">
             <Span from={call.started} to={end} total={total} kind="work" />
@@ -238,9 +319,9 @@ const Row = memo(
           </span>
         </button>
         {!open && <Reply call={call} />}
-        {wait && wait.state !== "waiting" && (
+        {wait && (
           <p className="decision">
-            {wait.state}
+            {wait.state === "waiting" ? "waits for your approval" : wait.state}
             {wait.by && ` by ${wait.by}`}
             {wait.reason && `: ${wait.reason}`}
           </p>
@@ -270,12 +351,10 @@ const Row = memo(
             )}
           </dl>
         )}
-        {wait?.state === "waiting" && <Ask call={call} approval={wait} execution={execution} />}
       </li>
     );
   },
   (before, after) =>
-    before.execution === after.execution &&
     before.total === after.total &&
     before.now === after.now &&
     before.onOpen === after.onOpen &&
@@ -308,84 +387,6 @@ function Span({ from, to, total, kind }: { from: number; to: number; total: numb
   return <span className={kind} ref={place} />;
 }
 
-function Ask({ call, approval, execution }: { call: Call; approval: Approval; execution: string }) {
-  const [sent, setSent] = useState(false);
-  const [problem, setProblem] = useState("");
-  const [reason, setReason] = useState("");
-  const box = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    if (document.activeElement === document.body) box.current?.focus();
-  }, []);
-  const decide = (approved: boolean) => {
-    setSent(true);
-    post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, approved ? { approved } : { approved, reason }).catch(
-      (error: Error) => {
-        setProblem(error.message);
-        setSent(false);
-      },
-    );
-  };
-  const readable = approval.shown !== null && approval.shown !== undefined;
-  return (
-    <div className="ask" role="group" aria-label={`Approval of ${call.tool}`} tabIndex={-1} ref={box}>
-      <p>
-        <b>{call.tool}</b> needs your approval. {approval.description}
-        {!approval.readOnly && " It changes something."}
-      </p>
-      {readable ? <Table input={approval.input} shown={approval.shown!} /> : <p>Its input cannot be shown whole; deny it.</p>}
-      <div className="buttons">
-        <button type="button" className="yes" disabled={sent || !readable} onClick={() => decide(true)}>
-          Approve
-        </button>
-        <button type="button" disabled={sent} onClick={() => decide(false)}>
-          Deny
-        </button>
-        <input
-          aria-label="Reason for a denial"
-          placeholder="reason, if you deny it"
-          maxLength={500}
-          value={reason}
-          disabled={sent}
-          onChange={(event) => setReason(event.target.value)}
-        />
-      </div>
-      {problem && (
-        <p className="why" role="alert">
-          {problem}
-        </p>
-      )}
-    </div>
-  );
-}
-
-/** The text that the server wrote for a person, as a table if it is an object. */
-function Table({ input, shown }: { input: unknown; shown: string }) {
-  const members = parsed(shown);
-  if (!members || !input) return <pre className="value">{shown}</pre>;
-  return (
-    <table>
-      <tbody>
-        {Object.entries(members).map(([name, value]) => (
-          <tr key={name}>
-            <th scope="row">{name}</th>
-            <td>{typeof value === "string" ? value : JSON.stringify(value, null, 1)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
-
-/** None if a member is repeated or has another form: then the text itself is shown. */
-function parsed(shown: string): Record<string, unknown> | undefined {
-  try {
-    const found: unknown = JSON.parse(shown);
-    return found && typeof found === "object" && !Array.isArray(found) ? (found as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 const Console = memo(
   function Console({ logs }: { logs: Execution["logs"] }) {
     const rows = useGrowing(logs.length);
@@ -402,13 +403,37 @@ const Console = memo(
   (before, after) => before.logs.length === after.logs.length && before.logs[0]?.[2] === after.logs[0]?.[2],
 );
 
+function duration(seconds: number): string {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${Number.isInteger(seconds) ? seconds : seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+}
+
+/** From the shortest to the longest, such as "3–120 ms". */
+function durations(shortest: number, longest: number): string {
+  const [from, to] = [duration(shortest), duration(longest)];
+  if (from === to) return to;
+  const [number, unit] = from.split(" ");
+  return `${to.endsWith(` ${unit}`) ? number : from}–${to}`;
+}
+
+const ROWS = 50;
+const COLUMNS = 10;
+const CELL_CHARS = 200;
+
+/** A value as a table if it is a list of objects, else as JSON or as the text that it is; with a button that copies all of it. */
 function Value({ value, label }: { value: unknown; label: string }) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const records = recordsOf(value);
   return (
     <div className="listing">
-      <pre className="value" tabIndex={0} role="group" aria-label={label}>
-        {text}
-      </pre>
+      {records ? (
+        <Records records={records} rest={records.length < (value as unknown[]).length ? String((value as unknown[]).at(-1)) : ""} label={label} />
+      ) : (
+        <pre className="value" tabIndex={0} role="group" aria-label={label}>
+          {text}
+        </pre>
+      )}
       <div className="tools">
         <Copy text={text} label={`Copy ${label.toLowerCase()}`} />
       </div>
@@ -416,13 +441,60 @@ function Value({ value, label }: { value: unknown; label: string }) {
   );
 }
 
-export function duration(seconds: number): string {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${Number.isInteger(seconds) ? seconds : seconds.toFixed(1)} s`;
-  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+type Member = Record<string, unknown>;
+
+/** The objects of a list that has nothing else, but for the text by which the server ends a list that it shortened. */
+function recordsOf(value: unknown): Member[] | undefined {
+  if (!Array.isArray(value)) return undefined;
+  const records = typeof value.at(-1) === "string" ? value.slice(0, -1) : value;
+  const isTable = records.every((each) => typeof each === "object" && each !== null && !Array.isArray(each));
+  return isTable && records.some((each) => Object.keys(each).length > 0) ? records : undefined;
 }
 
-function brief(value: unknown, most: number): string {
-  const text = JSON.stringify(value) ?? "";
-  return text.length > most ? `${text.slice(0, most)}…` : text;
+function Records({ records, rest, label }: { records: Member[]; rest: string; label: string }) {
+  const rows = records.slice(0, ROWS);
+  const names = [...new Set(rows.flatMap(Object.keys))];
+  const columns = names.slice(0, COLUMNS).map((name) => {
+    const isNumber = rows.every((each) => typeof (each[name] ?? 0) === "number");
+    return { name, kind: isNumber ? "number" : undefined };
+  });
+  const left = [
+    records.length > ROWS && `${ROWS} of ${records.length} rows`,
+    names.length > COLUMNS && `${COLUMNS} of ${names.length} columns`,
+    rest,
+  ].filter(Boolean);
+  return (
+    <>
+      <div className="table" role="group" aria-label={label} tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              {columns.map(({ name, kind }) => (
+                <th key={name} scope="col" className={kind}>
+                  {cut(name, CELL_CHARS)}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((row, place) => (
+              <tr key={place}>
+                {columns.map(({ name, kind }) => (
+                  <td key={name} className={kind}>
+                    {typeof row[name] === "string" ? cut(row[name], CELL_CHARS) : brief(row[name] ?? undefined, CELL_CHARS)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {left.length > 0 && <p className="note">{left.join(", ")}</p>}
+    </>
+  );
 }
+
+const cut = (text: string, most: number) => (text.length > most ? `${text.slice(0, most)}…` : text);
+
+/** JSON on one line, shortened; nothing for undefined. */
+const brief = (value: unknown, most: number) => cut(JSON.stringify(value) ?? "", most);

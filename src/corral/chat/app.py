@@ -24,7 +24,7 @@ from corral import Approved, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
 from corral.bridges.rates import Bucket, MemoryRates
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
-from corral.chat.assets import asset, index_page
+from corral.chat.assets import asset, index_page, notice_page
 from corral.chat.bounds import ChatBounds
 from corral.chat.downloads import download
 from corral.chat.entrance import SecurityHeaders
@@ -179,8 +179,11 @@ class _ChatServer:
     # --- the page
 
     async def _page(self, request: Request) -> Response:
-        await self._caller(request)
-        return index_page(request.scope.get("root_path", ""))
+        root_path = request.scope.get("root_path", "")
+        if await self._found_caller(request) is None:
+            text = "Log in and come back, or open the address that corral chat has printed."
+            return notice_page(root_path, "You are not logged in", text, 401)
+        return index_page(root_path)
 
     async def _about(self, request: Request) -> Response:
         context = await self._caller(request)
@@ -216,7 +219,15 @@ class _ChatServer:
         if self._replies.find(owner, conversation_id) is not None:
             raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
         if self._replies.count(owner) >= self._bounds.replies:
+            if waiting := len(self._waiting(owner)):
+                waits = "1 conversation waits" if waiting == 1 else f"{waiting} conversations wait"
+                raise HTTPException(429, f"{waits} for your approval; approve or deny a call first")
             raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
+
+    def _waiting(self, owner: Owner) -> set[str]:
+        """Ids of conversations whose replies wait for a decision of their user."""
+        asked = {each.context.session_id for each in self._corral.pending() if owner_of(each.context) == owner}
+        return {each for each in asked if self._replies.find(owner, each) is not None}
 
     async def _take(self, owner: Owner) -> None:
         """Counts a message of a user."""
@@ -283,6 +294,7 @@ class _ChatServer:
     async def _conversations(self, request: Request) -> Response:
         owner = owner_of(await self._caller(request))
         found = await self._store.conversations(owner)
+        waiting = self._waiting(owner)
         return JSONResponse(
             [
                 {
@@ -290,6 +302,7 @@ class _ChatServer:
                     "title": each.title,
                     "updated": each.updated,
                     "running": self._replies.find(owner, each.id) is not None,
+                    "waiting": each.id in waiting,
                 }
                 for each in found
             ]
@@ -372,11 +385,14 @@ class _ChatServer:
     # --- requests
 
     async def _caller(self, request: Request) -> ExecutionContext:
-        found = self._authenticate(request)
-        context = await found if inspect.isawaitable(found) else found
+        context = await self._found_caller(request)
         if context is None:
             raise HTTPException(401, "log in first")
         return context
+
+    async def _found_caller(self, request: Request) -> ExecutionContext | None:
+        found = self._authenticate(request)
+        return await found if inspect.isawaitable(found) else found
 
     async def _body(self, request: Request) -> bytes:
         """Reads a JSON body. A form of another page cannot send this content type."""

@@ -14,9 +14,27 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-__all__ = ["asset", "index_page"]
+__all__ = ["asset", "index_page", "notice_page"]
 
 _STATIC = Path(__file__).parent / "static"
+_NOTICE = """\
+<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <title>{title}</title>
+    <link rel="icon" href="data:," />
+    <link rel="stylesheet" href="{root}/assets/index.css" />
+  </head>
+  <body>
+    <main class="notice">
+      <h1>{title}</h1>
+      <p>{text}</p>
+    </main>
+  </body>
+</html>
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +49,12 @@ def index_page(root_path: str) -> Response:
     """Returns the page of an app that is mounted at `root_path`."""
     text = (_STATIC / "index.html").read_text(encoding="utf-8")
     return HTMLResponse(text.replace('"./', f'"{html.escape(root_path, quote=True)}/'))
+
+
+def notice_page(root_path: str, title: str, text: str, status: int) -> Response:
+    """Returns a page in the same design that says only why there is nothing else."""
+    root, title, text = (html.escape(each, quote=True) for each in (root_path, title, text))
+    return HTMLResponse(_NOTICE.format(root=root, title=title, text=text), status)
 
 
 async def asset(request: Request) -> Response:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 from typing_extensions import TypedDict
@@ -91,6 +92,7 @@ const late = await tools.list_orders({ status: "late" });
 console.log(`${late.length} orders are late`);
 const parcels = await Promise.all(late.map((order) => tools.track_parcel({ order: order.id })));
 const done: string[] = [];
+const left: string[] = [];
 for (const [index, parcel] of parcels.entries()) {
   const order = late[index];
   const euros = Math.round(order.euros * 10 * parcel.days_late) / 100;
@@ -98,9 +100,10 @@ for (const [index, parcel] of parcels.entries()) {
     done.push(await tools.refund({ order: order.id, euros, reason: `${parcel.days_late} days late` }));
   } catch (error) {
     console.warn(`${order.customer}: ${(error as Error).message}`);
+    left.push(`order ${order.id} of ${order.customer}`);
   }
 }
-return { late: late.length, done };
+return { done, left };
 """
 _LONGEST_WRONG = """\
 const late = await tools.list_orders({ status: "late" });
@@ -109,8 +112,9 @@ return late.map((order) => order.delay.days);
 _LONGEST = """\
 const late = await tools.list_orders({ status: "late" });
 const parcels = await Promise.all(late.map((order) => tools.track_parcel({ order: order.id })));
-const worst = parcels.reduce((one, other) => (other.days_late > one.days_late ? other : one));
-return { customer: late.find((order) => order.id === worst.order)?.customer, days: worst.days_late };
+return late
+  .map((order, index) => ({ customer: order.customer, days_late: parcels[index].days_late }))
+  .sort((one, other) => other.days_late - one.days_late);
 """
 _TRACK = """\
 console.log("asking the carrier");
@@ -130,23 +134,38 @@ return { shelves: counts.length, articles: counts.reduce((sum, count) => sum + c
 """
 
 
-def _script(text: str) -> tuple[tuple[_Step, ...], str]:
-    """Returns the programs for a message, and the words after them."""
+def _script(text: str) -> tuple[tuple[_Step, ...], Callable[[Any], str]]:
+    """Returns the programs for a message, and the words that answer with the value of the last one."""
     asked = text.lower()
     if "longest" in asked:
         first = _Step("I look at the delay of each late order.", _LONGEST_WRONG)
         second = _Step("Orders have no `delay`; the carrier knows it.", _LONGEST)
-        return (first, second), "The result above names the customer, and the days."
+        return (first, second), _answer_longest
     if "1004" in asked or "track" in asked:
-        return (
-            _Step("I ask the carrier.", _TRACK),
-        ), "The carrier does not know this parcel. A person should look at it."
+        return (_Step("I ask the carrier.", _TRACK),), "The parcel of order 1004 is {} days late.".format
     if "stock" in asked or "shelves" in asked:
-        return (_Step("I count all shelves at the same time.", _STOCK),), "All shelves are counted."
+        return (_Step("I count all shelves at the same time.", _STOCK),), _answer_stock
     if "refund" in asked or "late" in asked:
         step = _Step("I look up late orders and ask the carrier. Each refund needs your approval.", _REFUND)
-        return (step,), "That is done. The result lists the refunds that were made; the console names the others."
-    return (), "I am a script, not a model. I know these requests:\n\n" + "\n".join(f"- {each}" for each in SUGGESTIONS)
+        return (step,), _answer_refunds
+    known = "\n".join(f"- {each}" for each in SUGGESTIONS)
+    return (), lambda _: f"I am a script, not a model. I know these requests:\n\n{known}"
+
+
+def _answer_longest(rows: Any) -> str:
+    first, *others = [(each["customer"], f"{each['days_late']} days") for each in rows]
+    rest = ", ".join(f"{customer} {days}" for customer, days in others)
+    return f"**{first[0]}** has waited longest: {first[1]}. The others: {rest}."
+
+
+def _answer_stock(counted: Any) -> str:
+    return f"There are **{counted['articles']:,}** articles on {counted['shelves']:,} shelves."
+
+
+def _answer_refunds(refunds: Any) -> str:
+    done, left = refunds["done"], refunds["left"]
+    lines = [f"- {each}" for each in done] + [f"- not made: {each}" for each in left]
+    return f"{len(done)} of {len(lines)} refunds were made:\n\n" + "\n".join(lines)
 
 
 def demo_corral() -> Corral:
@@ -167,7 +186,8 @@ class DemoAgent:
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
         """Yields words, programs and their results."""
-        steps, last = _script(turn.text)
+        steps, answer = _script(turn.text)
+        value = error = None
         for number, step in enumerate(steps):
             yield {"type": "start-step"}
             async for part in _words(f"text-{number}", step.text):
@@ -184,7 +204,9 @@ class DemoAgent:
             result = await self._tool.run({"code": step.code}, turn.context, tool_call_id=call)
             yield {"type": "tool-output-available", "toolCallId": call, "output": result.model_text()}
             yield {"type": "finish-step"}
-        async for part in _words("text-last", last):
+            value, error = result.value, result.error
+        said = answer(value) if error is None else f"That failed: {error.message}. A person should look at it."
+        async for part in _words("text-last", said):
             yield part
 
 

@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import RedirectResponse
 
 from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
 from corral.bridges.web.page_headers import page_headers
+from corral.chat.assets import notice_page
 from corral.types import ExecutionContext
 
 __all__ = ["OneTimeLogin", "SecurityHeaders"]
@@ -70,7 +71,8 @@ class OneTimeLogin:
 
     def _enter(self, code: str) -> ASGIApp:
         if not (self._unused and hmac.compare_digest(code.encode(), self.code.encode())):
-            return PlainTextResponse("This code was used. Start `corral chat` again for a new one.\n", 403)
+            text = "It works once, in one browser. Start corral chat again for a new one."
+            return notice_page("", "This address was used", text, 403)
         self._unused = False
         response = RedirectResponse("/", 303)
         cookie: SimpleCookie = SimpleCookie({self._cookie: self._session})

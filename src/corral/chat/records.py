@@ -34,6 +34,12 @@ _SHORT_CHARS = 400
 _SHORT_SOURCE = 20_000
 _MOST_CALLS = 2_000
 _SHORT_CALLS = 100
+_GROUPED_FROM = 12
+"""Calls of one tool that make a group."""
+_MOST_GROUPS = 50
+_SPANS = 40
+"""Of a group's density."""
+_SHORTEST_SPAN_SECONDS = 0.005
 _MOST_LOG_CHARS = 250_000
 _SHORT_LOG_CHARS = 12_000
 _DIAGNOSTICS = 20
@@ -65,6 +71,7 @@ class ExecutionRecord:
         self.session_id = started.context.session_id
         self._began = started.time
         self._calls: dict[int, dict[str, Any]] = {}
+        self._tools: dict[str, dict[str, Any]] = {}
         self._log_chars = 0
         self.data: dict[str, Any] = {
             "id": started.execution_id,
@@ -76,6 +83,7 @@ class ExecutionRecord:
             "began": started.time,
             "calls": [],
             "callCount": 0,
+            "groups": [],
             "logs": [],
             "logsDropped": 0,
         }
@@ -151,6 +159,7 @@ class ExecutionRecord:
             **data,
             "source": preview_text(data["source"], _SHORT_SOURCE),
             "calls": [{**each, **_short_values(each)} for each in calls],
+            "groups": [{**each, "density": [*each["density"]]} for each in data["groups"]],
             "logs": logs[::-1],
             "logsDropped": data["logsDropped"] + len(data["logs"]) - len(logs),
         }
@@ -161,13 +170,34 @@ class ExecutionRecord:
 
     def _start(self, call: CallRecord) -> None:
         self.data["callCount"] += 1
+        self._count(call.name, max(0.0, call.started - self._began))
         if len(self._calls) >= _MOST_CALLS:
             return
         shown = {"n": call.sequence, "tool": call.name, "input": _redacted(call.input, call)}
         self._calls[call.sequence] = {**shown, "started": max(0.0, call.started - self._began)}
         self.data["calls"].append(self._calls[call.sequence])
 
+    def _count(self, tool: str, started: float) -> None:
+        """Counts a call of a tool. Its spans become twice as long when the time that they cover is over."""
+        if tool not in self._tools and len(self._tools) >= _MOST_CALLS:
+            return
+        counted = {"tool": tool, "count": 0, "failed": 0, "shortest": None, "longest": 0.0, "started": started}
+        group = self._tools.setdefault(tool, {**counted, "seconds": _SHORTEST_SPAN_SECONDS, "density": [0] * _SPANS})
+        while started >= group["seconds"] * _SPANS:
+            density = group["density"]
+            group["seconds"] *= 2
+            group["density"] = [a + b for a, b in zip(density[::2], density[1::2], strict=True)] + [0] * (_SPANS // 2)
+        group["density"][int(started / group["seconds"])] += 1
+        group["count"] += 1
+        if group["count"] == _GROUPED_FROM and len(self.data["groups"]) < _MOST_GROUPS:
+            self.data["groups"].append(group)
+
     def _finish(self, call: CallRecord) -> None:
+        if (group := self._tools.get(call.name)) is not None:
+            seconds = (call.duration_ms or 0.0) / 1000
+            group["failed"] += call.error is not None
+            group["shortest"] = seconds if group["shortest"] is None else min(group["shortest"], seconds)
+            group["longest"] = max(group["longest"], seconds)
         data = self._calls.get(call.sequence)
         if data is None:
             return

@@ -12,7 +12,7 @@ from typing import Any
 from corral import Corral, Event, ExecutionStarted
 from corral.chat.messages import AssembledMessage, replayed
 from corral.chat.records import ExecutionRecord, Owner
-from corral.chat.turn import TURN, ChatAgent, ChatTurn, Message, Part
+from corral.chat.turn import TURN, ChatAgent, ChatTurn, Message, Part, text_of_message
 from corral.logs import get_logger
 from corral.rendering.preview import json_text
 
@@ -26,6 +26,7 @@ _SECONDS_PER_CHAR = 1e-6
 _MOST_CHARS_WAITING = 8_000_000
 """Encoded parts that a slow reader may leave unread; then it has to resume."""
 _HEARTBEAT_SECONDS = 15.0
+_QUESTION_CHARS = 300
 _EXECUTIONS_KEPT = 200
 """Records of running and of the latest executions of one server."""
 
@@ -260,8 +261,7 @@ class Replies:
 
     def _see(self, event: Event) -> None:
         if isinstance(event, ExecutionStarted):
-            self._records[event.execution_id] = ExecutionRecord(event)
-            self._prune()
+            self._begin(event)
         record = self._records.get(event.execution_id)
         if record is None:
             return
@@ -273,6 +273,14 @@ class Replies:
         reply = self._replies.get((record.owner, record.session_id))
         if reply is not None:
             reply.see(record)
+
+    def _begin(self, event: ExecutionStarted) -> None:
+        record = self._records[event.execution_id] = ExecutionRecord(event)
+        self._prune()
+        reply = self._replies.get((record.owner, record.session_id))
+        if reply is not None:
+            first = text_of_message(reply.turn.messages[0])
+            record.data |= {"title": first[:_QUESTION_CHARS], "question": reply.turn.text[:_QUESTION_CHARS]}
 
     def _kept(self, keeping: asyncio.Future[None]) -> None:
         self._keeping.discard(keeping)
