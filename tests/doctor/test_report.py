@@ -32,6 +32,7 @@ ENGINE = Path(deno.find_deno_bin())
 def other_tests_learn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps from later tests of the process which tier works where something is missing."""
     monkeypatch.setattr(guest_starter, "_working", {})
+    monkeypatch.setattr(guest_starter, "_measured", {})
 
 
 @pytest.fixture(scope="module")
