@@ -35,6 +35,21 @@ def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def test_the_corral_is_that_of_the_agents_code_mode_if_the_module_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app_with_an_agent.py").write_text(
+        "from pydantic_ai import Agent\n"
+        "from corral.integrations.pydantic_ai import CodeMode\n"
+        "mode = CodeMode()\n"
+        "agent = Agent('test', capabilities=[mode])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    corral, _ = chat._found("app_with_an_agent:agent")
+    assert corral is sys.modules["app_with_an_agent"].mode.corrals
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -24,7 +24,8 @@ __all__ = ["add_chat"]
 
 _EPILOG = """\
 AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. Beside it, the
-module has the Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
+module has the Corral of its programs, as `corral`, unless it is that of the CodeMode of an agent of pydantic-ai; calls
+wait for a click if it has approve=lambda _: Later().
 It may be the Corral itself. Then, and for the demo's tools if there is no AGENT, the first key of ANTHROPIC_API_KEY,
 OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY chooses the model, by pydantic-ai.
 
@@ -134,9 +135,16 @@ def _found(place: str) -> tuple[Any, Any]:
     found, corral = getattr(module, name), getattr(module, "corral", None)
     if isinstance(found, Corral):
         return found, _by_environment(found)
+    agent = _loaded("corral.chat.agents").chat_agent_of(found)
     if not isinstance(corral, Corral):
-        raise ConfigError(f"{module_name} has no Corral named 'corral', whose programs the page shows")
-    return corral, _loaded("corral.chat.agents").chat_agent_of(found)
+        capability = getattr(found, "root_capability", None)  # of pydantic-ai
+        given = [each.corrals for each in getattr(capability, "capabilities", ()) if hasattr(each, "corrals")]
+        if not given or not isinstance(corral := given[0], Corral):
+            raise ConfigError(
+                f"{module_name} has no Corral named 'corral', whose programs the page shows, and {name} has no "
+                "capability CodeMode with one"
+            )
+    return corral, agent
 
 
 def _by_environment(corral: Corral) -> Any:

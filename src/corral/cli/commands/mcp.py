@@ -31,6 +31,7 @@ from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, MissingExtra
+from corral.sessions import Sessions
 from corral.types import Language
 
 __all__ = ["add_mcp"]
@@ -43,7 +44,7 @@ _REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s
 
 _PATH = "/mcp"
 _TOKEN_VARIABLE = "CORRAL_MCP_TOKEN"  # noqa: S105  # its name
-_PORT = 8788
+_PORT = 8_789
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
 """Of a client: the longest program is 256,000 bytes, each of which JSON may write as six."""
@@ -128,6 +129,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
                 **running(arguments, arguments.language),
                 audit=arguments.audit,
                 hide_denied=arguments.hide_denied,
+                sessions=Sessions() if arguments.skills else None,
                 approve=_approve(arguments.approve, served),
             )
         server = served.mcp_server(
