@@ -46,7 +46,7 @@ def test_the_corral_is_that_of_the_agents_code_mode_if_the_module_has_none(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    corral, _ = chat._found("app_with_an_agent:agent")
+    corral, _ = chat._found("app_with_an_agent:agent")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     assert corral is sys.modules["app_with_an_agent"].mode.corrals
 
 

@@ -8,10 +8,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from corral import Directory, Language, Limits, Mount
-from corral.bridges import ServiceSource
 from corral.cli.options import given
 from corral.errors import ConfigError
 from corral.packages import Packages, PythonPackages
@@ -49,7 +48,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 class Surroundings(TypedDict):
     """The arguments of `Corral` that the options of `add_surroundings` set."""
 
-    network: ServiceSource | None
+    network: Any
+    """A `Network`, whose module needs an extra; or None."""
     modules: Packages | None
     packages: PythonPackages | None
     skills: Sequence[Path]
@@ -167,7 +167,7 @@ def add_env(parser: argparse.ArgumentParser) -> None:
 
 
 def surroundings(arguments: argparse.Namespace) -> Surroundings:
-    """What programs find besides the language and the tools.
+    """Makes what programs find besides the language and the tools.
 
     Raises:
         ConfigError: an origin is wrong, or packages are not installed.

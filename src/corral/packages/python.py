@@ -220,7 +220,7 @@ def _resolved(packages: Mapping[str, Wheel]) -> Iterator[str]:
 
 
 def _report(*wanted: str) -> list[dict[str, Any]]:
-    """What pip would install for these requirements."""
+    """Lists what pip would install for these requirements."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
         _pip("--dry-run", "--ignore-installed", "--report", str(report), *wanted)
