@@ -5,6 +5,7 @@ Deadline, cancellation and cleanup are here, and only here.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -317,7 +318,12 @@ class Execution:
             )
 
     async def _run_in_sandbox(self, program: Program) -> Exit:
-        sandbox = await self._start()
+        try:
+            sandbox = await self._start()
+        except StartFailed:
+            self._runtime.start_failed = time.monotonic()
+            raise
+        self._runtime.start_failed = -math.inf
         try:
             self._isolation = sandbox.isolation
             return await self._run_in(sandbox, program)
