@@ -35,7 +35,6 @@ __all__ = [
 
 Number = TypeVar("Number", int, float)
 
-_SANDBOX = "CORRAL_SANDBOX"
 _CHECKS: Mapping[str, Literal["required"] | bool] = {"auto": True, "required": "required", "off": False}
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "daytona": ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN"),
@@ -78,9 +77,9 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     isolation = parser.add_argument_group("isolation")
     isolation.add_argument(
         "--sandbox",
-        default=os.environ.get(_SANDBOX) or "auto",
+        default="auto",
         metavar="NAME",
-        help=f"deno, cpython, monty, e2b, daytona, vercel, or that of a package; default: {_SANDBOX}, or what works",
+        help="deno, cpython, monty, e2b, daytona, vercel, or that of a package; default: what works here",
     )
     isolation.add_argument(
         "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"
