@@ -37,6 +37,8 @@ _FLAGS = {"": False, "0": False, "false": False, "no": False, "off": False}
 _FLAGS |= {"1": True, "true": True, "yes": True, "on": True}
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
 """CORRAL_PORT in the pods beside a service that is called corral."""
+_WITHOUT = ("--help", "--command")
+"""Options without a variable: CORRAL_COMMAND is the mark of a shell's command."""
 _VARIABLES = """
 An option that is not given is read from a variable: --drain-seconds from CORRAL_DRAIN_SECONDS, and so on. Of those that
 may be repeated it has several values as a shell would read them; of those without a value it is 1 or 0.
@@ -94,9 +96,11 @@ class CommandLine(argparse.ArgumentParser):
         options = {each.partition("=")[0] if each.startswith("--") else each[:2] for each in words}
         actions = self._option_string_actions
         settings = {actions[each].dest for each in options if each in actions}
+        if "help" in settings:
+            return
         for option, action in actions.items():
             value = os.environ.get(_variable(option), "") if option.startswith("--") else ""
-            if not value or action.dest in ("help", *settings) or _OF_KUBERNETES.fullmatch(value):
+            if not value or action.dest in settings or option in _WITHOUT or _OF_KUBERNETES.fullmatch(value):
                 continue
             settings.add(action.dest)
             self._read.add(option)
