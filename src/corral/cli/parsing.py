@@ -33,8 +33,7 @@ _ELSEWHERE = {
 }
 """Names that other programs have for options, and the options here."""
 
-_FLAGS = {"": False, "0": False, "false": False, "no": False, "off": False}
-_FLAGS |= {"1": True, "true": True, "yes": True, "on": True}
+_FLAGS = dict.fromkeys(("0", "false", "no", "off"), False) | dict.fromkeys(("1", "true", "yes", "on"), True)
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
 """CORRAL_PORT in the pods beside a service that is called corral."""
 _WITHOUT = ("--help", "--command")
