@@ -33,7 +33,7 @@ _ELSEWHERE = {
 }
 """Names that other programs have for options, and the options here."""
 
-_FLAGS = dict.fromkeys(("0", "false", "no", "off"), False) | dict.fromkeys(("1", "true", "yes", "on"), True)
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
 """CORRAL_PORT in the pods beside a service that is called corral."""
 _WITHOUT = ("--help", "--command")
@@ -104,9 +104,9 @@ class CommandLine(argparse.ArgumentParser):
             settings.add(action.dest)
             self._read.add(option)
             if action.nargs == 0:
-                if (flag := _FLAGS.get(value.lower())) is None:
+                if value.lower() not in (*_YES, *_NO):
                     self.error(f"argument {option}: {value!r} is not 1 or 0")
-                yield from [option] if flag else []
+                yield from [option] if value.lower() in _YES else []
             elif isinstance(action, argparse._AppendAction):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
                 try:
                     values = shlex.split(value)

@@ -196,7 +196,7 @@ class CorralLifetime(Lifecycle):
     def _require_usable(self) -> None:
         self._require_own()
         if self._closed:
-            raise ConfigError("this Corral is closed")
+            raise ConfigError("this Corral is closed; `async with corral` opens it again")
         if self._draining:
             raise ConfigError("this Corral is draining: it takes no new programs")
 
