@@ -58,7 +58,7 @@ METHODS = [
     Corral.execute, Corral.start, Corral.execute_sync, Corral.check, Corral.check_sync, Corral.tools_for,
     Corral.declarations, Corral.catalog, Corral.model_tool, Corral.model_tools, Corral.system_prompt, Corral.grant,
     Corral.execution_token, Corral.asgi_app, Corral.bridge_document, Corral.observe, Corral.pending, Corral.decide, Corral.session, Corral.session_files,
-    Corral.surroundings,
+    Corral.surroundings, Corral.drain, Corral.unready,
 ]  # fmt: skip
 EVERY: list[Callable[..., Any]] = [
     Corral, *METHODS, tool, define_tool, Tool, tools_from, ToolRegistry.search, ToolRegistry.register, RateLimits,
@@ -170,7 +170,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Corral(tools=untyped(add)), "not a function; did you mean [add]?"),
     (lambda: Corral(untyped({"a": add})), "tools takes a list of Tool, ToolSource or function, not a dict; did you mean [add]?"),
     (lambda: Corral([untyped(Store())]), "not a Store; to make tools of its methods, pass [store.put, store.get];"),
-    (lambda: tools_from(Store()), "no tool can be made of a Store; pass its methods, tools_from(store.put, store.get)"),
+    (lambda: tools_from(Store()), "; or pass its methods, tools_from(store.put, store.get)"),
     (lambda: tools_from({"a": add}), "tools_from takes functions one by one, or a list of them, not a dict"),
     (lambda: Network(allow=["http://10.1.2.3"], credentials={"10.1.2.3": Header("x-key", "secret")}), "reached only with exempt_networks=['10.1.2.3']"),
     (lambda: Corral(*untyped([add, add])), "there are 2; did you mean one list, tools=[...]?"),

@@ -10,6 +10,7 @@ from typing import Self
 import anyio
 from typing_extensions import override
 
+from corral.arguments import checked
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import LauncherClient
@@ -42,6 +43,7 @@ class CorralLifetime(Lifecycle):
         self._commands = LauncherClient()
         self._draining = False
 
+    @checked
     async def drain(self, seconds: float = 30.0) -> bool:
         """Takes no new programs from now on, and waits until those that run have ended; cancels them after `seconds`.
 
@@ -61,6 +63,7 @@ class CorralLifetime(Lifecycle):
                 await execution.ended.wait()
         return not waiting.cancelled_caught
 
+    @checked
     def unready(self) -> str | None:
         """Returns the reason that a balancer should send no more requests here; None if programs can be run.
 

@@ -88,8 +88,9 @@ def _foreign(thing: object, namespace: str | None) -> Converted:
         raise ToolDefinitionError(f"{thing.__name__}() is a coroutine: pass the function, not its call")
     if not callable(thing) or not inspect.isroutine(type(thing).__call__):
         methods = ", ".join(methods_of(thing))
-        instead = f"pass its methods, tools_from({methods})" if methods else f"what can: {_KINDS}"
-        raise ToolDefinitionError(f"no tool can be made of {_with_article(type(thing).__name__)}; {instead}")
+        hint = f"; or pass its methods, tools_from({methods})" if methods else ""
+        named = _with_article(type(thing).__name__)
+        raise ToolDefinitionError(f"no tool can be made of {named}; what can: {_KINDS}{hint}")
     tool = as_tool(cast("Callable[..., Any]", thing))
     return [tool if namespace is None else replace(tool, namespace=namespace)]
 
