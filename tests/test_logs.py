@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import Corral, tool
+from corral import Corral, ExecutionContext, tool
 from corral.errors import StartFailed
 from corral.logs import Lines, get_logger
 from corral.sandboxes import CPythonSandbox, DenoSandbox, Sandbox, SandboxProvider
 from corral.types import Capabilities, Language, SandboxConfig
 
+ANN = ExecutionContext(user_id="ann")
 FORGED = "x\n2026-01-01 12:00:00 CRITICAL app: forged\r\n\x1b[2J\x1b]0;owned\x07\u2028\u202e\x85end"
 
 
@@ -68,6 +69,23 @@ def test_a_long_text_is_shortened_and_numbers_stay_numbers(log: io.StringIO) -> 
 async def broken(text: str) -> str:
     """Raises what it is given."""
     raise RuntimeError(text)
+
+
+@pytest.mark.anyio
+async def test_a_tools_own_frames_are_in_the_log_and_what_the_line_is_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Corral([broken], sandbox="monty", check=False) as corral:
+        for level in (logging.INFO, logging.DEBUG):
+            with caplog.at_level(level, "corral.tools"):
+                await corral.execute("await tools.broken(text='x')", language="python", context=ANN)
+    short, long = (each for each in caplog.records if "failed in execution" in each.getMessage())
+    frames = [line for line in (short.exc_text or "").splitlines() if 'File "' in line]
+    assert [line.partition(", in ")[2] for line in frames] == ["broken"]
+    assert "dispatch.py" in (long.exc_text or "")
+    fields = vars(short)
+    assert (fields["tool"], fields["user_id"]) == ("broken", "ann")
+    assert fields["execution_id"] in short.getMessage()
 
 
 @pytest.mark.anyio

@@ -22,7 +22,7 @@ from corral.errors import ConfigError
 from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
-__all__ = ["checked", "checked_as", "did_you_mean", "near"]
+__all__ = ["checked", "checked_as", "did_you_mean", "elsewhere", "methods_of", "near"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +51,8 @@ _SUCH_AS: Mapping[str, str] = {
 _MOST_LOOKED_AT = 10_000
 """Maximum number of elements that are checked."""
 _NAME_CHARS = 60
+_METHODS = 3
+"""Maximum number of names in a suggestion."""
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
@@ -143,6 +145,10 @@ class _Shaped(_Kind):
         return all(_has(value, member) for member in self._members)
 
 
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
 def _has(value: object, member: str) -> bool:
     """True if `value` has the member. A property is not asked for its value, which may be costly to make."""
     return hasattr(type(value), member) or hasattr(value, member)
@@ -163,7 +169,7 @@ class _Elements(_Kind):
         return isinstance(value, self._cls) and not isinstance(value, str | bytes)
 
     def fault(self, value: object, place: str) -> tuple[str, object, _Kind]:
-        if self.has_form(value):
+        if self.has_form(value) and not _is_mapping(value):
             for number, each in enumerate(self._seen(value)):
                 if not self.element.fits(each):
                     return self.element.fault(each, f"{place}[{number}]")
@@ -367,17 +373,35 @@ def _remedy(name: str, value: object, given: object, kind: _Kind) -> str:
     for part in kind.parts():
         if isinstance(part, _OfClass) and (meant := _as_object(given, part.cls)):
             return f"; did you mean {meant}?"
-        if isinstance(part, _Elements) and part.element.fits(given) and part.element is not _ANYTHING:
-            return f"; did you mean [{_shown_name(given)}]?"
+        if isinstance(part, _Elements) and part.element is not _ANYTHING:
+            within = list(cast("Mapping[object, object]", given).values()) if _is_mapping(given) else [given]
+            if within and all(map(part.element.fits, within[:_MOST_LOOKED_AT])):
+                shown = ", ".join([*map(_shown_name, within[:_METHODS]), *(["..."] if within[_METHODS:] else [])])
+                return f"; did you mean [{shown}]?"
+    if name == "tools" and (given is not value or methods_of(given)):
+        return elsewhere(given)
     if given is not value:
-        return _elsewhere(given) if name == "tools" else ""
+        return ""
     return f"; for example {name}={_SUCH_AS[name]}" if name in _SUCH_AS else ""
 
 
-def _elsewhere(tool: object) -> str:
-    if type(tool).__module__.startswith("corral."):
+def elsewhere(thing: object) -> str:
+    """Suggests what to do with what is not a tool, as the end of an error."""
+    if type(thing).__module__.startswith("corral."):
         return "; tools of Corral go into Corral(tools=[...])"
-    return "; corral.tools_from(...) takes lists, and tools of other libraries"
+    others = "corral.tools_from(...) takes lists, and tools of other libraries"
+    if methods := methods_of(thing):
+        return f"; to make tools of its methods, pass [{', '.join(methods)}]; {others}"
+    return f"; {others}"
+
+
+def methods_of(thing: object) -> list[str]:
+    """Returns the first public methods of an object of the user's own class, as they can be written in a list."""
+    kind = type(thing)
+    if isinstance(thing, type) or kind.__module__ == "builtins":
+        return []
+    names = [name for name, each in vars(kind).items() if inspect.isfunction(each) and not name.startswith("_")]
+    return [f"{kind.__name__.lower()}.{name}" for name in names[:_METHODS]]
 
 
 def _as_object(given: object, cls: type) -> str | None:

@@ -15,11 +15,11 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     "corral.sandboxes": {
         "deno": "corral.sandboxes.deno:DenoSandbox",
         "cpython": "corral.sandboxes.cpython:CPythonSandbox",
-        "daytona": "corral.sandboxes.clouds:daytona",
-        "e2b": "corral.sandboxes.clouds:e2b",
+        "daytona": "corral.sandboxes.clouds:DaytonaSandbox",
+        "e2b": "corral.sandboxes.clouds:E2BSandbox",
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.auto_python:PythonSandbox",
-        "vercel": "corral.sandboxes.clouds:vercel",
+        "vercel": "corral.sandboxes.clouds:VercelSandbox",
     },
     "corral.bridges": {
         "connect": "corral.bridges.connect:ConnectBridge",

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import anyio
+import anyio.lowlevel
 import pytest
 import uvicorn
 from pydantic_ai.models import KnownModelName
@@ -20,7 +21,7 @@ from corral.chat.agents.environment import MODELS, chat_agent_by_environment, mo
 from corral.chat.records import Owner
 from corral.cli.commands import chat
 from corral.cli.dispatch import run
-from corral.cli.http_server import http_server, listening
+from corral.cli.http_server import Drainable, http_server, listening
 from corral.errors import MissingExtra
 from tests.chat.conftest import Browser, ProgramAgent, one_program, parts_of
 from tests.integrations.stubs import Call, calling, stub
@@ -33,6 +34,21 @@ CODE = {"code": 'return await tools.greet({ name: "Ann" })'}
 def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
+
+
+def test_the_corral_is_that_of_the_agents_code_mode_if_the_module_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app_with_an_agent.py").write_text(
+        "from pydantic_ai import Agent\n"
+        "from corral.integrations.pydantic_ai import CodeMode\n"
+        "mode = CodeMode()\n"
+        "agent = Agent('test', capabilities=[mode])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    corral, _ = chat._found("app_with_an_agent:agent")  # pyright: ignore[reportPrivateUsage]
+    assert corral is sys.modules["app_with_an_agent"].mode.corrals
 
 
 @pytest.mark.parametrize(
@@ -109,3 +125,19 @@ async def test_its_end_stores_the_reply_in_progress(corral: Corral, agent: Progr
     conversation = await store.load(Owner(None, "ann"), "talk")
     assert conversation is not None
     assert [each["role"] for each in conversation.messages] == ["user", "assistant"]
+
+
+@pytest.mark.anyio
+async def test_it_takes_no_message_while_it_drains(corral: Corral, agent: ProgramAgent) -> None:
+    chats = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
+    app = Drainable(chats, chat._is_message, corral.unready)  # pyright: ignore[reportPrivateUsage]
+    browser = Browser(app, "ann")
+    assert await browser.get("/readyz") == {"status": "ok"}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(browser.send, "wait")
+        await agent.waits.wait()
+        tasks.start_soon(app.drain, 60)
+        await anyio.lowlevel.checkpoint()
+        assert (await browser.client.get("/readyz")).status_code == 503
+        assert (await browser.send("1", id="another")).status_code == 503
+        assert (await browser.client.post("/api/chat/talk/stop")).json() == {"stopped": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -81,7 +82,7 @@ def serving(*arguments: str, folder: Path) -> Generator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # SIGTERM would wait for replies
             try:
                 assert process.wait(20) == 0
             finally:

@@ -57,6 +57,24 @@ def test_what_cannot_be_a_program_is_shown_where(ready: Here) -> None:
     assert "2 | const b = [2;" in done.stderr
 
 
+def test_a_module_that_programs_cannot_have_is_an_error(ready: Here) -> None:
+    ready.write("data/mine.py", "one = 1\n")
+    program = "import numpy, httpx, mine\ntry:\n    import pandas\nexcept ImportError:\n    pass\n1\n"
+    done = check(ready, program, "--package", "httpx", "--workspace", "data", file="program.py")
+    assert (done.stdout, done.returncode) == ("program.py would not run: 1 error\n", 1)
+    said = [line.partition(" ")[::2] for line in done.stderr.splitlines() if "import-not-found" in line]
+    assert [(kind, text[:19]) for kind, text in said] == [
+        ("error[ty:import-not-found]:", "no module 'numpy' i"),
+        ("warning[ty:import-not-found]:", "Cannot resolve impo"),
+    ]
+    program = 'import JSZip from "jszip";\nimport { Unused } from "types-only";\nreturn new JSZip()\n'
+    done = check(ready, program)
+    assert done.returncode == 1
+    assert "error[import]: no module 'jszip' is there for programs; --modules FOLDER" in done.stderr
+    assert "program.ts:1:19" in done.stderr
+    assert "types-only" not in done.stderr.partition("-->")[0]
+
+
 def test_a_models_answer_comes_from_standard_input(project: Project) -> None:
     answer = f"Here you go:\n\n```python\n{FITS}\n```\n"
     done = project.corral("check", "-", "--language", "python", "--tools", "app.tools", input=answer)

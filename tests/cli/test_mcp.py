@@ -228,6 +228,8 @@ async def test_over_http_it_serves_this_machine_until_it_is_ended(project: Proje
             result = await client.call_tool("execute_code", {"code": "return await tools.rogue.lists({})"})
             assert not result.is_error, result.content
             await refused_elsewhere(found[1])
+            async with httpx.AsyncClient(base_url=found[1].removesuffix("/mcp")) as http:
+                assert (await http.get("/readyz", headers={"host": "10.0.0.7"})).json() == {"status": "ok"}
             children = descendants(process.pid)
             assert children
             process.send_signal(signal.SIGTERM)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.terminal import Here, Project
 
 WRONG = [
@@ -59,3 +61,23 @@ def test_one_is_not_many(project: Project) -> None:
     assert "(1 call)" in project.corral("audit", "log.jsonl", "--kind", "execution").stdout
     counted = project.corral("mcp", "--tools", "app.tools:who", "--list").stdout.splitlines()
     assert [" ".join(each.split()[-4:-2]) for each in counted] == ["3 tools", "1 tool", "1 tool"]
+
+
+def test_options_that_are_not_given_are_read_from_variables(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.write("program.ts", "return 1")
+    monkeypatch.setenv("CORRAL_TOOLS", "app.tools:who 'app/tools.py:wait'")
+    for variable, value, given, said in [
+        ("CORRAL_LANGUAGE", "python", (), "async def who"),
+        ("CORRAL_LANGUAGE", "python", ("--language", "typescript"), "who(): Promise"),
+        ("CORRAL_BUDGET", "x", (), "error: argument --budget: invalid int value: 'x' (of CORRAL_BUDGET)"),
+        ("CORRAL_TOOLS", "'a", (), "error: argument --tools: No closing quotation (of CORRAL_TOOLS)"),
+    ]:
+        with monkeypatch.context() as changed:
+            changed.setenv(variable, value)
+            done = here.main("types", *given)
+            assert said in done.stdout + done.stderr
+            assert "wait(" in done.stdout or done.returncode == 2
+    monkeypatch.setenv("CORRAL_HIDE_DENIED", "perhaps")
+    monkeypatch.setenv("CORRAL_PORT", "tcp://10.0.0.1:8787")
+    assert "argument --hide-denied: 'perhaps' is not 1 or 0" in here.main("serve").stderr
+    assert "--drain-seconds from CORRAL_DRAIN_SECONDS" in here.main("serve", "--help").stdout

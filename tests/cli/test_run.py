@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from tests.cli.terminal import Here, Project
 from tests.forks import CORRAL, ForkedProcess
 from tests.until import LIMIT_SECONDS
@@ -74,6 +76,32 @@ def test_the_context_and_the_variables_are_what_the_options_say(ready: Here) -> 
     program = "return [...await tools.who(), process.env.A, process.env.B].join()"
     done = ready.execute(program, *options, "--env", "A=1", "--env=B=--x=y")
     assert done.stdout == "u1,o1,s1,a:read,b:read,1,--x=y\n"
+
+
+def test_a_network_and_skills_are_what_the_options_say(project: Project) -> None:
+    project.write("greet/SKILL.md", "---\nname: greet\ndescription: Greets.\n---\n")
+    project.write("greet/words.py", "word = 'hello'\n")
+    program = project.write(
+        "program.py",
+        "from skills.greet.words import word\nimport urllib.request\ntry:\n"
+        "    urllib.request.urlopen('http://127.0.0.1:9/')\nexcept Exception as error:\n    word += f' {error}'\nword",
+    )
+    done = project.corral("run", program, "--skills", "greet", "--network", "http://127.0.0.1:9", "--no-check")
+    assert done.stdout.startswith("hello "), done.stderr
+    assert "not public" in done.stdout
+
+
+def test_a_cloud_asks_for_its_key_and_then_for_what_it_does_not_enforce(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("program.ts", "return 1")
+    monkeypatch.delenv("E2B_API_KEY", raising=False)
+    said = here.main("run", "program.ts", "--sandbox", "e2b").stderr
+    assert said == "error: --sandbox e2b needs a key: set E2B_API_KEY in the environment\n"
+    monkeypatch.setenv("E2B_API_KEY", "x")
+    said = here.main("run", "program.ts", "--sandbox", "e2b").stderr
+    assert said.startswith("error: sandbox 'e2b' does not enforce cpu_seconds, memory_mb on this system; ")
+    assert said.endswith("accept it with --accept-unenforced cpu_seconds --accept-unenforced memory_mb\n")
 
 
 def test_options_that_make_no_sense_are_wrong_usage(here: Here) -> None:

@@ -24,7 +24,7 @@ from tests.bridges.http.engines import NODE
 from tests.cli.terminal import Here, Project, corral_after, without
 from tests.foreign import graphiql_packages
 from tests.forks import CORRAL, ForkedProcess
-from tests.until import LIMIT_SECONDS
+from tests.until import LIMIT_SECONDS, until_sync
 
 MORE = """
 import time
@@ -137,6 +137,37 @@ def test_it_ends_soon_while_calls_run(serve: Any, project: Project) -> None:
         half.sendall(serving.request("/calls", "{")[:-1])
         code, out, err = serving.end(signal.SIGINT)
     assert (code, out, len(err.splitlines())) == (0, "", 1)
+
+
+def test_it_drains_before_it_ends_and_its_probes_say_so(serve: Any, project: Project) -> None:
+    pipe = project.directory / "pipe"
+    os.mkfifo(pipe)
+    with serve() as serving, serving.connect() as connection:
+        elsewhere = {"host": "10.0.0.7:8787"}  # as a probe of Kubernetes names it
+        assert [serving.client.get(path, headers=elsewhere).status_code for path in ("/healthz", "/readyz")] == [
+            200,
+            200,
+        ]
+        connection.sendall(serving.request("/tools/held", json.dumps({"name": str(pipe)})))
+        with pipe.open("wb", buffering=0) as held:  # once the tool has begun
+            serving.process.send_signal(signal.SIGTERM)
+            until_sync(lambda: serving.client.get("/readyz").status_code == 503)
+            assert serving.client.get("/readyz").json() == {"status": "unavailable", "reason": "draining"}
+            assert serving.client.get("/healthz").json() == {"status": "ok"}
+            assert serving.call("who").status_code == 503
+            held.write(b".")
+        assert b"200 OK" in connection.recv(65_536)
+        out, err = serving.process.communicate(timeout=LIMIT_SECONDS)
+    assert (serving.process.returncode, out, len(err.splitlines())) == (0, "", 1)
+
+
+def test_a_drain_has_an_end(serve: Any, project: Project) -> None:
+    started = project.directory / "started"
+    os.mkfifo(started)
+    with serve("--drain-seconds", "0") as serving, serving.connect() as connection:
+        connection.sendall(serving.request("/tools/hold", "{}"))
+        assert started.read_text() == "hold"
+        assert serving.end(signal.SIGTERM)[0] == 0
 
 
 def test_a_second_signal_ends_it_while_a_tool_blocks_the_event_loop(serve: Any) -> None:

@@ -278,3 +278,13 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         reached.add(page)
         waiting += [(page.parent / path).resolve() for link in links(page) if (path := link.partition("#")[0])]
     assert set(pages()) <= reached
+
+
+def test_every_variable_that_is_read_is_listed() -> None:
+    names = re.compile(r'(?:environ\.get\(|environ\[|getenv\()"([A-Z_]+)"|"((?:CORRAL|TOOL_BRIDGE)_[A-Z]{3}[A-Z_]*)"')
+    files = [each for each in (ROOT / "src/corral").rglob("*.py") if not {"doctor", "testing"} & {*each.parts}]
+    sources = [each.read_text(encoding="utf-8") for each in files]
+    read = {first or second for text in sources for first, second in names.findall(text)}
+    listed = set(re.findall(r"`([A-Z_]+)`", (DOCS / "operations.md").read_text(encoding="utf-8")))
+    assert "CORRAL_MCP_TOKEN" in read
+    assert read - listed == {"CORRAL_SHELL_COMMAND"}  # a mark of processes

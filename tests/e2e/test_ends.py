@@ -8,9 +8,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from corral import Corral, ExecutionResult
+from corral import ConfigError, Corral, ExecutionResult, tool
+from corral.errors import StartFailed
+from corral.sandboxes import Sandbox
+from corral.sandboxes.monty import MontySandbox
+from corral.types import SandboxConfig
 from tests.conftest import TOOLS
 from tests.processes import descriptors, guests
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -35,6 +40,50 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
     assert [result.status for result in results] == ["cancelled"] * 3
     with pytest.raises(Exception, match="closed"):
         await corral.execute("return 1")
+
+
+async def test_a_drain_waits_for_what_runs_takes_nothing_new_and_has_an_end() -> None:
+    begun, go = anyio.Event(), anyio.Event()
+    ended: list[bool | str] = []
+
+    @tool
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    async def one(corral: Corral) -> None:
+        ended.append((await corral.execute("await tools.wait()", language="python")).status)
+
+    async def drain(corral: Corral, seconds: float) -> None:
+        ended.append(await corral.drain(seconds))
+
+    corral = Corral([wait], sandbox="monty", check=False)
+    assert corral.unready() == "not open"
+    for seconds, outcome in ((60, ["succeeded", True]), (0, ["cancelled", False])):
+        async with corral, anyio.create_task_group() as tasks:
+            assert corral.unready() is None
+            tasks.start_soon(one, corral)
+            await begun.wait()
+            tasks.start_soon(drain, corral, seconds)
+            await until(lambda: corral.unready() == "draining")
+            with pytest.raises(ConfigError, match="draining: it takes no new programs"):
+                await corral.execute("1", language="python")
+            if seconds:
+                go.set()
+        assert sorted(ended, key=str) == sorted(outcome, key=str)
+        begun, go = anyio.Event(), anyio.Event()
+        ended.clear()
+
+
+async def test_sandboxes_that_do_not_start_are_told_to_a_balancer() -> None:
+    class Broken(MontySandbox):
+        async def start(self, config: SandboxConfig) -> Sandbox:
+            raise StartFailed("no memory")
+
+    async with Corral(sandbox=Broken(), check=False) as corral:
+        with pytest.raises(StartFailed):
+            await corral.execute("1", language="python")
+        assert corral.unready() == "sandboxes cannot be started"
 
 
 async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

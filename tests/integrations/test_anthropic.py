@@ -44,7 +44,7 @@ async def test_what_the_operator_must_mend_is_logged_and_told_by_the_runner(
         async with Corral(sandbox=warm_deno, check=False) as corral:
             options = code_mode(corral)
         await run(client, options)
-    assert read == ["is_error: ConfigError('this Corral is closed')"]
+    assert read == ["is_error: ConfigError('this Corral is closed; `async with corral` opens it again')"]
     assert "Error occurred while calling tool: execute_code" in caplog.text
 
 

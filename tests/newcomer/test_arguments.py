@@ -31,7 +31,7 @@ from corral.audit import CallbackSink, JsonLinesSink, PostgresSink, SqliteSink, 
 from corral.bridges.http import HttpBridge
 from corral.bridges.rates_redis import RedisRates
 from corral.bridges.tokens import ExecutionTokens, Key, KeyRing
-from corral.egress import EgressPolicy, SafeClient
+from corral.egress import EgressPolicy, Header, Network, SafeClient
 from corral.errors import CorralError, ToolDefinitionError
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.sandboxes.deno import DenoSandbox
@@ -58,7 +58,7 @@ METHODS = [
     Corral.execute, Corral.start, Corral.execute_sync, Corral.check, Corral.check_sync, Corral.tools_for,
     Corral.declarations, Corral.catalog, Corral.model_tool, Corral.model_tools, Corral.system_prompt, Corral.grant,
     Corral.execution_token, Corral.asgi_app, Corral.bridge_document, Corral.observe, Corral.pending, Corral.decide, Corral.session, Corral.session_files,
-    Corral.surroundings,
+    Corral.surroundings, Corral.drain, Corral.unready,
 ]  # fmt: skip
 EVERY: list[Callable[..., Any]] = [
     Corral, *METHODS, tool, define_tool, Tool, tools_from, ToolRegistry.search, ToolRegistry.register, RateLimits,
@@ -148,6 +148,14 @@ def finish(given: object) -> None:
         anyio.run(lambda: given)
 
 
+class Store:
+    def put(self, number: int) -> int:
+        return number
+
+    def get(self) -> int:
+        return 0
+
+
 def untyped(value: object) -> Any:
     return value
 
@@ -160,6 +168,11 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Corral(approve=untyped(True)), "approve takes a function or None, not True; for example approve=lambda request: True"),
     (lambda: Corral(rates=untyped("x")), "rates takes RateLimits or None, not a str; for example"),
     (lambda: Corral(tools=untyped(add)), "not a function; did you mean [add]?"),
+    (lambda: Corral(untyped({"a": add})), "tools takes a list of Tool, ToolSource or function, not a dict; did you mean [add]?"),
+    (lambda: Corral([untyped(Store())]), "not a Store; to make tools of its methods, pass [store.put, store.get];"),
+    (lambda: tools_from(Store()), "; or pass its methods, tools_from(store.put, store.get)"),
+    (lambda: tools_from({"a": add}), "tools_from takes functions one by one, or a list of them, not a dict"),
+    (lambda: Network(allow=["http://10.1.2.3"], credentials={"10.1.2.3": Header("x-key", "secret")}), "reached only with exempt_networks=['10.1.2.3']"),
     (lambda: Corral(*untyped([add, add])), "there are 2; did you mean one list, tools=[...]?"),
     (lambda: Corral([add, untyped(3)]), "tools[1] takes Tool, ToolSource or a function, not 3; corral.tools_from(...)"),
     (lambda: Corral(sandbox="dneo"), "unknown name 'dneo' in corral.sandboxes; did you mean 'deno'?"),

@@ -63,6 +63,14 @@ class Call:
         """Decision on a call that needed an approval."""
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of log records about this call, as `extra`. A call without a valid token has no execution."""
+        tool = self.request.tool
+        if not self.authenticated:
+            return {"tool": tool}
+        return {"execution_id": self.grant.execution_id, "user_id": self.grant.context.user_id, "tool": tool}
+
+    @property
     def authenticated(self) -> bool:
         """True once `grant` is set."""
         return hasattr(self, "grant")

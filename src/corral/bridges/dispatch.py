@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import secrets
+import sys
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -30,6 +32,9 @@ from corral.tools import ParsedInput, Tool, ToolCall
 from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS, TooMuch
 from corral.types import OpenStream, Reply, StreamSink
 
+if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
+
 __all__ = [
     "being_cancelled",
     "dispatch",
@@ -39,6 +44,11 @@ __all__ = [
 
 logger = get_logger("corral.tools")
 
+_CALLING = re.compile(
+    r"(?:corral\.(?:bridges|concurrency|integrations|tools)|agents|anyio|asyncio|concurrent|contextlib|contextvars|"
+    r"google|langchain_core|mcp|pydantic_ai|threading)(?:\.|$)"
+)
+"""Modules whose frames lead to a tool's own."""
 _MOST_OPEN = 32
 """Open streams of one execution: each may have a window of unread bytes in the guest."""
 
@@ -79,10 +89,11 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
             value = await tool.dump_output(value, call.warn, grant.context)
         except InvalidToolOutput as error:
             detail = logger.isEnabledFor(logging.DEBUG)  # the causes, which may quote values
-            logger.warning("a result was withheld in execution %s: %s", grant.execution_id, error, exc_info=detail)
+            message = "a result was withheld in execution %s: %s"
+            logger.warning(message, grant.execution_id, error, exc_info=detail, extra=call.log_fields)
             raise
         if call.remark is not None:
-            logger.warning("in execution %s: %s", grant.execution_id, call.remark)
+            logger.warning("in execution %s: %s", grant.execution_id, call.remark, extra=call.log_fields)
         return Reply(value=value, nothing=value is None and _returns_nothing(tool))
 
     return run
@@ -163,8 +174,25 @@ def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
     failed = failed or f"tools.{call.request.tool}"
     correlation = secrets.token_hex(6)
     execution = call.grant.execution_id if call.authenticated else None
-    logger.exception("%s failed in execution %s (correlation id %s)", failed, execution, correlation)
+    logger.error(
+        "%s failed in execution %s (correlation id %s)",
+        failed,
+        execution,
+        correlation,
+        exc_info=_own_frames(sys.exc_info()),
+        extra=call.log_fields | {"correlation_id": correlation},
+    )
     return ToolFailed(f"{failed} failed (correlation id {correlation})", correlation_id=correlation)
+
+
+def _own_frames(raised: OptExcInfo) -> OptExcInfo:
+    """Leaves out the frames by which the tool was called: they are the same for all tools. DEBUG shows them."""
+    kind, error, own = raised
+    if kind is None or error is None or logger.isEnabledFor(logging.DEBUG):
+        return raised
+    while own is not None and _CALLING.match(own.tb_frame.f_globals.get("__name__") or ""):
+        own = own.tb_next
+    return raised if own is None else (kind, error, own)
 
 
 async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: ToolCall, most_bytes: int) -> object:
@@ -250,7 +278,7 @@ class _Delivery:
             )
         call.progress = "returned"
         if call.remark is not None:
-            logger.warning("in execution %s: %s", self._grant.execution_id, call.remark)
+            logger.warning("in execution %s: %s", self._grant.execution_id, call.remark, extra=call.log_fields)
 
     async def _deliver(self, open_stream: OpenStream) -> None:
         iterator: AsyncIterator[object] | None = None
@@ -290,7 +318,9 @@ class _Delivery:
         try:
             value = await encode_by_size(await self._tool.dump_item(item, call.warn, grant.context), grant.context)
         except (InvalidToolOutput, UnencodableValue) as problem:
-            logger.warning("an item was withheld in execution %s", grant.execution_id, exc_info=True)
+            logger.warning(
+                "an item was withheld in execution %s", grant.execution_id, exc_info=True, extra=call.log_fields
+            )
             if isinstance(problem, UnencodableValue):
                 raise _withheld(call, problem) from problem
             raise

@@ -287,6 +287,11 @@ class Grants:
             while any(grant.on_end for grant in closed):  # in whatever loops and threads they run
                 await anyio.sleep(_LOOK_SECONDS)
 
+    async def all_ended(self) -> None:
+        """Waits until no grant is open."""
+        while any(grant.live for grant in [*self._live.values()]):
+            await anyio.sleep(_LOOK_SECONDS)
+
     def is_calling(self) -> bool:
         """True within a call under one of the open grants."""
         grant = current_grant.get()

@@ -177,7 +177,12 @@ def record_calls(handler: Handler) -> Handler:
             outcome = "answered" if reply.error is None else reply.error.name
             execution_id = call.grant.execution_id
             logger.debug(
-                "tools.%s %s in %.1f ms in execution %s", call.request.tool, outcome, duration_ms, execution_id
+                "tools.%s %s in %.1f ms in execution %s",
+                call.request.tool,
+                outcome,
+                duration_ms,
+                execution_id,
+                extra=call.log_fields,
             )
         return reply
 

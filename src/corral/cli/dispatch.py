@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,11 +22,13 @@ from corral.cli.commands.serve import add_serve
 from corral.cli.commands.shell import add_shell
 from corral.cli.commands.types import add_types
 from corral.cli.parsing import CommandLine
-from corral.errors import ConfigError
+from corral.errors import ConfigError, LimitNotEnforceable
 
 __all__ = ["run"]
 
 _WRONG_USAGE = 2
+_ACCEPTED = re.compile(r"\w+\(accept_unenforced=\{(.*?)\}\)")
+"""The remedy of `LimitNotEnforceable` in Python."""
 _EXAMPLES = """\
 examples:
   corral run program.ts --tools app.tools              the tools of a module
@@ -58,6 +61,9 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         return arguments.command(arguments)
+    except LimitNotEnforceable as error:
+        print(f"error: {_ACCEPTED.sub(_as_options, str(error))}", file=sys.stderr)
+        return _WRONG_USAGE
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return _WRONG_USAGE
@@ -68,6 +74,10 @@ def _run(arguments: argparse.Namespace) -> int:
         # Nobody reads any more; what is still in Python's buffers must not be tried again on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return 128 + signal.SIGPIPE
+
+
+def _as_options(accepted: re.Match[str]) -> str:
+    return " ".join(f"--accept-unenforced {name}" for name in re.findall(r"\w+", accepted[1]))
 
 
 def _parser() -> argparse.ArgumentParser:

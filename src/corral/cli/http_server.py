@@ -1,18 +1,23 @@
-"""A listening socket and the HTTP server behind it, for commands that serve."""
+"""A listening socket and the HTTP server behind it, for commands that serve; its probes, and how it drains."""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
+import anyio
+
 from corral.errors import ConfigError
 
-__all__ = ["http_server", "is_loopback", "listening", "url_of"]
+__all__ = ["Drainable", "http_server", "is_loopback", "listening", "url_of"]
 
+_READY = "/readyz"
+_PROBES = ("/healthz", _READY)
 _SHUTDOWN_SECONDS = 1
 """Seconds that requests may take to end during shutdown."""
 
@@ -48,6 +53,64 @@ def url_of(host: str, port: int, allowed_hosts: list[str]) -> str:
     if host in ("0.0.0.0", "::", ""):  # noqa: S104
         host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Drainable:
+    """An app with probes, `GET /healthz` and `GET /readyz`, which need no token and take any Host.
+
+    `is_work` tells by method and path which requests are refused while it drains, and waited for. `unready` returns a
+    reason that it should get none.
+    """
+
+    def __init__(
+        self, app: Any, is_work: Callable[[str, str], bool], unready: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._app = app
+        self._is_work = is_work
+        self._unready = unready
+        self._draining = False
+        self._working = 0
+        self._idle = anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method, path = scope["method"], scope["path"]
+        if path in _PROBES and method in ("GET", "HEAD"):
+            reason = ("draining" if self._draining else self._unready()) if path == _READY else None
+            await _answer(send, {"status": "ok"} if reason is None else {"status": "unavailable", "reason": reason})
+        elif not self._is_work(method, path):
+            await self._app(scope, receive, send)
+        elif self._draining:
+            await _answer(send, {"error": "this server is draining; send the request to another one"})
+        else:
+            self._working += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._working -= 1
+                if not self._working:
+                    self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuses work from now on, and waits until what runs has ended, for at most `seconds`."""
+        self._draining = True
+        with anyio.move_on_after(seconds):
+            while self._working:
+                self._idle = anyio.Event()
+                await self._idle.wait()
+
+
+async def _answer(send: Any, content: dict[str, str]) -> None:
+    body = json.dumps(content).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    status = 200
+    if "status" not in content or content["status"] != "ok":
+        status = 503
+        headers += [(b"retry-after", b"1"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def http_server(uvicorn: ModuleType, app: object, *, lifespan: str) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +15,9 @@ from typing import Any
 
 from corral import ExecutionContext
 
-__all__ = ["add_address", "add_caller", "add_tools", "caller", "given", "interruptible"]
+__all__ = ["add_address", "add_caller", "add_drain", "add_tools", "caller", "given", "interruptible"]
+
+_DRAIN_SECONDS = 30.0
 
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +88,27 @@ def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  
     )
 
 
+def add_drain(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
+    """Adds how long SIGTERM waits."""
+    parser.add_argument(
+        "--drain-seconds",
+        type=_not_negative,
+        default=_DRAIN_SECONDS,
+        metavar="N",
+        help=f"after SIGTERM, wait so long for what runs, and take nothing new; default: {_DRAIN_SECONDS:n}",
+    )
+
+
+def _not_negative(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return number
+
+
 def caller(arguments: argparse.Namespace) -> ExecutionContext:
     """The context that the options name."""
     return ExecutionContext(**given(arguments, "user_id", "organization_id", "session_id", "scopes"))
@@ -96,21 +120,39 @@ def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 @contextmanager
-def interruptible(stop: Callable[[], object]) -> Generator[None]:
+def interruptible(
+    stop: Callable[[], object], drain: Callable[[], Coroutine[Any, Any, object]] | None = None
+) -> Generator[None]:
     """Within the block Ctrl-C, or SIGTERM, calls `stop` in the event loop. A second one ends this process at once.
+
+    With `drain`, SIGTERM awaits that before.
 
     The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop. The loop
     has handlers too, without effect: they have it wake up for a signal that the kernel gave to another thread.
     """
     loop = asyncio.get_running_loop()
     stopping = False
+    draining: asyncio.Task[None] | None = None
+
+    async def drained(first: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        try:
+            await first()
+        finally:
+            stop()
+
+    def start(first: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        nonlocal draining
+        draining = loop.create_task(drained(first))
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal stopping
         if stopping:
             os._exit(128 + number)
         stopping = True
-        loop.call_soon_threadsafe(stop)
+        if number == signal.SIGTERM and drain is not None:
+            loop.call_soon_threadsafe(start, drain)
+        else:
+            loop.call_soon_threadsafe(stop)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
@@ -119,6 +161,8 @@ def interruptible(stop: Callable[[], object]) -> Generator[None]:
     try:
         yield
     finally:
+        if draining is not None:
+            draining.cancel()
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)

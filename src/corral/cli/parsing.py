@@ -1,10 +1,13 @@
-"""The argument parser, whose errors are one line with the argument and a suggestion."""
+"""The argument parser, which reads options from variables too, and whose errors are one line with a suggestion."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -30,6 +33,15 @@ _ELSEWHERE = {
 }
 """Names that other programs have for options, and the options here."""
 
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
+"""CORRAL_PORT in the pods beside a service that is called corral."""
+_WITHOUT = ("--help", "--command")
+"""Options without a variable: CORRAL_COMMAND is the mark of a shell's command."""
+_VARIABLES = """
+An option that is not given is read from a variable: --drain-seconds from CORRAL_DRAIN_SECONDS, and so on. Of those that
+may be repeated it has several values as a shell would read them; of those without a value it is 1 or 0.
+"""
 _TAKE_FILES = {".py": "--tools", ".json": "--mcp-config"}
 
 
@@ -38,6 +50,8 @@ class CommandLine(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        self._read = set[str]()
+        """Options that were read from variables."""
 
     @cached_property
     def commands(self) -> Commands:
@@ -57,6 +71,8 @@ class CommandLine(argparse.ArgumentParser):
                 break
             if _is_option(each):
                 self._require_option(each.partition("=")[0])
+        if not self._has_commands:
+            given = [*self._of_variables(given), *given]
         known, unknown = super().parse_known_args(given, namespace)
         if unknown:
             self.error(f"{unknown[0]!r} is one argument too many{self._as_option(unknown[0])}")
@@ -64,7 +80,41 @@ class CommandLine(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends with one line about what is wrong, and one that leads on."""
+        option = re.match(r"argument (?:-\w/)?(--[\w-]+):", message)
+        if option is not None and option[1] in self._read:
+            message = f"{message} (of {_variable(option[1])})"
         self.exit(_WRONG_USAGE, f"error: {message}\nhelp: {self.prog} --help lists what it takes\n")
+
+    def format_help(self) -> str:
+        """Adds how variables stand for options."""
+        return super().format_help() + ("" if self._has_commands else _VARIABLES)
+
+    def _of_variables(self, given: list[str]) -> Iterator[str]:
+        """Yields the options that variables stand for, unless they or another one for the same setting are given."""
+        words = given[: given.index("--")] if "--" in given else given
+        options = {each.partition("=")[0] if each.startswith("--") else each[:2] for each in words}
+        actions = self._option_string_actions
+        settings = {actions[each].dest for each in options if each in actions}
+        if "help" in settings:
+            return
+        for option, action in actions.items():
+            value = os.environ.get(_variable(option), "") if option.startswith("--") else ""
+            if not value or action.dest in settings or option in _WITHOUT or _OF_KUBERNETES.fullmatch(value):
+                continue
+            settings.add(action.dest)
+            self._read.add(option)
+            if action.nargs == 0:
+                if value.lower() not in (*_YES, *_NO):
+                    self.error(f"argument {option}: {value!r} is not 1 or 0")
+                yield from [option] if value.lower() in _YES else []
+            elif isinstance(action, argparse._AppendAction):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+                try:
+                    values = shlex.split(value)
+                except ValueError as error:
+                    self.error(f"argument {option}: {error}")
+                yield from (f"{option}={each}" for each in values)
+            else:
+                yield f"{option}={value}"
 
     @property
     def _has_commands(self) -> bool:
@@ -95,6 +145,10 @@ class CommandLine(argparse.ArgumentParser):
             self.error(f"{option} comes after the command, as in {self.prog} {takers[0]} {option}")
         meant = _meant(option, [each for each in self._option_string_actions if each.startswith("--")])
         self.error(f"{self.prog} has no option {option}{f'; did you mean {meant}?' if meant else ''}")
+
+
+def _variable(option: str) -> str:
+    return f"CORRAL_{option.removeprefix('--').replace('-', '_').upper()}"
 
 
 def _is_option(argument: str) -> bool:

@@ -26,6 +26,8 @@ __all__ = ["Progress", "finished_line", "moving"]
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
+_LINE_SECONDS = 10.0
+"""Seconds between two lines where there is no terminal."""
 _A_WHILE_SECONDS = 0.3
 """Shorter work is not announced."""
 _CALL_CHARS = 1_000
@@ -108,10 +110,27 @@ class Progress:
 
 
 @contextmanager
-def moving(screen: Screen, doing: str) -> Generator[None]:
-    """Shows a live line about what is being done within the block, on a terminal."""
-    with Progress(screen, doing).turning():
+def moving(screen: Screen, doing: str, *, lasting: bool = False) -> Generator[None]:
+    """Shows a live line about what is being done within the block; without a terminal, lines if it is `lasting`."""
+    if screen.live or not lasting:
+        with Progress(screen, doing).turning():
+            yield
+        return
+    over = Flag()
+    began = time.monotonic()
+
+    def tell() -> None:
+        screen.err(doing)
+        while not over.wait(_LINE_SECONDS):
+            screen.err(f"{doing}, {time.monotonic() - began:.0f} s")
+
+    thread = Thread(target=tell, name="progress", daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def finished_line(call: CallRecord, screen: Screen) -> str:

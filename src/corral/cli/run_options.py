@@ -1,4 +1,4 @@
-"""Options of commands that run programs: sandbox, limits, check and environment."""
+"""Options of commands that run programs: sandbox, limits, check, environment, and what programs may use."""
 
 from __future__ import annotations
 
@@ -6,35 +6,55 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from corral import Directory, Language, Limits, Mount
 from corral.cli.options import given
 from corral.errors import ConfigError
+from corral.packages import Packages, PythonPackages
 from corral.plugins import load_by_name
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.types import LIMITS_OF_SANDBOXES, TIERS, LimitName, Tier
 
 __all__ = [
     "Running",
+    "Surroundings",
     "add_env",
     "add_limits",
     "add_running",
+    "add_surroundings",
     "add_workspace",
     "env_of",
     "limits_of",
     "mounts",
     "running",
+    "surroundings",
 ]
 
 Number = TypeVar("Number", int, float)
 
-_SANDBOX = "CORRAL_SANDBOX"
 _CHECKS: Mapping[str, Literal["required"] | bool] = {"auto": True, "required": "required", "off": False}
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "daytona": ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN"),
+    "e2b": ("E2B_API_KEY",),
+    "vercel": ("VERCEL_OIDC_TOKEN", "VERCEL_TOKEN"),
+}
+"""Variables of which the SDK of a cloud needs one, unless it finds a file of its own."""
 
 
-class Running(TypedDict):
+class Surroundings(TypedDict):
+    """The arguments of `Corral` that the options of `add_surroundings` set."""
+
+    network: Any
+    """A `Network`, whose module needs an extra; or None."""
+    modules: Packages | None
+    packages: PythonPackages | None
+    skills: Sequence[Path]
+
+
+class Running(Surroundings):
     """The arguments of `Corral` that the options of `add_running` set."""
 
     sandbox: SandboxProvider
@@ -57,15 +77,12 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     isolation = parser.add_argument_group("isolation")
     isolation.add_argument(
         "--sandbox",
-        default=os.environ.get(_SANDBOX) or "auto",
+        default="auto",
         metavar="NAME",
-        help=f"deno, cpython, monty, e2b, daytona, vercel, or that of a package; default: {_SANDBOX}, or what works",
+        help="deno, cpython, monty, e2b, daytona, vercel, or that of a package; default: what works here",
     )
     isolation.add_argument(
         "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"
-    )
-    isolation.add_argument(
-        "--package", action="append", default=[], metavar="NAME", help="that Python may import; may be repeated"
     )
     isolation.add_argument(
         "--tier",
@@ -84,7 +101,33 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         metavar="LIMIT",
         help="run even if the sandbox does not enforce this limit here; may be repeated",
     )
+    add_surroundings(parser)
     add_limits(parser, {name: field.default for name, field in Limits.model_fields.items()})
+
+
+def add_surroundings(parser: argparse.ArgumentParser) -> None:
+    """Adds what `surroundings` reads, and `--package`."""
+    group = parser.add_argument_group("what programs may use")
+    group.add_argument(
+        "--network",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="an origin that they may ask, such as https://api.example.com; may be repeated",
+    )
+    folder = "of `corral packages add"
+    group.add_argument("--modules", type=_folder, metavar="FOLDER", help=f"packages of npm: a folder {folder}`")
+    group.add_argument("--packages", type=_folder, metavar="FOLDER", help=f"and of Python: one {folder} --python`")
+    group.add_argument(
+        "--package",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a package of Python that is installed beside corral; may be repeated",
+    )
+    group.add_argument(
+        "--skills", type=_folder, action="append", default=[], metavar="FOLDER", help="with SKILL.md; may be repeated"
+    )
 
 
 def add_limits(parser: argparse.ArgumentParser, defaults: Mapping[str, int | float]) -> None:
@@ -122,6 +165,22 @@ def add_env(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def surroundings(arguments: argparse.Namespace) -> Surroundings:
+    """Makes what programs find besides the language and the tools.
+
+    Raises:
+        ConfigError: an origin is wrong, or packages are not installed.
+        MissingExtra: `corral[egress]` is not installed, which sends requests.
+    """
+    origins = arguments.network
+    return {
+        "network": import_module("corral.egress").Network(allow=origins) if origins else None,
+        "modules": None if arguments.modules is None else Packages(arguments.modules),
+        "packages": None if arguments.packages is None else PythonPackages(arguments.packages),
+        "skills": arguments.skills,
+    }
+
+
 def running(arguments: argparse.Namespace, language: Language, *, pool_size: int | None = None) -> Running:
     """The settings for programs in this language; `pool_size` sandboxes are kept ready for them.
 
@@ -134,6 +193,7 @@ def running(arguments: argparse.Namespace, language: Language, *, pool_size: int
         "required_tier": arguments.required_tier,
         "accept_unenforced": arguments.accept_unenforced,
         "check": _CHECKS[arguments.check],
+        **surroundings(arguments),
     }
 
 
@@ -152,6 +212,7 @@ def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int |
     if arguments.sandbox != "auto":
         if packages or engine != "auto" or arguments.tier != "auto":
             raise ConfigError(f"--engine, --package and --tier do not go with --sandbox {arguments.sandbox}")
+        _require_key(arguments.sandbox)
         return load_by_name("corral.sandboxes", arguments.sandbox)
     if language == "typescript":
         if packages or engine != "auto":
@@ -163,6 +224,12 @@ def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int |
             raise ConfigError("Monty has no packages and no tiers; use --engine cpython")
         return load_by_name("corral.sandboxes", "monty" if engine == "monty" else "python")
     return CPythonSandbox(packages=packages, tier=arguments.tier, pool_size=pool_size)
+
+
+def _require_key(sandbox: str) -> None:
+    keys = _KEYS.get(sandbox, ())
+    if keys and not any(map(os.environ.get, keys)) and not any(Path.cwd().glob(".env*")):
+        raise ConfigError(f"--sandbox {sandbox} needs a key: set {' or '.join(keys)} in the environment")
 
 
 def _count(text: str) -> int:

@@ -144,7 +144,13 @@ class Network(Frozen):
                 key = str(read_host(host.strip("[]")))
             except ValueError as error:
                 raise ConfigError(f"Network: credentials for {host!r}: {error}; name a host alone") from None
-            if not any(each.objection(scheme, key, port) is None for each, scheme, port in self._parts()):
+            objections = {each.objection(scheme, key, port) for each, scheme, port in self._parts()}
+            if _NOT_PUBLIC in objections and None not in objections:
+                raise ConfigError(
+                    f"Network: credentials for {host!r}, an internal address, which is reached only with "
+                    f"exempt_networks=[{key!r}]"
+                )
+            if None not in objections:
                 raise ConfigError(f"Network: credentials for {host!r}, which is not in allow")
             found[key] = header
         return found

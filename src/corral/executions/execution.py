@@ -5,6 +5,7 @@ Deadline, cancellation and cleanup are here, and only here.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -166,11 +167,15 @@ class Execution:
                 await self._listener.finish()
             self.ended.set()
 
+    @property
+    def _log_fields(self) -> dict[str, object]:
+        return {"execution_id": self.execution_id, "user_id": self._request.context.user_id}
+
     async def _run(self) -> ExecutionResult:
         self._began, self._started = time.time(), time.perf_counter()
         source, language = self._request.source, self._request.language
         if (code_logger := self._runtime.code_logger) is not None:
-            code_logger.info("%s runs this program:\n%s", self.execution_id, Lines(source))
+            code_logger.info("%s runs this program:\n%s", self.execution_id, Lines(source), extra=self._log_fields)
         self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope:
@@ -304,10 +309,21 @@ class Execution:
             self._file_changes = await room.look(over)
         except Exception as error:  # of the user's own store too
             expected = isinstance(error, FileError)
-            logger.warning("%s: its files are not known: %s", self.execution_id, error, exc_info=not expected)
+            logger.warning(
+                "%s: its files are not known: %s",
+                self.execution_id,
+                error,
+                exc_info=not expected,
+                extra=self._log_fields,
+            )
 
     async def _run_in_sandbox(self, program: Program) -> Exit:
-        sandbox = await self._start()
+        try:
+            sandbox = await self._start()
+        except StartFailed:
+            self._runtime.start_failed = time.monotonic()
+            raise
+        self._runtime.start_failed = -math.inf
         try:
             self._isolation = sandbox.isolation
             return await self._run_in(sandbox, program)

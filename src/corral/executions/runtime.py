@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -97,6 +98,8 @@ class Runtime:
     """Observers of all executions."""
     keeps_warm: bool = False
     """True while the Corral is open: what is kept ready then will be closed with it."""
+    start_failed: float = -math.inf
+    """Time of the clock `time.monotonic` at which a sandbox could not be started, if none was started since."""
     _warm: set[Language] = field(default_factory=set[Language])
     _warming: anyio.Lock = field(default_factory=anyio.Lock)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 import anyio
 from typing_extensions import override
 
+from corral.arguments import checked
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.threads import expect_threads, run_shielded_in_thread
 from corral.containment import LauncherClient
@@ -23,6 +25,9 @@ __all__ = ["CorralLifetime"]
 
 logger = get_logger("corral")
 
+_UNREADY_SECONDS = 15.0
+"""Seconds after a sandbox could not be started; without an end, nobody would send the program that shows a recovery."""
+
 
 class CorralLifetime(Lifecycle):
     """Opens tool sources, bridges and sandboxes, and closes them with all executions that still run."""
@@ -36,6 +41,40 @@ class CorralLifetime(Lifecycle):
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
         self._commands = LauncherClient()
+        self._draining = False
+
+    @checked
+    async def drain(self, seconds: float = 30.0) -> bool:
+        """Takes no new programs from now on, and waits until those that run have ended; cancels them after `seconds`.
+
+        Programs elsewhere count until their grant ends, and `aclose` ends them. Returns False if any was still
+        running then. `aclose` is to follow.
+        """
+        self._draining = True
+        with anyio.move_on_after(seconds) as waiting:
+            for execution in [*self._live]:
+                await execution.ended.wait()
+            await self._runtime.grants.all_ended()
+        live = [*self._live]
+        for execution in live:
+            execution.cancel()
+        with anyio.CancelScope(shield=True):
+            for execution in live:
+                await execution.ended.wait()
+        return not waiting.cancelled_caught
+
+    @checked
+    def unready(self) -> str | None:
+        """Returns the reason that a balancer should send no more requests here; None if programs can be run.
+
+        That is so if it is not open or draining, and for 15 s after a sandbox could not be started.
+        """
+        if self._draining:
+            return "draining"
+        if not self._open:
+            return "not open"
+        failed_lately = time.monotonic() - self._runtime.start_failed < _UNREADY_SECONDS
+        return "sandboxes cannot be started" if failed_lately else None
 
     @override
     async def aclose(self) -> None:
@@ -112,7 +151,7 @@ class CorralLifetime(Lifecycle):
             raise ConfigError("this Corral is open already")
         expect_threads()
         runtime = self._runtime
-        was_closed, self._closed = self._closed, False
+        was_closed, self._closed, self._draining = self._closed, False, False
         if was_closed:
             runtime.renew()
         try:
@@ -161,7 +200,9 @@ class CorralLifetime(Lifecycle):
     def _require_usable(self) -> None:
         self._require_own()
         if self._closed:
-            raise ConfigError("this Corral is closed")
+            raise ConfigError("this Corral is closed; `async with corral` opens it again")
+        if self._draining:
+            raise ConfigError("this Corral is draining: it takes no new programs")
 
     def _require_sources(self) -> None:
         if self._sources.missing:

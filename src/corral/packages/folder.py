@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import subprocess
+import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -99,6 +100,22 @@ class PackageFolder:
                 raise ConfigError(f"{self._settings} imports {package} as {name!r}; packages have no other names here")
             found[name] = package
         return found
+
+    def newest(self, name: str, *, browser: bool = False) -> Pinned:
+        """Asks the registry for the version of a package that is the latest now.
+
+        Raises:
+            ConfigError: it is not the name of a package, or Deno does not find it.
+        """
+        found = _PACKAGE.fullmatch(name)
+        if found is None or found["version"] is not None:
+            raise ConfigError(f"{name!r} is not the name of a package, such as jszip")
+        with tempfile.TemporaryDirectory() as scratch:
+            there = PackageFolder(scratch)
+            there._settings.write_text(json.dumps({"imports": {name: f"npm:{name}@latest"}}), encoding="utf-8")
+            there._deno("--lockfile-only")
+            specifiers: dict[str, str] = _read_json(there.lock).get("specifiers", {})
+        return Pinned(name, _split(f"{name}@{specifiers[f'npm:{name}@latest']}")[1], browser)
 
     def add(self, packages: Iterable[Pinned]) -> None:
         """Installs these packages beside those that are there. If that fails, the folder is as before.

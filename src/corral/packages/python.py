@@ -22,7 +22,8 @@ from corral.types import PythonModules
 
 __all__ = ["PythonFolder", "PythonPackages", "Wheel"]
 
-_EXACT = re.compile(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([0-9][\w.!+-]*)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
+_EXACT = re.compile(rf"({_NAME.pattern})==([0-9][\w.!+-]*)", re.ASCII)
 _LOCKED = re.compile(r"(?P<name>[\w.-]+)==(?P<version>\S+) --hash=sha256:[0-9a-f]{64}(?P<named>  # named)?", re.ASCII)
 _ADD = "corral packages add NAME==VERSION --python"
 _INSTALL = "corral packages install --python"
@@ -69,6 +70,21 @@ class PythonFolder:
         if found is None:
             raise ConfigError(f"{text!r} is not NAME==VERSION: write a name and an exact version, as in pandas==2.2.3")
         return Wheel(_normal(found[1]), found[2])
+
+    def newest(self, name: str) -> Wheel:
+        """Asks the registry for the newest version of a package with a wheel for this Python and system.
+
+        Raises:
+            ConfigError: it is not the name of a package, or pip finds no wheel.
+        """
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} is not the name of a package, such as pandas")
+        found = _report(name)
+        return next(
+            Wheel(_normal(name), each["metadata"]["version"])
+            for each in found
+            if _normal(each["metadata"]["name"]) == _normal(name)
+        )
 
     def packages(self) -> dict[str, Wheel]:
         """The packages that were named, by their names. None, if there is no lock for this Python.
@@ -195,16 +211,20 @@ class PythonPackages:
 
 def _resolved(packages: Mapping[str, Wheel]) -> Iterator[str]:
     """Lines of a lock for these packages and all that they need: wheels only, each with its hash."""
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.json"
-        _pip("--dry-run", "--ignore-installed", "--report", str(report), *map(str, packages.values()))
-        content: dict[str, Any] = json.loads(report.read_bytes())
-    for each in cast("list[dict[str, Any]]", content["install"]):
+    for each in _report(*map(str, packages.values())):
         name, version = _normal(each["metadata"]["name"]), each["metadata"]["version"]
         digest = each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
         if digest is None:
             raise ConfigError(f"the registry has no sha256 of {name}=={version}, so that it cannot be locked")
         yield f"{name}=={version} --hash=sha256:{digest}{'  # named' if name in packages else ''}"
+
+
+def _report(*wanted: str) -> list[dict[str, Any]]:
+    """Lists what pip would install for these requirements."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.json"
+        _pip("--dry-run", "--ignore-installed", "--report", str(report), *wanted)
+        return cast("list[dict[str, Any]]", json.loads(report.read_bytes())["install"])
 
 
 def _pip(*options: str) -> None:

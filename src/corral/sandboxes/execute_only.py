@@ -96,7 +96,12 @@ class ExecuteOnlySandbox(Sandbox):
             if not isinstance(reason, CorralError):
                 raise
             self._lost = True
-            logger.warning("the shell of %s lost its program: %s", job.execution_id, reason)
+            logger.warning(
+                "the shell of %s lost its program: %s",
+                job.execution_id,
+                reason,
+                extra={"execution_id": job.execution_id},
+            )
             return failed_exit(SandboxLost("the shell lost the program; the log has the reason"))
 
     async def aclose(self) -> None:
@@ -149,7 +154,12 @@ class _Output:
         for level, rest in [*self._rest.items()]:
             self._finish(level, rest)
         if self._outcome is None:
-            logger.warning("the guest of %s ended without a result: %s", self._job.execution_id, self._last_errors)
+            logger.warning(
+                "the guest of %s ended without a result: %s",
+                self._job.execution_id,
+                self._last_errors,
+                extra={"execution_id": self._job.execution_id},
+            )
             return failed_exit(SandboxLost(f"the command ended without a result (status {code})"))
         try:
             return self._read(bytes(self._outcome))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from typing_extensions import Unpack
 
-from corral.arguments import checked_as
+from corral.arguments import checked_as, methods_of
 from corral.errors import ToolDefinitionError
 from corral.tools import Tool, ToolRegistry, ToolSource, as_tool
 from corral.tools.tool import ToolSettings, check_settings
@@ -87,7 +87,10 @@ def _foreign(thing: object, namespace: str | None) -> Converted:
         thing.close()
         raise ToolDefinitionError(f"{thing.__name__}() is a coroutine: pass the function, not its call")
     if not callable(thing) or not inspect.isroutine(type(thing).__call__):
-        raise ToolDefinitionError(f"no tool can be made of {_with_article(type(thing).__name__)}; what can: {_KINDS}")
+        methods = ", ".join(methods_of(thing))
+        hint = f"; or pass its methods, tools_from({methods})" if methods else ""
+        named = _with_article(type(thing).__name__)
+        raise ToolDefinitionError(f"no tool can be made of {named}; what can: {_KINDS}{hint}")
     tool = as_tool(cast("Callable[..., Any]", thing))
     return [tool if namespace is None else replace(tool, namespace=namespace)]
 
@@ -97,6 +100,8 @@ def _require_servers(config: Mapping[str, Any] | Path | str) -> None:
     if isinstance(config, Mapping):
         if config.keys() & {"openapi", "swagger"}:
             raise ToolDefinitionError(_OPENAPI)
+        if config and all(map(callable, config.values())):
+            raise ToolDefinitionError("tools_from takes functions one by one, or a list of them, not a dict")
     elif "://" in str(config):
         raise ToolDefinitionError("an MCP server at a URL is McpServer(name, url=...) of corral.sources.mcp")
     elif "\n" in str(config) or str(config).endswith((".yaml", ".yml")):

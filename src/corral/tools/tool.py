@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, cast, over
 from anyio import to_thread
 from typing_extensions import ParamSpec, TypeVar, Unpack
 
-from corral.arguments import checked_as
+from corral.arguments import checked_as, elsewhere
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
 from corral.json_schema.document_schema import NotValidated, PendingValidation
 from corral.json_schema.plain_data import json_value, to_plain_data
@@ -536,7 +536,7 @@ def _callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
     if not callable(bare) or isinstance(bare, type | Tool):
         raise ToolDefinitionError(
             "a tool is made of a function, a bound method or a callable object, not "
-            f"{_named(cast('object', bare))}; corral.tools_from(...) takes lists, and tools of other libraries"
+            f"{_named(cast('object', bare))}{elsewhere(cast('object', bare))}"
         )
     return bare
 

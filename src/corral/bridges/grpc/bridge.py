@@ -136,6 +136,11 @@ class GrpcBridge(BridgeProtocol):
         if server is not None:
             await server.stop(_CLOSE_SECONDS)
 
+    async def drain(self, seconds: float) -> None:
+        """Refuses new calls, and waits until those that run have ended; cancels them after `seconds`."""
+        if self._server is not None:
+            await self._server.stop(seconds)
+
     @override
     @asynccontextmanager
     async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:

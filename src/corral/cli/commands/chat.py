@@ -8,13 +8,16 @@ import getpass
 import importlib
 import socket
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
+
 from corral import Corral
-from corral.cli.http_server import http_server, is_loopback, listening, url_of
-from corral.cli.options import interruptible
+from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
+from corral.cli.options import add_drain, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, screen
 from corral.errors import ConfigError, MissingExtra
@@ -24,7 +27,8 @@ __all__ = ["add_chat"]
 
 _EPILOG = """\
 AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. Beside it, the
-module has the Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
+module has the Corral of its programs, as `corral`, unless it is that of the CodeMode of an agent of pydantic-ai; calls
+wait for a click if it has approve=lambda _: Later().
 It may be the Corral itself. Then, and for the demo's tools if there is no AGENT, the first key of ANTHROPIC_API_KEY,
 OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY chooses the model, by pydantic-ai.
 
@@ -32,7 +36,9 @@ OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY chooses the model, by pydantic-a
   corral chat app:agent --store chats.db
   corral chat app:corral
 
-The page is for whoever opens the printed address first. Ctrl-C ends the server.
+The page is for whoever opens the printed address first. GET /healthz and GET /readyz answer probes. Ctrl-C ends the
+server. SIGTERM waits for replies that a page follows and for programs, refuses messages meanwhile, and then ends it; a
+second signal ends it at once.
 
 exit codes: 0 it was ended, 2 wrong usage or set-up
 """
@@ -55,6 +61,7 @@ def add_chat(commands: Commands) -> None:
     parser.add_argument(
         "--store", metavar="STORE", help="keep conversations in a SQLite file, or at a postgresql:// URL"
     )
+    add_drain(parser)
 
 
 def _chat(arguments: argparse.Namespace) -> int:
@@ -84,13 +91,33 @@ def _chat(arguments: argparse.Namespace) -> int:
                 store=store,
                 suggestions=suggestions,
             )
-            server = http_server(uvicorn, login.guard(app), lifespan="on")
+            drainable = Drainable(login.guard(app), _is_message, corral.unready)
+            server = http_server(uvicorn, drainable, lifespan="on")
             address = f"{url_of(arguments.host, port, [])}/?code={login.code}"
-            asyncio.run(_serve(corral, store, server, listener, address, view))
+
+            async def drain() -> None:
+                with anyio.move_on_after(arguments.drain_seconds):
+                    await drainable.drain(arguments.drain_seconds)
+                    await corral.drain(arguments.drain_seconds)
+
+            asyncio.run(_serve(corral, store, server, listener, address, view, drain))
     return 0
 
 
-async def _serve(corral: Any, store: Any, server: Any, listener: socket.socket, address: str, view: Screen) -> None:
+def _is_message(method: str, path: str) -> bool:
+    """True for a request whose response lasts as long as an agent's reply."""
+    return method == "POST" and path == "/api/chat"
+
+
+async def _serve(
+    corral: Any,
+    store: Any,
+    server: Any,
+    listener: socket.socket,
+    address: str,
+    view: Screen,
+    drain: Callable[[], Coroutine[Any, Any, object]] | None = None,
+) -> None:
     await store.open()
     async with corral:
 
@@ -98,7 +125,7 @@ async def _serve(corral: Any, store: Any, server: Any, listener: socket.socket, 
             server.should_exit = True
             server.force_exit = True  # streams of pages do not end by themselves
 
-        with interruptible(stop):
+        with interruptible(stop, drain):
             view.err("open this address in a browser; it works once:")
             view.out(address)
             await server.serve([listener])
@@ -134,9 +161,16 @@ def _found(place: str) -> tuple[Any, Any]:
     found, corral = getattr(module, name), getattr(module, "corral", None)
     if isinstance(found, Corral):
         return found, _by_environment(found)
+    agent = _loaded("corral.chat.agents").chat_agent_of(found)
     if not isinstance(corral, Corral):
-        raise ConfigError(f"{module_name} has no Corral named 'corral', whose programs the page shows")
-    return corral, _loaded("corral.chat.agents").chat_agent_of(found)
+        capability = getattr(found, "root_capability", None)  # of pydantic-ai
+        given = [each.corrals for each in getattr(capability, "capabilities", ()) if hasattr(each, "corrals")]
+        if not given or not isinstance(corral := given[0], Corral):
+            raise ConfigError(
+                f"{module_name} has no Corral named 'corral', whose programs the page shows, and {name} has no "
+                "capability CodeMode with one"
+            )
+    return corral, agent
 
 
 def _by_environment(corral: Corral) -> Any:

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
-from corral import CheckResult, Corral
+from corral import CheckResult, Corral, Diagnostic, ExecutionContext
 from corral.cli.options import add_tools
 from corral.cli.parsing import Commands, add_command
 from corral.cli.program import GivenProgram, add_program, given_program
 from corral.cli.progress import moving
 from corral.cli.report import NO_TOOLS, help_line, names_tools, remark_lines
+from corral.cli.run_options import add_surroundings, add_workspace, mounts, surroundings
 from corral.cli.screen import Screen, screen
 from corral.cli.text import counted, printable
 from corral.cli.tool_loading import load_tools
 from corral.doctor.language_servers import find_server, install_command
+from corral.errors import ConfigError
+from corral.executions import prepare
+from corral.packages.bundler import BUILT_INS
 from corral.rendering.preview import json_text
+from corral.sandboxes import CPythonSandbox
+from corral.sessions import Sessions
 
 __all__ = ["add_check"]
 
 _REJECTED = 1
 _UNCHECKED = 3
+_NO_MODULE = re.compile(r"imported module `(\w+)[\w.]*`")
+_LOADED = re.compile(r"""\$load\w*\(\s*["']([^"']+)["']\s*\)""")
+"""A module in the code that runs, where the program uses something of it."""
+_PYTHON_PACKAGES = "--packages FOLDER or --package NAME gives them packages of Python"
+_NPM_PACKAGES = "--modules FOLDER gives them packages of npm"
 _EPILOG = """\
 What is found is on standard error; standard output has one line that says what came of it, or JSON.
 
@@ -40,6 +54,8 @@ def add_check(commands: Commands) -> None:
     )
     add_program(parser)
     add_tools(parser)
+    add_workspace(parser)
+    add_surroundings(parser)
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, and nothing else")
 
 
@@ -47,7 +63,7 @@ def _check(arguments: argparse.Namespace) -> int:
     program = given_program(arguments)
     with screen() as view:
         with moving(view, "checking"):
-            result = asyncio.run(_result(Corral(load_tools(arguments.tools, arguments.mcp_configs)), program))
+            result = asyncio.run(_result(_corral(arguments, program), program, arguments))
         if arguments.json:
             view.out(_json(result))
         else:
@@ -59,12 +75,80 @@ def _check(arguments: argparse.Namespace) -> int:
     return 0 if result.checked else _UNCHECKED
 
 
-async def _result(corral: Corral, program: GivenProgram) -> CheckResult:
+def _corral(arguments: argparse.Namespace, program: GivenProgram) -> Corral:
+    if arguments.package and program.language != "python":
+        raise ConfigError("--package is for Python programs")
+    return Corral(
+        load_tools(arguments.tools, arguments.mcp_configs),
+        sandbox=CPythonSandbox(packages=arguments.package) if arguments.package else "auto",
+        sessions=Sessions(files=mounts(arguments.workspace)) if _in_session(arguments) else None,
+        **surroundings(arguments),
+    )
+
+
+async def _result(corral: Corral, program: GivenProgram, arguments: argparse.Namespace) -> CheckResult:
+    context = ExecutionContext(session_id="check") if _in_session(arguments) else ExecutionContext()
     async with corral.connected():
         try:
-            return await corral.check(program.source, program.language, env=program.env is not None)
+            found = await corral.check(program.source, program.language, env=program.env is not None, context=context)
+            if not found.passed:
+                return found
+            if program.language == "python":
+                return replace(found, diagnostics=tuple(_imported(corral, program, found, arguments)))
+            missing = [each async for each in _missing(corral, program, arguments)]
         finally:
             await corral.aclose()
+    places = {(each.line, each.column) for each in missing}
+    others = [each for each in found.diagnostics if (each.line, each.column) not in places]
+    return replace(found, diagnostics=(*missing, *others))
+
+
+def _in_session(arguments: argparse.Namespace) -> bool:
+    return arguments.workspace is not None or bool(arguments.skills)
+
+
+# --- modules that are not there
+
+
+def _imported(
+    corral: Corral, program: GivenProgram, found: CheckResult, arguments: argparse.Namespace
+) -> Iterator[Diagnostic]:
+    """Yields the diagnostics, where a module that is not there is an error unless the program only tries to import it.
+
+    The language server knows neither packages nor the workspace.
+    """
+    packages = corral.surroundings("python").packages
+    lines = program.source.splitlines()
+    for each in found.diagnostics:
+        names = _NO_MODULE.findall(each.message) if each.code == "ty:import-not-found" else []
+        if not names or each.line is None:
+            yield each
+            continue
+        here = arguments.workspace is not None and any(arguments.workspace.glob(f"{names[0]}*"))
+        here = here or (names[0] == "skills" and bool(arguments.skills))
+        if not (here or names[0] in packages):
+            tried = lines[each.line - 1][:1].isspace()
+            yield each if tried else replace(each, severity="error", message=_absent(names[0], _PYTHON_PACKAGES))
+
+
+async def _missing(corral: Corral, program: GivenProgram, arguments: argparse.Namespace) -> AsyncIterator[Diagnostic]:
+    """Yields an error for each module that a program in TypeScript uses and cannot have."""
+    packages = corral.surroundings("typescript").packages
+    prepared = await prepare(program.source, program.language, corral.limits, None, corral.tools)
+    loads = arguments.modules is not None or _in_session(arguments)
+    for name in dict.fromkeys(_LOADED.findall(prepared.code)):
+        package = "/".join(name.split("/")[: 2 if name.startswith("@") else 1])
+        own = name.startswith((".", "/", "node:", "skills/")) or package in BUILT_INS
+        if not (loads and (own or package in packages)):
+            before = program.source.partition(name)[0]
+            line = before.count("\n") + 1
+            column = len(before) - before.rfind("\n") - 1  # of the quotation mark
+            message = _absent(name, _NPM_PACKAGES)
+            yield Diagnostic(severity="error", message=message, code="import", line=line, column=column)
+
+
+def _absent(name: str, remedy: str) -> str:
+    return f"no module {name!r} is there for programs; {remedy}"
 
 
 def _json(result: CheckResult) -> str:

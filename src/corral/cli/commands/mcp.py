@@ -22,8 +22,8 @@ import anyio.to_thread
 from pydantic_core import to_json
 
 from corral import Approve, Corral, ExecutionContext
-from corral.cli.http_server import http_server, is_loopback, listening, url_of
-from corral.cli.options import add_address, add_caller, add_tools, caller, interruptible
+from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
+from corral.cli.options import add_address, add_caller, add_drain, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.run_options import add_env, add_running, env_of, running
@@ -31,6 +31,7 @@ from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, MissingExtra
+from corral.sessions import Sessions
 from corral.types import Language
 
 __all__ = ["add_mcp"]
@@ -43,7 +44,7 @@ _REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s
 
 _PATH = "/mcp"
 _TOKEN_VARIABLE = "CORRAL_MCP_TOKEN"  # noqa: S105  # its name
-_PORT = 8788
+_PORT = 8_789
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
 """Of a client: the longest program is 256,000 bytes, each of which JSON may write as six."""
@@ -63,7 +64,9 @@ servers.json names in the same way, and those of --tools. What is printed goes t
 nothing but the protocol.
 
 --http serves at http://HOST:PORT/mcp. With CORRAL_MCP_TOKEN in the environment, clients need this bearer token; with
---oauth-issuer, access tokens of that issuer. With neither, everybody who can connect may run programs.
+--oauth-issuer, access tokens of that issuer. With neither, everybody who can connect may run programs. GET /healthz
+and GET /readyz answer probes. SIGTERM waits for programs that run, refuses others meanwhile, and then ends the server;
+a second signal ends it at once.
 
 exit codes: 0 it was ended, 2 wrong usage or set-up
 """
@@ -87,6 +90,7 @@ def add_mcp(commands: Commands) -> None:
     http = parser.add_argument_group("over HTTP, instead of standard input and output")
     http.add_argument("--http", action="store_true", help="serve at a URL")
     add_address(http, default_port=_PORT)
+    add_drain(http)
     http.add_argument("--oauth-issuer", metavar="URL", help="take access tokens of this OAuth issuer only")
     http.add_argument(
         "--oauth-resource", metavar="URL", help="what those tokens are for (aud); default: the URL that is served"
@@ -128,6 +132,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
                 **running(arguments, arguments.language),
                 audit=arguments.audit,
                 hide_denied=arguments.hide_denied,
+                sessions=Sessions() if arguments.skills else None,
                 approve=_approve(arguments.approve, served),
             )
         server = served.mcp_server(
@@ -159,6 +164,8 @@ def _context(arguments: argparse.Namespace, served: Any) -> Any:
     Each MCP session is a session of theirs, unless the options name one.
     """
     named = caller(arguments)
+    if arguments.skills and arguments.session_id is None:  # files of a session, which a client at a pipe does not name
+        named = named.model_copy(update={"session_id": named.session_id})
     token_of = _authorization().access_token_of if arguments.oauth_issuer else None
 
     def context(request: Any) -> ExecutionContext:
@@ -296,7 +303,8 @@ async def _serve_http(
         max_sessions=_SESSIONS,
         transport_security=_security(url, arguments.allowed_hosts, arguments.allowed_origins),
     )
-    serving = http_server(import_module("uvicorn"), app, lifespan="on")
+    probed = Drainable(app, lambda _method, _path: False, corral.unready)  # a program's own requests come one by one
+    serving = http_server(import_module("uvicorn"), probed, lifespan="on")
 
     def stop() -> None:
         serving.should_exit = True
@@ -307,7 +315,7 @@ async def _serve_http(
             " --oauth-issuer, asks for tokens"
         )
     async with _open(corral, server, view, f"at {url}{_PATH}"):
-        with interruptible(stop):
+        with interruptible(stop, lambda: corral.drain(arguments.drain_seconds)):
             await serving.serve([listener])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from corral.cli.progress import moving
 from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.errors import ConfigError
-from corral.packages import PackageFolder, PythonFolder, parse_package
+from corral.packages import PackageFolder, Pinned, PythonFolder, Wheel, parse_package
 
 __all__ = ["add_packages"]
 
@@ -22,6 +22,7 @@ _FOLDER = Path("corral-packages")
 _EPILOG = """\
 examples:
   corral packages add jszip@3.10.1 docx@9.5.1   in exactly these versions
+  corral packages add jszip                     in the newest one, which is written down exactly
   corral packages add exceljs@4.4.0 --browser   its build for browsers
   corral packages list
   corral packages remove docx
@@ -45,7 +46,10 @@ def add_packages(commands: Commands) -> None:
     )
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help="add, list, remove or install")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="to add: NAME@VERSION, of Python NAME==VERSION; to remove: NAME"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="to add: NAME@VERSION, of Python NAME==VERSION, or NAME for the newest; to remove: NAME",
     )
     parser.add_argument("--folder", type=Path, default=_FOLDER, metavar="PATH", help=f"default: {_FOLDER}")
     parser.add_argument("--python", action="store_true", help="packages of Python: wheels for this Python and system")
@@ -67,15 +71,27 @@ def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     if isinstance(folder, PythonFolder):
         if arguments.browser:
             raise ConfigError("`corral packages add --python` takes no --browser: that is for packages of npm")
-        packages = [folder.parse(each) for each in _named(arguments, "pandas==2.2.3")]
-        with moving(view, "installing"):
+        names = _named(arguments, "pandas==2.2.3")
+        with moving(view, "looking for the newest versions", lasting=not all("==" in each for each in names)):
+            packages = [folder.parse(each) if "==" in each else folder.newest(each) for each in names]
+        with moving(view, _installing(packages), lasting=True):
             folder.add(packages)
     else:
-        packages = [parse_package(each, browser=arguments.browser) for each in _named(arguments, "jszip@3.10.1")]
-        with moving(view, "installing"):
+        names, browser = _named(arguments, "jszip@3.10.1"), bool(arguments.browser)
+        exact = [each for each in names if "@" in each[1:]]
+        with moving(view, "looking for the newest versions", lasting=exact != names):
+            packages = [
+                parse_package(each, browser=browser) if each in exact else folder.newest(each, browser=browser)
+                for each in names
+            ]
+        with moving(view, _installing(packages), lasting=True):
             folder.add(packages)
     for package in packages:
         view.out(f"added {package}")
+
+
+def _installing(packages: Sequence[Pinned | Wheel]) -> str:
+    return f"installing {', '.join(map(str, packages))}"
 
 
 def _list(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
@@ -95,7 +111,7 @@ def _remove(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> Non
 def _install(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     if arguments.names:
         raise ConfigError("`corral packages install` takes no names: it installs all that the lock has")
-    with moving(view, "installing"):
+    with moving(view, "installing what the lock says", lasting=True):
         folder.install()
     view.out(f"installed {counted(len(folder.packages()), 'package')}")
 

@@ -93,7 +93,7 @@ async def _execute(
     async with AsyncExitStack() as opened:
         await opened.enter_async_context(corral)
         session: Session | None = None
-        if arguments.workspace is not None:
+        if arguments.workspace is not None or arguments.skills:  # which are files of a session
             files = mounts(arguments.workspace)
             session = await opened.enter_async_context(corral.session(context=context, files=files))
         started = corral.start(source, language=language, context=context, env=env, session=session)

@@ -14,9 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import anyio
+
 from corral import Corral, OutsideExecution
-from corral.cli.http_server import http_server, is_loopback, listening, url_of
-from corral.cli.options import add_address, add_caller, add_tools, caller, interruptible
+from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
+from corral.cli.options import add_address, add_caller, add_drain, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.run_options import add_limits, limits_of
@@ -53,7 +55,8 @@ the same lines with a token that is never old. All programs make calls on behalf
   corral serve --tools app.tools --env-file bridge.env &
   set -a; . ./bridge.env; node program.mjs
 
-Ctrl-C and SIGTERM cancel the calls that run, and end the server.
+GET /healthz and GET /readyz answer probes. Ctrl-C cancels the calls that run, and ends the server. SIGTERM waits for
+them, refuses others meanwhile, and then does the same; a second signal ends it at once.
 
 exit codes: 0 it was ended, 2 wrong usage or set-up
 """
@@ -98,6 +101,7 @@ def add_serve(commands: Commands) -> None:
         metavar="FILE",
         help="keep address and a fresh token in FILE, which nobody else may read",
     )
+    add_drain(parser)
     context = add_caller(parser)
     context.add_argument(
         "--approve", choices=("all", "none"), default="none", help="calls that need an approval; default: none"
@@ -129,10 +133,11 @@ def _serve(arguments: argparse.Namespace) -> int:
             app, url = _app(corral, root, names, arguments)
             if arguments.graphiql is not None:
                 view.err(f"GraphiQL at {root if len(names) == 1 else f'{root}/graphql'}/graphiql")
-            server = http_server(uvicorn, app, lifespan="off")
+            drainable = Drainable(app, lambda _method, _path: True)
+            server = http_server(uvicorn, drainable, lifespan="off")
             if not (is_loopback(arguments.host) or arguments.allowed_hosts):
                 view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
-            web = _Web(server, listener, url)
+            web = _Web(server, listener, url, drainable)
             asyncio.run(_until_stopped(_Serving(corral, web, grpc, arguments), view))
     return 0
 
@@ -157,6 +162,7 @@ class _Web(NamedTuple):
     server: Any
     listener: socket.socket
     url: str
+    app: Drainable
 
 
 class _Serving(NamedTuple):
@@ -239,9 +245,15 @@ async def _served(serving: _Serving, view: Screen) -> None:
                 if web is not None:
                     web.server.should_exit = True
 
+            async def drain() -> None:
+                async with anyio.create_task_group() as tasks:
+                    for each in (grpc, None if web is None else web.app):
+                        if each is not None:
+                            tasks.start_soon(each.drain, arguments.drain_seconds)
+
             url = serving.url
             variables = _variables(url, execution)  # which needs the extra, and says so before anything else is said
-            with interruptible(stop):
+            with interruptible(stop, drain):
                 keeping: asyncio.Task[None] | None = None
                 if (path := arguments.env_file) is not None:
                     write_private(path, variables)

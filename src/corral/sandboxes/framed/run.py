@@ -114,7 +114,13 @@ class GuestRun:
                 MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
             )
         how = _described(status)
-        logger.warning("the guest of %s ended without a result%s%s", self._job.execution_id, how, said and f": {said}")
+        logger.warning(
+            "the guest of %s ended without a result%s%s",
+            self._job.execution_id,
+            how,
+            said and f": {said}",
+            extra={"execution_id": self._job.execution_id},
+        )
         return failed_exit(SandboxLost(f"the sandbox's process ended without a result{how}"))
 
 

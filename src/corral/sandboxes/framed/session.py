@@ -188,7 +188,11 @@ class GuestSession:
         except BridgeError as violation:
             self._violated(violation)
         except Exception:
-            logger.exception("a frame of %s could not be handled", self._job.execution_id)
+            logger.exception(
+                "a frame of %s could not be handled",
+                self._job.execution_id,
+                extra={"execution_id": self._job.execution_id},
+            )
             self._violated(MalformedMessage("the sandbox sent a message that could not be handled"))
         if self._over or self._corked or self._ending:
             self._wake()

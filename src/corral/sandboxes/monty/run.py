@@ -128,9 +128,19 @@ class MontyRun:
                 pass
             case MontyCrashedError():
                 if not self._program.ended:
-                    logger.warning("Monty's process of %s ended: %s", self._job.execution_id, error)
+                    logger.warning(
+                        "Monty's process of %s ended: %s",
+                        self._job.execution_id,
+                        error,
+                        extra={"execution_id": self._job.execution_id},
+                    )
             case _:
-                logger.error("Monty could not be driven for %s", self._job.execution_id, exc_info=error)
+                logger.error(
+                    "Monty could not be driven for %s",
+                    self._job.execution_id,
+                    exc_info=error,
+                    extra={"execution_id": self._job.execution_id},
+                )
         return _lost()
 
     # --- the rest runs in the event loop
@@ -197,7 +207,11 @@ class MontyRun:
         if not can_limit:
             return None
         if self._program.waits and not self._worker.alive:
-            logger.warning("Monty's process of %s ended while a call ran", self._job.execution_id)
+            logger.warning(
+                "Monty's process of %s ended while a call ran",
+                self._job.execution_id,
+                extra={"execution_id": self._job.execution_id},
+            )
             self._exit = _lost()
             self._scope.cancel()
             return None
