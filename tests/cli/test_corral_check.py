@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral import CheckResult, Corral, Diagnostic, Limits, define_tool
+from corral.checking.servers.language_server import end_spares
 from corral.errors import ConfigError
 from tests.conftest import add, echo
 from tests.processes import assert_ending, descendants
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_on_a_corral_that_is_not_open_the_server_ends_with_it() -> None:
+    end_spares()
     corral, before = Corral([add]), set(descendants())
     assert await corral.check("return await tools.add({ a: 1, b: 2 })") == CheckResult(
         language="typescript", checked=True
@@ -20,6 +22,7 @@ async def test_on_a_corral_that_is_not_open_the_server_ends_with_it() -> None:
     started = set(descendants()) - before
     assert started
     await corral.aclose()
+    end_spares()
     assert_ending(started)
     with pytest.raises(ConfigError, match="closed"):
         await corral.check("return 1")
