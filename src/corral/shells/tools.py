@@ -29,7 +29,7 @@ _REPORT_SECONDS = 0.25
 
 
 class CommandResult(TypedDict):
-    """End of a command; `exit_code` is None if it did not end in time."""
+    """End of a command; without an `exit_code` if it did not end in time."""
 
     exit_code: int | None
     stdout: str
