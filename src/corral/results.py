@@ -24,6 +24,7 @@ from corral.errors import (
     error_class,
 )
 from corral.logs import get_logger
+from corral.rendering.html import text_html, value_html
 from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.rendering.preview import json_text, preview_json, preview_text, short_repr, text_of
 from corral.rendering.redaction import redacted
@@ -259,6 +260,12 @@ class ExecutionResult(JsonData):
         raises, the value itself is shown.
         """
         return _model_text(self, max_chars, transform)
+
+    def _repr_html_(self) -> str:
+        """Shows it in a notebook: the value, as a table if it is a list of objects, its pictures, and the console."""
+        if self.error is not None:
+            return text_html(self.model_text())
+        return "\n".join([value_html(self.value), *([text_html(self.output)] if self.logs else [])])
 
     @property
     def computed(self) -> dict[str, object]:
