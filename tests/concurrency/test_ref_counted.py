@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from threading import Event
@@ -63,6 +64,55 @@ async def test_a_user_who_comes_while_it_is_being_closed_opens_it_again() -> Non
     await uses.enter(door)
     await uses.leave(door, keep_seconds=0.001)
     await until(door.closing.is_set)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(uses.enter, door)
+        await anyio.lowlevel.checkpoint()
+        assert door.openings == 1
+        door.may_close.set()
+    assert (door.is_open, door.openings) == (True, 2)
+
+
+class SlowDoor(Door):
+    def __init__(self) -> None:
+        super().__init__()
+        self.opening, self.may_open = anyio.Event(), anyio.Event()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[None]:
+        self.opening.set()
+        await self.may_open.wait()
+        async with super().opened():
+            yield
+
+
+async def test_a_user_cancelled_while_it_is_being_opened_keeps_nobody_out() -> None:
+    door = SlowDoor()
+    uses = RefCounted[SlowDoor](open_=SlowDoor.opened, is_open=lambda door: door.is_open)
+    first = asyncio.create_task(uses.enter(door))
+    await door.opening.wait()
+    second = asyncio.create_task(uses.enter(door))
+    await anyio.wait_all_tasks_blocked()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    door.may_open.set()
+    await first
+    with anyio.fail_after(10):
+        await uses.enter(door)
+    assert (door.is_open, door.openings) == (True, 1)
+
+
+async def test_a_user_cancelled_while_it_is_being_closed_lets_nobody_in_early() -> None:
+    door, uses = Door(), doors()
+    door.may_close.clear()
+    await uses.enter(door)
+    await uses.leave(door, keep_seconds=0.001)
+    await until(door.closing.is_set)
+    first = asyncio.create_task(uses.enter(door))
+    await anyio.wait_all_tasks_blocked()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(uses.enter, door)
         await anyio.lowlevel.checkpoint()

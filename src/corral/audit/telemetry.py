@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from corral.arguments import checked
-from corral.errors import AccessDenied, MissingExtra, ToolNotFound
+from corral.errors import AccessDenied, ExecutionEnded, MissingExtra, ToolNotFound
 from corral.types import CallError, ExecutionContext, ExecutionError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Telemetry"]
 
-_NOT_LOOKED_UP = frozenset({ToolNotFound.code, AccessDenied.code, "execution_ended"})
+_NOT_LOOKED_UP = frozenset({ToolNotFound.code, AccessDenied.code, ExecutionEnded.code})
 """Codes of calls that were refused before their tool was looked up."""
 
 

@@ -90,9 +90,9 @@ class Policy:
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
+"""Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 _Place: TypeAlias = "tuple[_Place, object] | None"
 """The place of a value: that of what it is in, and its name or index there."""
-"""Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 
 
 def pipeline(policy: Policy) -> Handler:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from threading import Lock, Timer
+from threading import Lock, Timer, current_thread
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,8 @@ __all__ = ["RefCounted"]
 
 T = TypeVar("T")
 
+_LOCK_POLL_SECONDS = 0.002
+
 
 class _Use:
     def __init__(self) -> None:
@@ -23,13 +25,17 @@ class _Use:
         self.users = 0
         self.opened = AsyncExitStack()
         self.closing: Timer | None = None
+        self.is_closing = False
 
 
 @asynccontextmanager
 async def _held(lock: Lock) -> AsyncGenerator[None]:
-    """Holds a lock that users in several event loops share."""
-    if not lock.acquire(blocking=False):
-        await run_shielded_in_thread(lock.acquire)
+    """Holds a lock that users in several event loops share.
+
+    It polls: a thread that waits for the lock would get it for a task that has been cancelled meanwhile.
+    """
+    while not lock.acquire(blocking=False):
+        await anyio.sleep(_LOCK_POLL_SECONDS)
     try:
         yield
     finally:
@@ -84,13 +90,16 @@ class RefCounted(Generic[T]):
     async def _take_back(self, use: _Use) -> None:
         """Keeps open what is to be closed later; waits for the end of a closing that has begun."""
         with self._taking:
-            timer, use.closing = use.closing, None
-        if timer is not None:
-            timer.cancel()
-            await run_shielded_in_thread(timer.join)
+            if use.closing is not None and not use.is_closing:
+                use.closing.cancel()
+                use.closing = None
+        if use.closing is not None:
+            await run_shielded_in_thread(use.closing.join)
+            use.closing, use.is_closing = None, False
 
     def _close_later(self, use: _Use) -> None:
         with self._taking:
-            if use.closing is None:  # it has a user again
+            if use.closing is not current_thread():  # it has a user again
                 return
+            use.is_closing = True
         anyio.run(use.opened.aclose)

@@ -30,6 +30,7 @@ class AskedKey(NamedTuple):
 
     condition: Condition
     name: Node
+    key: str
     owner: Node
     members: tuple[str, ...]
 
@@ -46,8 +47,8 @@ def keys_asked_in_vain(root: Node, tools: ToolSet, names: Names) -> Iterator[Ask
             members = _members(owner, tools, origins)
         except TooMuch:
             return
-        if members and text_of(key).strip("\"'") not in members:
-            yield AskedKey(condition._replace(holds=condition.holds != holds), key, owner, members)
+        if members and _text(key) not in members:
+            yield AskedKey(condition._replace(holds=condition.holds != holds), key, _text(key), owner, members)
 
 
 def asked_names(root: Node) -> frozenset[str]:
@@ -55,7 +56,11 @@ def asked_names(root: Node) -> frozenset[str]:
     found = _ASKED(root)
     nodes = [*found.get("call", ()), *found.get("in", ())][:_MAX_ASKED]
     keys = [key for node in nodes if (key := _asked(node)[1]) is not None and condition_on(node) is not None]
-    return frozenset(text_of(each).strip("\"'") for each in keys)
+    return frozenset(map(_text, keys))
+
+
+def _text(key: Node) -> str:
+    return text_of(key).strip("\"'")
 
 
 def _asked(node: Node) -> tuple[Node | None, Node | None, bool]:

@@ -179,12 +179,15 @@ class PythonCheck(PythonOrigins):
         if self._writes.open:
             return []
         asked = keys_asked_in_vain(self.root, self.tools, self._typed.names)
-        return [each for each in asked if not self._writes.sets(text_of(each.name).strip("\"'"))]
+        return [each for each in asked if not self._writes.sets(each.key)]
+
+    @cached_property
+    def _asked_names(self) -> frozenset[str]:
+        return asked_names(self.root)
 
     def _asked_in_vain(self) -> Iterator[Finding]:
         """Conditions on keys that results do not have."""
-        for condition, name, owner, members in self._asked_keys:
-            key = text_of(name).strip("\"'")
+        for condition, name, key, owner, members in self._asked_keys:
             yield self.told_of(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
@@ -390,7 +393,7 @@ class PythonCheck(PythonOrigins):
             return warning
         types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
         types = [each for each in types if each != "None"]
-        if key in asked_names(self.root):
+        if key in self._asked_names:
             return warning
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning

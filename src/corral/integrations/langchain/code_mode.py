@@ -124,7 +124,7 @@ class CodeMode(AgentMiddleware[Any, Any, Any]):
         self._corral = corral or Corral()
         self._outside = frozenset(outside)
         self._options: dict[str, Any] = {"language": language, "budget_tokens": budget_tokens, "shell": shell}
-        self._made: dict[tuple[int, ...], tuple[Sequence[BaseTool], Kit]] = {}
+        self._made: dict[tuple[int, ...], tuple[Sequence[BaseTool], Kit, Sequence[BaseTool]]] = {}
         self._left: set[str] = set()
         self.tools = [
             _structured(tool, self._corral, partial(self._current, tool.name), context, on_event, opens=True)
@@ -173,8 +173,9 @@ class CodeMode(AgentMiddleware[Any, Any, Any]):
             registry.outside = frozenset(map(_name, tools)) - {each.name for each in inside} - self._names
             if len(self._made) >= _MOST_KITS:
                 self._made.pop(next(iter(self._made)))
-            self._made[key] = inside, kit(self._corral, callable_tools=registry, **self._options)
-        return self._made[key]
+            added = kit(self._corral, callable_tools=registry, **self._options)
+            self._made[key] = inside, added, own  # kept, so that no other tool gets the id of one of them
+        return self._made[key][:2]
 
     def _register(self, registry: ToolRegistry, tool: BaseTool) -> bool:
         try:

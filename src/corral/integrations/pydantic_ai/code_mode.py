@@ -17,7 +17,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition, ToolSelector
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
-from pydantic_core import SchemaValidator, core_schema
+from pydantic_core import SchemaValidator, core_schema, from_json
 from typing_extensions import override
 
 from corral import (
@@ -63,7 +63,7 @@ from corral.integrations.pydantic_ai.own_tools import (
 )
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
-from corral.rendering.preview import preview
+from corral.rendering.preview import preview_json
 from corral.tools import traced_elsewhere
 
 __all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramProgressEvent", "ProgramResultEvent"]
@@ -449,16 +449,21 @@ def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
     calls: dict[str, ToolCallPart] = {}
     returns: dict[str, ToolReturnPart] = {}
     for call in result.tool_calls:
-        key, data = call_id(ctx, call.sequence), call.to_dict()
-        calls[key] = ToolCallPart(call.name, preview(data["input"], _HISTORY_CHARS), tool_call_id=key)
+        key = call_id(ctx, call.sequence)
+        calls[key] = ToolCallPart(call.name, _plain(call.input), tool_call_id=key)
         if call.duration_ms is None:
             continue
-        content, outcome = preview(data["output"], _HISTORY_CHARS), "success"
+        content, outcome = _plain(call.output), "success"
         if call.error is not None:
             content = call.error.message
             outcome = "denied" if call.error.code == ApprovalDenied.code else "failed"
         returns[key] = ToolReturnPart(call.name, content, tool_call_id=key, outcome=outcome)
     return {"code_mode": True, "tool_calls": calls, "tool_returns": returns}
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON has it, shortened before it is read back."""
+    return from_json(preview_json(value, _HISTORY_CHARS))
 
 
 def _shown(event: Event) -> CapabilityEvent | None:
