@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from statistics import median
 
-from tests.catalog.google import google_tools
-from tests.catalog.queries import QUERIES
+from tests.model.catalog.google import google_tools
+from tests.model.catalog.queries import QUERIES
 from tree_sitter import Language as Grammar
 from tree_sitter import Parser
 from tree_sitter_python import language as python_grammar
@@ -21,7 +21,7 @@ from tree_sitter_typescript import language_typescript as typescript_grammar
 from bench.host import describe_host
 from bench.options import positive
 from corral import Catalog, Language, Tool, ToolName, ToolRegistry
-from corral.declarations.printing.printers import declare, one_line
+from corral.model.printing.printers import declare, one_line
 
 _LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 

@@ -23,8 +23,8 @@ import httpx
 
 from bench.host import describe_host
 from corral import Approved, Corral, ExecutionContext, Language, Later, Limits, Mount, Scratch, tool
-from corral.bridges.trpc import TrpcBridge
 from corral.errors import CorralError
+from corral.protocols.trpc import TrpcBridge
 
 __all__ = ["CASES", "Eve", "Neighbour"]
 

@@ -30,15 +30,15 @@ from typing_extensions import override
 from bench.host import describe_host
 from corral import Corral, ExecutionContext, Language, Limits, Mount, Scratch, Tool, define_tool, tool
 from corral.bridges.base import BridgeProtocol
-from corral.bridges.connect import ConnectBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
 from corral.compilers import CompiledProgram, Compiler
 from corral.egress import Network
 from corral.egress.exchanges import Exchanges
 from corral.errors import FileError, ToolError
-from corral.integrations.shells.operations import apply_operation
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.trpc import TrpcBridge
 from corral.shells import LocalShell, MemoryShell, Shell
+from corral.shells.integrations.operations import apply_operation
 from corral.sources.mcp import McpServer
 from corral.sources.openapi import OpenApi
 

@@ -4,8 +4,8 @@ from tempfile import TemporaryDirectory
 
 from anthropic.types.beta import BetaToolUseBlock
 
-from corral.integrations.shells.anthropic import ComputerTools
 from corral.shells import LocalShell
+from corral.shells.integrations.anthropic import ComputerTools
 
 
 async def main() -> None:

@@ -4,8 +4,8 @@ from contextlib import suppress
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
+from corral.isolation import Isolation
 from corral.shells import RemoteProcess, RemoteShell, ShellCapabilities, StreamName
-from corral.types import Isolation
 
 CLEAN = ("env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8")
 

@@ -14,9 +14,8 @@ from bench.bridge.http import measure_latency, measure_load
 from bench.bridge.pipe import measure_pipe
 from bench.bridge.schemas import measure_schemas
 from bench.host import describe_host
-from corral.guest import WebProtocol
 
-_PROTOCOLS: tuple[WebProtocol, ...] = ("http", "graphql", "trpc", "connect")
+_PROTOCOLS: tuple[str, ...] = ("http", "graphql", "trpc", "connect")
 _PARTS = ("pipe", *_PROTOCOLS, "grpc", "load", "schemas")
 
 

@@ -19,9 +19,9 @@ import grpc.aio
 
 from bench.bridge.server import add
 from corral import Corral, ExecutionContext, Limits, tool
-from corral.bridges.grpc import GrpcBridge
-from corral.bridges.grpc.messages import CallReply
-from corral.bridges.grpc.messages import CallRequest as CallMessage
+from corral.protocols.grpc.bridge import GrpcBridge
+from corral.protocols.grpc.bridge.messages import CallReply
+from corral.protocols.grpc.bridge.messages import CallRequest as CallMessage
 
 __all__ = ["measure_grpc"]
 

@@ -15,7 +15,7 @@ from shutil import copy
 
 import deno
 
-from corral.guest import WebProtocol, bridge_runtime
+from corral.plugins import load_by_name
 
 __all__ = ["measure_latency", "measure_load"]
 
@@ -24,7 +24,7 @@ _CALLS = 1_000
 
 
 @contextmanager
-def _server(protocol: WebProtocol) -> Generator[tuple[str, list[str]]]:
+def _server(protocol: str) -> Generator[tuple[str, list[str]]]:
     """A server of its own process: its address, and a token for each execution."""
     command = [sys.executable, "-m", "bench.bridge.server", protocol]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -37,8 +37,8 @@ def _server(protocol: WebProtocol) -> Generator[tuple[str, list[str]]]:
             process.stdin.close()
 
 
-def _prepared(directory: Path, protocol: WebProtocol) -> Path:
-    runtime = bridge_runtime(protocol, "typescript")
+def _prepared(directory: Path, protocol: str) -> Path:
+    runtime = load_by_name("corral.bridges", protocol).guest_runtime("typescript")
     (directory / "corral.mjs").write_text(runtime, encoding="utf-8")
     return Path(copy(_CLIENT, directory / "client.mjs"))
 
@@ -59,7 +59,7 @@ def _client(script: Path, mode: str, url: str, token: str) -> subprocess.Popen[s
     )
 
 
-def measure_latency(rounds: int, directory: Path, protocol: WebProtocol = "http") -> dict[str, float]:
+def measure_latency(rounds: int, directory: Path, protocol: str = "http") -> dict[str, float]:
     """Medians in microseconds of echoes and calls from one program, one after another and 64 at once; and ratios."""
     script = _prepared(directory, protocol)
     found: list[dict[str, float]] = []

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from corral.bridges.graphql.schema import make_schema
-from corral.bridges.grpc.schema import ToolSchema as GrpcSchema
 from corral.bridges.http.openapi import openapi
 from corral.concurrency.garbage import gc_disabled
-from corral.declarations import declare_tools
+from corral.model import declare_tools
+from corral.protocols.graphql.bridge.schema import make_schema
+from corral.protocols.grpc.bridge.schema import ToolSchema as GrpcSchema
 from corral.tools import Tool, ToolRegistry, tool
 from corral.types import ToolName
 

@@ -14,11 +14,11 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from corral import Corral, ExecutionContext, Limits, tool
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import WebBridge
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.trpc import TrpcBridge
 
 EXECUTIONS = 16
 

@@ -12,8 +12,9 @@ import anyio
 import deno
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
+from corral.isolation import Isolation
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem
-from corral.types import Isolation, SandboxConfig
+from corral.types import SandboxConfig
 
 
 class PlainSandbox(FramedProvider):

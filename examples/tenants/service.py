@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 from corral import Approve, AuditLog, Corral, ExecutionContext, Limits, RateLimits
-from corral.bridges.rates_redis import RedisRates
+from corral.calls.rates_redis import RedisRates
 from corral.egress import EgressPolicy, SafeClient
 from corral.sandboxes import DenoSandbox
 from redis.asyncio import Redis

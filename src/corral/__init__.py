@@ -16,20 +16,9 @@ from corral.concurrency.garbage import import_uncollected
 
 if TYPE_CHECKING:
     from corral.audit import AuditEvent, AuditLog
-    from corral.bridges import ApprovalRequest, Approve, OutsideExecution, RateLimits
+    from corral.calls import OutsideExecution, RateLimits
     from corral.checking import CheckResult
-    from corral.corral import Corral
-    from corral.declarations import Catalog, LearntResults, LearntTool
-    from corral.errors import (
-        AccessDenied,
-        BridgeError,
-        ConfigError,
-        CorralError,
-        ProgramError,
-        SandboxError,
-        ToolError,
-    )
-    from corral.event_listener import Observation
+    from corral.errors import AccessDenied, BridgeError, ConfigError, CorralError, ProgramError, SandboxError, ToolError
     from corral.events import (
         ApprovalDecided,
         ApprovalRequested,
@@ -38,20 +27,25 @@ if TYPE_CHECKING:
         EventContext,
         ExecutionFinished,
         ExecutionStarted,
+        Observation,
         ProgramChecked,
         ToolCallFinished,
         ToolCallProgress,
         ToolCallStarted,
     )
-    from corral.executions import ExecutionRequest, Run
-    from corral.facade.session import Session
-    from corral.model_tools import ModelTool
+    from corral.model import Catalog, LearntResults, LearntTool
+    from corral.model.model_tools import ModelTool
     from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
+    from corral.running import ExecutionRequest, Run
+    from corral.running.corral import Corral
+    from corral.running.session import Session
     from corral.sessions import Directory, Mount, Scratch
-    from corral.skills import Skill
+    from corral.sessions.skills import Skill
     from corral.sources.conversion import tools_from
     from corral.tools import Tool, ToolCall, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
+        ApprovalRequest,
+        Approve,
         Approved,
         Denied,
         Diagnostic,
@@ -130,24 +124,23 @@ __all__ = [
 
 _HOMES = {
     "corral.audit": "AuditEvent AuditLog",
-    "corral.bridges": "ApprovalRequest Approve OutsideExecution RateLimits",
+    "corral.calls": "OutsideExecution RateLimits",
     "corral.checking": "CheckResult",
-    "corral.corral": "Corral",
-    "corral.declarations": "Catalog LearntResults LearntTool",
+    "corral.running.corral": "Corral",
+    "corral.model": "Catalog LearntResults LearntTool",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
-    "corral.event_listener": "Observation",
     "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
-    "ExecutionStarted ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
-    "corral.facade.session": "Session",
+    "ExecutionStarted Observation ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
+    "corral.running.session": "Session",
     "corral.sessions": "Directory Mount Scratch",
-    "corral.skills": "Skill",
-    "corral.executions": "ExecutionRequest Run",
-    "corral.model_tools": "ModelTool",
+    "corral.sessions.skills": "Skill",
+    "corral.running": "ExecutionRequest Run",
+    "corral.model.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",
     "corral.results": "CallRecord ExecutionResult FileChanges ProgramCapabilities",
-    "corral.types": "Approved Denied Diagnostic ExecutionContext ExecutionError Language Later Limits LogEntry "
-    "ToolName Unawaited",
+    "corral.types": "ApprovalRequest Approve Approved Denied Diagnostic ExecutionContext ExecutionError Language Later "
+    "Limits LogEntry ToolName Unawaited",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

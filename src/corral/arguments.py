@@ -22,8 +22,6 @@ from corral.errors import ConfigError
 from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
-__all__ = ["checked", "checked_as", "did_you_mean", "elsewhere", "methods_of", "near"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ALIASES: Mapping[str, str] = {"js": "typescript", "javascript": "typescript", "ts": "typescript", "py": "python"}

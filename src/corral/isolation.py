@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self, TypeAlias, cast, get_args
 
-__all__ = ["NO_SPACE", "TIERS", "Bind", "Isolation", "Space", "Strength", "Tier", "reaches"]
-
 Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
 """Tier of the jail by the operating system, from none to most; docs/security.md describes each."""
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from corral.types import Language
 
-__all__ = ["LANGUAGES", "LanguageTraits", "language_of_file"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTraits:

@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 
-__all__ = ["Lines", "escape_unprintable", "get_logger", "safe_child"]
-
 _MAX_CHARS = 10_000
 """Limit per argument; an audit event that cannot be written elsewhere is shorter."""
 _TRACEBACK_CHARS = 20_000

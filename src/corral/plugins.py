@@ -9,32 +9,32 @@ from typing import Any
 from corral.arguments import did_you_mean
 from corral.errors import MissingExtra, UnknownProvider
 
-__all__ = ["load_by_name"]
-
 _OWN: Mapping[str, Mapping[str, str]] = {
     "corral.sandboxes": {
         "deno": "corral.sandboxes.deno:DenoSandbox",
         "cpython": "corral.sandboxes.cpython:CPythonSandbox",
-        "daytona": "corral.sandboxes.clouds:DaytonaSandbox",
-        "e2b": "corral.sandboxes.clouds:E2BSandbox",
+        "daytona": "corral.shells.sandboxes.clouds:DaytonaSandbox",
+        "e2b": "corral.shells.sandboxes.clouds:E2BSandbox",
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.auto_python:PythonSandbox",
-        "vercel": "corral.sandboxes.clouds:VercelSandbox",
+        "vercel": "corral.shells.sandboxes.clouds:VercelSandbox",
     },
     "corral.bridges": {
-        "connect": "corral.bridges.connect:ConnectBridge",
-        "graphql": "corral.bridges.graphql:GraphqlBridge",
-        "grpc": "corral.bridges.grpc:GrpcBridge",
+        "connect": "corral.protocols.connect:ConnectBridge",
+        "graphql": "corral.protocols.graphql.bridge:GraphqlBridge",
+        "grpc": "corral.protocols.grpc.bridge:GrpcBridge",
         "http": "corral.bridges.http:HttpBridge",
         "pipe": "corral.bridges.base:PipeBridge",
-        "trpc": "corral.bridges.trpc:TrpcBridge",
+        "trpc": "corral.protocols.trpc:TrpcBridge",
     },
-    "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
+    "corral.commands": {"chat": "corral.chat.command:add_chat", "shell": "corral.shells.command:add_shell"},
+    "corral.shells": {"jailed": "corral.shells.jailed:JailedShell", "session": "corral.shells.jailed:SessionShells"},
+    "corral.tokens": {"http": "corral.calls.tokens:ExecutionTokens"},
 }
 
 
 def load_by_name(group: str, name: str, **options: Any) -> Any:
-    """Constructs the plug-in `name` of `group` ("corral.sandboxes", "corral.bridges", "corral.tokens").
+    """Constructs the plug-in `name` of a group, such as "corral.sandboxes" or "corral.bridges".
 
     Raises:
         UnknownProvider: neither Corral nor an installed package defines the name.

@@ -23,6 +23,7 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
+from corral.isolation import Isolation
 from corral.logs import get_logger
 from corral.rendering.html import text_html, value_html
 from corral.rendering.images import Picture, pictures_in, without_pictures
@@ -34,7 +35,6 @@ from corral.types import (
     Denied,
     Diagnostic,
     ExecutionError,
-    Isolation,
     Language,
     LogEntry,
     Progress,

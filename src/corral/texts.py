@@ -16,20 +16,6 @@ from pydantic_core import from_json
 
 from corral.concurrency.cached_property import cached_property
 
-__all__ = [
-    "LINE_END",
-    "Edit",
-    "Piece",
-    "Placing",
-    "Position",
-    "PositionMap",
-    "SourceMap",
-    "TextIndex",
-    "TypedText",
-    "located",
-    "read_source_map",
-]
-
 LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
 """Regular expression of the line ends of JavaScript."""
 _BASE64 = {letter: value for value, letter in enumerate(f"{ascii_uppercase}{ascii_lowercase}{digits}+/")}

@@ -10,17 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    Protocol,
-    TypeAlias,
-    TypedDict,
-    get_args,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
 
 from pydantic import (
     AfterValidator,
@@ -35,59 +25,12 @@ from pydantic import (
 
 from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
-from corral.isolation import TIERS, Isolation, Space, Strength, Tier, reaches
+from corral.isolation import Space, Tier
 from corral.logs import get_logger
-from corral.npm import ModuleTexts, NpmModules, Trial
+from corral.npm import NpmModules
+from corral.rendering.full_text import full_text
 from corral.rendering.preview import preview_text, short_repr
 from corral.texts import Placing, Position, TypedText, located
-
-__all__ = [
-    "MAX_TOOL_PATH",
-    "TIERS",
-    "Approved",
-    "Audience",
-    "CallError",
-    "CallRequest",
-    "Capabilities",
-    "Denied",
-    "Diagnostic",
-    "EncodedValue",
-    "Endpoint",
-    "ExecutionContext",
-    "ExecutionError",
-    "Exit",
-    "Frozen",
-    "HttpEndpoint",
-    "Isolation",
-    "JsonSchema",
-    "Language",
-    "Later",
-    "LimitName",
-    "Limits",
-    "LogEntry",
-    "LogLevel",
-    "ModuleTexts",
-    "NpmModules",
-    "OpenStream",
-    "PipeEndpoint",
-    "Position",
-    "Program",
-    "Progress",
-    "PythonModules",
-    "References",
-    "Reply",
-    "RequestHandler",
-    "SandboxConfig",
-    "Status",
-    "StreamSink",
-    "Strength",
-    "Tier",
-    "ToolName",
-    "ToolReference",
-    "Trial",
-    "Unawaited",
-    "reaches",
-]
 
 logger = get_logger("corral")
 
@@ -287,6 +230,42 @@ class Denied:
 @dataclass(frozen=True, slots=True)
 class Later:
     """Leaves a call waiting for a decision by `Corral.decide`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """Call that waits for an approval. `input` is what the tool will receive: validated, not copied."""
+
+    tool: str
+    """As the program wrote it: `name` or `namespace.name`."""
+    input: Any
+    """For a function, a dict from parameter to value; else the parsed input document."""
+    arguments: Any
+    """Input as the program wrote it: plain data, without defaults."""
+    description: str
+    read_only: bool
+    context: ExecutionContext
+    execution_id: str
+    sequence: int
+
+    def shown(self, max_chars: int = 10_000) -> str:
+        """Formats the whole input for a person: JSON, one member a line if it is not short.
+
+        Characters that hide, move or imitate others, such as control characters and directions, are escaped.
+
+        Raises:
+            ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. Raised within `approve`, it
+                denies the call with this reason.
+        """
+        return full_text(self.input, max_chars)
+
+
+Decision: TypeAlias = Approved | Denied
+
+Approve: TypeAlias = Callable[[ApprovalRequest], bool | Decision | Later | Awaitable[bool | Decision | Later]]
+"""Function that decides on a call that needs an approval. Only `Approved`, or True, allows it. `Denied` denies it with
+a reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves it to `Corral.decide`. Concurrent calls
+are asked about concurrently."""
 
 
 # --- a call over a bridge -------------------------------------------------------------------------------------

@@ -16,16 +16,7 @@ import anyio.to_thread
 import pytest
 from opentelemetry.trace import NoOpTracerProvider
 
-from corral.audit import (
-    AuditEvent,
-    AuditLog,
-    AuditSink,
-    JsonLinesSink,
-    SqliteSink,
-    Telemetry,
-    as_audit_log,
-    open_audit,
-)
+from corral.audit import AuditEvent, AuditLog, AuditSink, JsonLinesSink, SqliteSink, Telemetry, as_audit_log, open_audit
 from corral.errors import AccessDenied, ConfigError, MissingExtra
 from tests.audit.events import POISON, event, read
 from tests.forks import run_forked

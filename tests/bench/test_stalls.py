@@ -71,7 +71,9 @@ def reference_seconds() -> float:
         "another server's 40 patterns",
         pytest.param("calls of 256 unknown names among 2,000", marks=counted("tests/rendering/test_suggestions.py")),
         pytest.param("values deep and large, shown", marks=counted("tests/rendering/test_preview_work.py")),
-        pytest.param("2,000 descriptions of a large tool", marks=counted("tests/catalog/test_describing_work.py")),
+        pytest.param(
+            "2,000 descriptions of a large tool", marks=counted("tests/model/catalog/test_describing_work.py")
+        ),
     ],
 )
 def test_the_loop_is_not_held_for_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

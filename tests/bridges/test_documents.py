@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from corral import ExecutionContext, Limits, tool
-from corral.bridges import Grant
+from corral.calls import Grant
 from corral.plugins import load_by_name
 from corral.tools import ToolRegistry
 from tests.until import LIMIT_SECONDS
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.anyio
 
 WORK = {
     "http": "corral.bridges.http.bridge:openapi",
-    "graphql": "corral.bridges.graphql.bridge:make_schema",
-    "trpc": "corral.bridges.trpc.bridge:declare_tools",
-    "connect": "corral.bridges.connect.bridge:ToolSchema",
-    "grpc": "corral.bridges.grpc.bridge:ToolSchema",
-    "grpc as text": "corral.bridges.grpc.proto_text:proto_text",
+    "graphql": "corral.protocols.graphql.bridge.bridge:make_schema",
+    "trpc": "corral.protocols.trpc.bridge:declare_tools",
+    "connect": "corral.protocols.connect.bridge:ToolSchema",
+    "grpc": "corral.protocols.grpc.bridge.bridge:ToolSchema",
+    "grpc as text": "corral.protocols.grpc.bridge.proto_text:proto_text",
 }
 """Functions that take long for many tools."""
 

@@ -12,10 +12,10 @@ import pytest
 
 from corral import Corral, ExecutionContext, tool
 from corral.bridges.base import BridgeProtocol
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.trpc import TrpcBridge
 from tests.work import calls_counted
 
 INPUT = b'{"value":[' + b",".join([b'{"a":[]}'] * 11_000) + b"]}"

@@ -14,14 +14,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from corral import Corral
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
-from tests.bridges.connect.test_clients import descriptors
-from tests.bridges.grpc.serving import GrpcServed
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.trpc import TrpcBridge
 from tests.bridges.http.serving import CONTEXT, Server
 from tests.foreign import npm_imports, run_deno
+from tests.protocols.connect.test_clients import descriptors
+from tests.protocols.grpc.serving import GrpcServed
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "bridges.md"

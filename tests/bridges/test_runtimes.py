@@ -11,15 +11,15 @@ import httpx
 import pytest
 
 from corral import Corral, ExecutionContext, OutsideExecution
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
-from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import WebBridge
-from tests.bridges.graphql.serving import numbers
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.trpc import TrpcBridge
 from tests.bridges.http import test_python_clients as python
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import Server, approve
 from tests.bridges.http.test_clients import CHECKS, CODES, LIMITS, SCOPES, SEEN, VECTORS, Tools, vectors
+from tests.protocols.graphql.serving import numbers
 
 STREAM = "const items = []; for await (const item of tools.numbers({ n: 3 })) items.push(item); return items;"
 PROGRAM = f"""

@@ -11,11 +11,13 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, tool
-from corral.bridges import BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
+from corral.bridges import BridgeHost, BridgeProtocol, PipeBridge
 from corral.bridges.http import HttpBridge
+from corral.calls import Call, Grant
 from corral.errors import ConfigError, InvalidToken, StartFailed, UnknownProvider
+from corral.isolation import Isolation
 from corral.sandboxes import Job, Sandbox, SandboxProvider
-from corral.types import CallRequest, Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, LimitName, SandboxConfig
+from corral.types import CallRequest, Capabilities, Endpoint, Exit, HttpEndpoint, LimitName, SandboxConfig
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext
-from corral.bridges.rates import MemoryRates
+from corral.calls.rates import MemoryRates
 from corral.chat import ChatBounds, ChatTurn, Conversation, MemoryChats, OneTimeLogin, Part, chat_app
 from corral.chat import app as chat
 from corral.chat.records import Owner

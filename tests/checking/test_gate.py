@@ -36,9 +36,9 @@ from corral.checking.servers.specs import SERVERS
 from corral.checking.servers.workspace import Document
 from corral.concurrency import deadline
 from corral.concurrency.deadline import PausableDeadline
-from corral.containment import Engine
 from corral.errors import ConfigError, StartFailed
-from corral.executions import Execution
+from corral.jail import Engine
+from corral.running import Execution
 from corral.types import LogEntry
 from tests.checking.test_servers import slow_to_start
 from tests.conftest import TOOLS

@@ -12,7 +12,7 @@ import pytest
 import corral
 from corral import Corral
 from corral.sandboxes import DenoSandbox
-from tests.declarations.compiler import all_type_errors
+from tests.model.declarations.compiler import all_type_errors
 
 pytestmark = pytest.mark.anyio
 

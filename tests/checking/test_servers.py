@@ -26,8 +26,8 @@ from corral.checking.servers import workspace as workspaces
 from corral.checking.servers.language_server import LanguageServer
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Remark, Workspace
-from corral.containment import Engine, unavailable_reason
 from corral.errors import StartFailed
+from corral.jail import Engine, unavailable_reason
 from tests.checking.corpora import valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs

@@ -14,15 +14,7 @@ import pytest
 from corral.doctor.escape_probe import ATTEMPTS
 from tests.cli.terminal import Here, Project, corral_after
 from tests.forks import run_forked
-from tests.surroundings import (
-    NO_LANDLOCK,
-    NO_NAMESPACES,
-    Rule,
-    Surroundings,
-    filtered,
-    guests_change_user,
-    run_in,
-)
+from tests.surroundings import NO_LANDLOCK, NO_NAMESPACES, Rule, Surroundings, filtered, guests_change_user, run_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 

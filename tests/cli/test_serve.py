@@ -17,9 +17,9 @@ import grpc
 import httpx
 import pytest
 
-from corral.bridges.grpc.messages import CallReply, CallRequest
 from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
+from corral.protocols.grpc.bridge.messages import CallReply, CallRequest
 from tests.bridges.http.engines import NODE
 from tests.cli.terminal import Here, Project, corral_after, without
 from tests.foreign import graphiql_packages
@@ -305,7 +305,7 @@ def test_what_cannot_be_is_one_line(here: Here) -> None:
 @pytest.mark.parametrize("missing", ["uvicorn", "jwt"])
 def test_without_the_extra_it_is_named(project: Project, missing: str) -> None:
     command = corral_after(
-        without(missing, "corral.bridges.http", "corral.bridges.tokens"), "serve", "--tools", "app.tools", "--port", "0"
+        without(missing, "corral.bridges.http", "corral.calls.tokens"), "serve", "--tools", "app.tools", "--port", "0"
     )
     done = project.python(command, env=os.environ)
     assert (done.returncode, done.stdout) == (2, "")

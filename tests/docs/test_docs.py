@@ -17,7 +17,7 @@ import corral.errors
 from corral import Corral, ExecutionResult, Limits, Tool, define_tool
 from corral.errors import CorralError
 from corral.guest import FrameKind, FrameReader, decode_value
-from corral.guest.frames import NO_NONCE
+from corral.guest.python.frames import NO_NONCE
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from tests.docs.examples import run_as_main, shared_engines
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
@@ -83,7 +83,7 @@ def test_files_print_what_stands_below_them(
 
 EXTRAS = {
     "corral.bridges.http": "corral[http]",
-    "corral.bridges.rates_redis": "corral[redis]",
+    "corral.calls.rates_redis": "corral[redis]",
     "corral.egress": "corral[egress]",
     "corral.integrations.mcp": "corral[mcp]",
     "corral.sources.mcp": "corral[mcp]",

@@ -13,12 +13,12 @@ from pathlib import Path
 import deno
 import pytest
 
-from corral.containment import Engine, Jail, LauncherClient, landlock, namespaces
 from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.doctor.report import Examination, Layer, examine
 from corral.errors import StartFailed
+from corral.jail import Engine, Jail, LauncherClient, landlock, namespaces
 from corral.sandboxes.jailed import guest_starter
 from corral.types import Tier
 from tests.surroundings import guests_change_user
@@ -160,7 +160,7 @@ def test_a_probe_that_ends_in_silence_proves_nothing(room: Path) -> None:
 
 def without_bubblewrap(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
     for module in ("namespaces", "jail"):
-        monkeypatch.setattr(f"corral.containment.{module}.bubblewrap", lambda: path)
+        monkeypatch.setattr(f"corral.jail.{module}.bubblewrap", lambda: path)
 
 
 def test_without_bubblewrap_the_lesser_tier_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

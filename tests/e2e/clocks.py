@@ -42,7 +42,7 @@ class WallClock:
             self._clocks.append(clock := PausableDeadline(seconds))
             return clock
 
-        monkeypatch.setattr("corral.executions.execution.PausableDeadline", noted)
+        monkeypatch.setattr("corral.running.execution.PausableDeadline", noted)
 
     def run_out(self, *_: Any) -> None:
         """Has the time be over of what runs now. To be called in the event loop that runs it."""

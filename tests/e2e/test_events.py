@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral import (
-    ConsoleOutput,
-    Corral,
-    Event,
-    ExecutionFinished,
-    ToolCallFinished,
-    define_tool,
-    tool,
-)
+from corral import ConsoleOutput, Corral, Event, ExecutionFinished, ToolCallFinished, define_tool, tool
 from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio

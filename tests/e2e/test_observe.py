@@ -133,7 +133,7 @@ async def test_an_observer_that_fails_is_logged_and_disturbs_nobody(
 async def test_no_execution_waits_for_a_slow_observer(
     corral: Corral, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("corral.event_listener._FINISH_SECONDS", 0.01)
+    monkeypatch.setattr("corral.events._FINISH_SECONDS", 0.01)
     ended: list[str] = []
 
     async def observe(event: Event) -> None:
@@ -154,7 +154,7 @@ async def test_no_execution_waits_for_a_slow_observer(
 async def test_a_slow_observer_misses_events_instead_of_piling_them_up(
     corral: Corral, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("corral.event_listener._MOST_WAITING", 2)
+    monkeypatch.setattr("corral.events._MOST_WAITING", 2)
     seen: list[int] = []
     go = anyio.Event()
 

@@ -458,7 +458,7 @@ async def test_where_no_jail_works_auto_takes_monty(monkeypatch: pytest.MonkeyPa
     def lacks(tier: str) -> str:
         return f"no {tier} here"
 
-    monkeypatch.setattr("corral.containment.jail.unavailable_reason", lacks)
+    monkeypatch.setattr("corral.jail.jail.unavailable_reason", lacks)
     corral = Corral(TOOLS, check=False)
     results = [await corral.execute("await tools.add(a=1, b=2)", language="python") for _ in range(2)]
     assert [(result.value, result.isolation) for result in results] == [(3, "interpreter")] * 2

@@ -13,7 +13,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, Tool, ToolRegistry, ToolSource, define_tool, tool, tools_from
 from corral.errors import ConfigError, StartFailed, ToolDefinitionError
-from corral.executions import Runtime
+from corral.running import Runtime
 from corral.tools import Offer
 
 pytestmark = pytest.mark.anyio

@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from tests.forks import run_forked
-from tests.surroundings import (
-    DOCKER,
-    NO_LANDLOCK,
-    NO_NAMESPACES,
-    Rule,
-    Surroundings,
-    filtered,
-    refused,
-    run_in,
-)
+from tests.surroundings import DOCKER, NO_LANDLOCK, NO_NAMESPACES, Rule, Surroundings, filtered, refused, run_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 
@@ -29,7 +20,7 @@ TRIED = """
 import asyncio, json, logging, sys
 from corral import Corral, CorralError, tool
 from corral.shells import JailedShell, ShellLimits
-from corral.shells.jails.limits import ShellLimitName
+from corral.sessions.shell import ShellLimitName
 from typing import get_args
 warnings = []
 class Kept(logging.Handler):

@@ -13,7 +13,8 @@ from typing import Any
 import deno
 
 from corral.guest import FrameKind, RuntimeDirectory, decode_value, encode_frame
-from corral.guest.frames import HEADER_BYTES, NO_NONCE
+from corral.guest.frames import HEADER_BYTES
+from corral.guest.python.frames import NO_NONCE
 
 LIMITS = {
     "calls": 1000,

@@ -13,15 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.errors import MalformedMessage, MessageTooLarge
-from corral.guest import (
-    ArrayBuffer,
-    FrameKind,
-    FrameReader,
-    UnencodableValue,
-    decode_value,
-    encode_frame,
-    encode_value,
-)
+from corral.guest import ArrayBuffer, FrameKind, FrameReader, UnencodableValue, decode_value, encode_frame, encode_value
 
 HERE = Path(__file__).parent
 VECTORS: dict[str, Any] = json.loads((HERE / "vectors.json").read_text(encoding="utf-8"))

@@ -14,17 +14,7 @@ from corral import Corral, Event, ExecutionContext, ExecutionFinished
 from corral.errors import ConfigError
 from corral.sandboxes import DenoSandbox
 from tests.integrations.frameworks import FRAMEWORKS, Framework, runs
-from tests.integrations.scenario import (
-    ANSWER,
-    PICTURE,
-    RIGHT,
-    WRONG,
-    Endless,
-    Scenario,
-    caller,
-    picture,
-    screenshot,
-)
+from tests.integrations.scenario import ANSWER, PICTURE, RIGHT, WRONG, Endless, Scenario, caller, picture, screenshot
 from tests.integrations.stubs import Call, calling, mending
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("framework", FRAMEWORKS, ids=str)]

@@ -16,9 +16,9 @@ NEEDS = {
     "corral.integrations.openai": ("openai", "openai"),
     "corral.integrations.openai_agents": ("agents", "openai-agents"),
     "corral.integrations.pydantic_ai": ("pydantic_ai", "pydantic-ai"),
-    "corral.integrations.shells.anthropic": ("anthropic", "anthropic"),
-    "corral.integrations.shells.deepagents": ("deepagents", "deepagents"),
-    "corral.integrations.shells.openai": ("openai", "openai"),
+    "corral.shells.integrations.anthropic": ("anthropic", "anthropic"),
+    "corral.shells.integrations.deepagents": ("deepagents", "deepagents"),
+    "corral.shells.integrations.openai": ("openai", "openai"),
     "corral.sources.mcp": ("mcp", "mcp"),
     "corral.sources.openapi": ("httpx", "openapi"),
 }

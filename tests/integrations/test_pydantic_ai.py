@@ -22,10 +22,7 @@ from pydantic_ai import (
     UsageLimits,
 )
 from pydantic_ai import Tool as AgentTool
-from pydantic_ai.messages import (
-    FunctionToolCallEvent,
-    FunctionToolResultEvent,
-)
+from pydantic_ai.messages import FunctionToolCallEvent, FunctionToolResultEvent
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 

@@ -29,8 +29,8 @@ from corral import (
 )
 from corral.audit import CallbackSink, JsonLinesSink, PostgresSink, SqliteSink, Telemetry, open_audit
 from corral.bridges.http import HttpBridge
-from corral.bridges.rates_redis import RedisRates
-from corral.bridges.tokens import ExecutionTokens, Key, KeyRing
+from corral.calls.rates_redis import RedisRates
+from corral.calls.tokens import ExecutionTokens, Key, KeyRing
 from corral.egress import EgressPolicy, Header, Network, SafeClient
 from corral.errors import CorralError, ToolDefinitionError
 from corral.sandboxes.cpython import CPythonSandbox

@@ -91,7 +91,7 @@ def test_it_hears_what_comes_in_callbacks_of_a_loop_that_is_not_anyios(
 async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("corral.event_listener._FINISH_SECONDS", 0.01)
+    monkeypatch.setattr("corral.events._FINISH_SECONDS", 0.01)
     ended: list[str] = []
 
     async def hear(event: Event) -> None:

@@ -9,12 +9,13 @@ import pytest
 from corral import ConfigError, Corral
 from corral.checking import Checker
 from corral.checking.case import Case
+from corral.isolation import Isolation
 from corral.packages import Packages
 from corral.packages.bundler import Bundler
 from corral.programs import read_program
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles
 from corral.tools import ToolRegistry
-from corral.types import Isolation, SandboxConfig
+from corral.types import SandboxConfig
 from tests.foreign import PACKAGES
 from tests.packages.hostile import folder_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
-from corral.bridges import Call, Grant
+from corral.calls import Call, Grant
 from corral.errors import ToolNotFound
-from corral.json_schema.problems import UNEXPECTED, Problem, SchemaMismatch
 from corral.rendering.suggestions import NearNames
 from corral.tools import Tool, define_tool
+from corral.tools.json_schema.problems import UNEXPECTED, Problem, SchemaMismatch
 from corral.types import CallRequest
 from tests.work import calls_of
 

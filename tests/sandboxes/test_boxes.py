@@ -17,9 +17,10 @@ from typing_extensions import override
 from corral import Corral, ExecutionContext, ExecutionResult, Limits
 from corral.errors import StartFailed
 from corral.events import ConsoleOutput
+from corral.isolation import Isolation
 from corral.sandboxes import BoxProvider, GuestChannel, GuestFiles, SandboxProvider
 from corral.testing import SandboxSuite
-from corral.types import Isolation, LimitName, SandboxConfig
+from corral.types import LimitName, SandboxConfig
 from tests.conftest import TOOLS
 from tests.testing.test_other_suites import plain_example
 

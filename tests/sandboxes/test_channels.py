@@ -18,10 +18,11 @@ import pytest
 
 from corral import Corral, ExecutionResult, Language, Limits, tool
 from corral.errors import ConfigError, LimitNotEnforceable, StartFailed
+from corral.isolation import Isolation
 from corral.plugins import load_by_name
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed import link
-from corral.types import Isolation, LimitName, SandboxConfig
+from corral.types import LimitName, SandboxConfig
 from tests.conftest import TOOLS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sandbox_provider"

@@ -10,9 +10,9 @@ from typing import Literal
 
 import pytest
 
-from corral.containment import Engine
-from corral.containment.namespaces import Mount
 from corral.guest import RuntimeDirectory
+from corral.jail import Engine
+from corral.jail.namespaces import Mount
 from corral.sandboxes.jailed import guest_starter
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter
 from corral.sandboxes.jailed.python_runtime import installation
@@ -108,7 +108,7 @@ def test_a_tier_that_works_no_longer_is_looked_for_again(
 ) -> None:
     starters.append(starter(folders))
     starters[-1].start(kind(folders, 64), in_advance=False).close()
-    monkeypatch.setattr("corral.containment.jail.bubblewrap", lambda: None)
+    monkeypatch.setattr("corral.jail.jail.bubblewrap", lambda: None)
     starters.append(starter(folders))
     guest = starters[-1].start(kind(folders, 64), in_advance=False)
     guest.close()

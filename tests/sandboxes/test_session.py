@@ -17,10 +17,10 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from corral import Limits, LogEntry
-from corral.containment import LauncherClient, Plan
 from corral.errors import BridgeError
 from corral.guest import FrameKind, FrameReader, encode_frame
-from corral.guest.frames import NO_NONCE
+from corral.guest.python.frames import NO_NONCE
+from corral.jail import LauncherClient, Plan
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
 from corral.sandboxes.channel import GuestChannel, PostMortem

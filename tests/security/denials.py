@@ -14,8 +14,8 @@ import anyio
 
 from corral import AuditEvent, AuditLog, ExecutionContext, Limits, RateLimits, ToolRegistry, tool
 from corral.audit import AuditSink
-from corral.bridges import Call, Grant, Grants, Handler, Policy, pipeline
-from corral.bridges.tokens import ExecutionTokens, Key, KeyRing
+from corral.calls import Call, Grant, Grants, Handler, Policy, pipeline
+from corral.calls.tokens import ExecutionTokens, Key, KeyRing
 from corral.types import CallRequest, Reply
 
 __all__ = ["DENIALS", "checks_that_fail"]

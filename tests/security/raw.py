@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 import deno
 
-from corral.containment import Engine, LauncherClient, Plan, jails_to_try
 from corral.errors import StartFailed
+from corral.jail import Engine, LauncherClient, Plan, jails_to_try
 from tests.security.attacks import Attack
 from tests.security.canaries import LEAKED
 from tests.security.modes import Tier, raw_seconds

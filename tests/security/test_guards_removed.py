@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.bridges import Handler, guards
+from corral.calls import Handler, guards
 from tests.security.denials import DENIALS, checks_that_fail
 
 pytestmark = pytest.mark.anyio

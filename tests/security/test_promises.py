@@ -17,8 +17,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from corral import Corral, Language
-from corral.containment.seccomp import ALLOWED
 from corral.errors import StartFailed
+from corral.jail.seccomp import ALLOWED
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.types import Tier
 

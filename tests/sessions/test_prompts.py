@@ -7,7 +7,7 @@ import pytest
 from corral import Corral, Directory, ExecutionContext, Language, Mount
 from corral.egress import Network
 from corral.integrations.kit import kit
-from corral.model_tools import Surroundings
+from corral.model.model_tools import Surroundings
 from corral.sessions import Sessions
 
 pytestmark = pytest.mark.anyio

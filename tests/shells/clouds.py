@@ -15,8 +15,7 @@ from typing_extensions import override
 from vercel.sandbox import SandboxClient, SandboxServiceOptions
 
 from corral import Corral, ExecutionResult, Language, Limits, tool
-from corral.sandboxes import ShellSandbox
-from corral.shells import DaytonaShell, E2BShell, Shell, VercelShell
+from corral.shells import DaytonaShell, E2BShell, Shell, ShellSandbox, VercelShell
 from corral.types import LimitName
 from tests.shells.faults import served
 from tests.shells.shared import SharedShell

@@ -10,7 +10,8 @@ from typing import cast
 
 import pytest
 
-from corral.sandboxes import SandboxProvider, ShellSandbox
+from corral.sandboxes import SandboxProvider
+from corral.shells import ShellSandbox
 from corral.testing import FilesSuite, SandboxSuite, ShellSuite
 from tests.shells.clouds import CLOUDS, CloudShell
 

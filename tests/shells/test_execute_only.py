@@ -14,17 +14,16 @@ import pytest
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Language, Limits, ToolError, tool
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
-from corral.bridges.grpc import GrpcBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import WebBridge
 from corral.errors import ConfigError
-from corral.sandboxes import ShellSandbox
-from corral.shells import LocalShell, Process, Shell, ShellCapabilities
+from corral.isolation import Isolation
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.grpc.bridge import GrpcBridge
+from corral.protocols.trpc import TrpcBridge
+from corral.shells import LocalShell, Process, Shell, ShellCapabilities, ShellSandbox
 from corral.shells.pipes import PipeProcess
-from corral.types import Isolation
 from tests.bridges.http.engines import NODE
 from tests.bridges.http.serving import Server
 

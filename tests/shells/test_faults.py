@@ -13,10 +13,9 @@ import pytest
 
 from corral import Corral, Limits, tool
 from corral.errors import ShellLost
-from corral.sandboxes import ShellSandbox
-from corral.shells import Shell
+from corral.isolation import Isolation
+from corral.shells import Shell, ShellSandbox
 from corral.shells.clouds import remote
-from corral.types import Isolation
 from tests.shells.clouds import CLOUDS, Stub, opened_cloud
 from tests.until import LIMIT_SECONDS, until
 

@@ -455,7 +455,7 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
 
 
 async def test_where_namespaces_do_not_work_the_next_tier_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.containment.commands.bubblewrap", lambda: None)
+    monkeypatch.setattr("corral.jail.commands.bubblewrap", lambda: None)
     with pytest.raises(LimitNotEnforceable, match=r"tier 'landlock'.*namespaces: bubblewrap is not installed"):
         async with JailedShell():
             pass

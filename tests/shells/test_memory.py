@@ -15,8 +15,7 @@ import pytest
 import trio
 
 from corral.errors import ConfigError, FileError, ShellError, ShellLost
-from corral.sandboxes import ShellSandbox
-from corral.shells import MemoryShell, Shell, memory
+from corral.shells import MemoryShell, Shell, ShellSandbox, memory
 from corral.testing import FilesSuite, ShellSuite
 from tests.processes import descendants, descriptors
 from tests.shells.shared import SharedShell

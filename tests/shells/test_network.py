@@ -16,9 +16,9 @@ import pytest
 from corral import Corral
 from corral.audit import AuditEvent, CallbackSink
 from corral.egress import Header, Network
-from corral.egress.authority import Authority
 from corral.sandboxes import DenoSandbox
 from corral.shells import JailedShell, Shell, ShellLimits
+from corral.shells.proxy.authority import Authority
 from tests.egress.site import Site, site
 from tests.processes import descendants
 from tests.until import LIMIT_SECONDS

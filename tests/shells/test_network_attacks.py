@@ -173,7 +173,7 @@ os._exit(0)
 
 
 async def test_a_head_that_comes_too_slowly_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.egress.proxy._IDLE_SECONDS", 0.3)
+    monkeypatch.setattr("corral.shells.proxy.proxy._IDLE_SECONDS", 0.3)
     program = r"""
 import select, socket
 connection = socket.create_connection(("127.0.0.1", 3128))

@@ -20,9 +20,9 @@ from websockets.asyncio.server import serve
 from corral import Corral
 from corral.audit import AuditEvent, CallbackSink
 from corral.egress import Header, Network
-from corral.egress.authority import Authority
 from corral.sandboxes import DenoSandbox
 from corral.shells import Shell, ShellLimits
+from corral.shells.proxy.authority import Authority
 from tests.egress.test_fetch import SECRET
 from tests.egress.test_sockets import Speaker, choose
 from tests.shells.test_network import resolver, said

@@ -13,10 +13,10 @@ import pytest
 
 from corral import Corral, ExecutionResult, Language, Limits
 from corral.errors import StartFailed
-from corral.sandboxes import SandboxProvider, ShellSandbox
-from corral.shells import LocalShell, Process, Shell
+from corral.isolation import Isolation
+from corral.sandboxes import SandboxProvider
+from corral.shells import LocalShell, Process, Shell, ShellSandbox
 from corral.testing import SandboxSuite
-from corral.types import Isolation
 from tests.bridges.http.engines import NODE
 from tests.shells.shared import gate_has
 

@@ -25,14 +25,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from corral import ExecutionContext, Limits
-from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
-from corral.bridges.grpc import GrpcBridge
-from corral.bridges.grpc.messages import CallReply
-from corral.bridges.grpc.messages import CallRequest as CallMessage
+from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, PipeBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import (
     Body,
     Receive,
@@ -45,17 +39,24 @@ from corral.bridges.web import (
     load_of,
     watch_request,
 )
+from corral.calls import Call, Grant
 from corral.errors import ConfigError, CorralError
 from corral.guest import client_runtime, decode_value, encode_value
 from corral.guest.python.client import Transport
 from corral.guest.python.failures import CorralError as GuestError
-from corral.guest.python.transports import connect as connect_transport
-from corral.guest.python.transports import graphql as graphql_transport
-from corral.guest.python.transports import grpc as grpc_transport
 from corral.guest.python.transports import http as http_transport
-from corral.guest.python.transports import trpc as trpc_transport
 from corral.guest.python.values import UnencodableValue
 from corral.guest.python.values import encode as guest_value
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.connect import guest as connect_transport
+from corral.protocols.graphql import guest as graphql_transport
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.grpc import guest as grpc_transport
+from corral.protocols.grpc.bridge import GrpcBridge
+from corral.protocols.grpc.bridge.messages import CallReply
+from corral.protocols.grpc.bridge.messages import CallRequest as CallMessage
+from corral.protocols.trpc import TrpcBridge
+from corral.protocols.trpc import guest as trpc_transport
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
 from tests.bridges.http.serving import NO_TLS

@@ -19,13 +19,14 @@ import anyio
 import pytest
 
 from corral.bridges import BridgeHost, BridgeProtocol
-from corral.bridges.connect import ConnectBridge
-from corral.bridges.graphql import GraphqlBridge
-from corral.bridges.grpc import GrpcBridge
 from corral.bridges.http import HttpBridge
-from corral.bridges.trpc import TrpcBridge
-from corral.guest import WebProtocol, bridge_runtime, decode_value
+from corral.guest import decode_value
+from corral.plugins import load_by_name
 from corral.programs import strip_types
+from corral.protocols.connect import ConnectBridge
+from corral.protocols.graphql.bridge import GraphqlBridge
+from corral.protocols.grpc.bridge import GrpcBridge
+from corral.protocols.trpc import TrpcBridge
 from corral.testing import BridgeStreamSuite, CallTool
 from corral.types import CallError, EncodedValue, Endpoint, HttpEndpoint, Reply
 from tests.bridges.http.engines import ENGINES
@@ -74,8 +75,8 @@ for await (const part of Deno.stdin.readable.pipeThrough(new TextDecoderStream()
 class Driver:
     """A process with a program that calls what it is told to. Replies find their callers by number."""
 
-    def __init__(self, protocol: WebProtocol, folder: Path) -> None:
-        runtime = bridge_runtime(protocol, "typescript")
+    def __init__(self, protocol: str, folder: Path) -> None:
+        runtime = load_by_name("corral.bridges", protocol).guest_runtime("typescript")
         sources = {
             "runtime.mjs": runtime,
             "hasty.mjs": re.sub(r"MAX_RENEWAL_SECONDS = [\d_]+", "MAX_RENEWAL_SECONDS = 0.02", runtime),
@@ -139,7 +140,7 @@ def read(reply: dict[str, Any]) -> Reply:
 
 class TypeScriptSuite(BridgeStreamSuite):
     bridge: type[BridgeProtocol]
-    name: WebProtocol
+    name: str
     path: str = ""
     driver: ClassVar[Driver]
     renewing: bool = False

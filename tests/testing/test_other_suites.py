@@ -14,6 +14,7 @@ import pytest
 from corral import Corral, Limits, ToolError, tool
 from corral.audit import AuditEvent, AuditFilter, AuditSink, JsonLinesSink, SqliteSink, open_audit
 from corral.errors import StartFailed
+from corral.isolation import Isolation
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.unjailed import UnjailedDeno
@@ -30,7 +31,6 @@ from corral.testing import (
     SourceSuite,
 )
 from corral.tools import Offer, ToolSource
-from corral.types import Isolation
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "bridges.md"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sandbox_provider" / "plain_sandbox.py"

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from corral.bridges import BridgeHost, Grant
+from corral.bridges import BridgeHost
+from corral.calls import Grant
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite
 
 

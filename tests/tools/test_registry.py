@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.work import calls_of
 
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.tools import Tool, ToolCall, ToolRegistry, define_tool, tool
 from corral.types import ExecutionContext, ToolName
+from tests.work import calls_of
 
 
 def echo(value: Any) -> Any:

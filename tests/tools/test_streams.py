@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.until import until
 
 from corral import (
     Corral,
@@ -25,8 +24,9 @@ from corral import (
     define_tool,
     tool,
 )
-from corral.declarations import declare_python, declare_typescript
 from corral.errors import InvalidToolOutput, ToolDefinitionError
+from corral.model import declare_python, declare_typescript
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 

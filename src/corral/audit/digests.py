@@ -12,8 +12,6 @@ from pydantic import BaseModel
 
 from corral.rendering.redaction import redacted
 
-__all__ = ["digest", "digest_of"]
-
 
 def digest(text: str) -> str:
     """`sha256:` and the hexadecimal SHA-256 of a text in UTF-8."""

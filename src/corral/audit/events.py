@@ -16,8 +16,6 @@ from pydantic_core import from_json, to_json
 from corral.concurrency.forks import after_fork
 from corral.rendering.preview import preview_text
 
-__all__ = ["AuditEvent", "Outcome", "cleaned", "json_of", "new_event_id", "short_text"]
-
 Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown", "pending"]
 """`withheld`: the tool ran, and the program did not get its result. `unknown`: the tool was called, and nobody knows
 what came of it, as it did not answer in time. `pending`: the call is stored until somebody decides on it. A `cancelled`

@@ -20,8 +20,6 @@ from corral.logs import get_logger
 from corral.rendering.redaction import redacted
 from corral.types import JsonSchema
 
-__all__ = ["AuditLog", "as_audit_log"]
-
 logger = get_logger("corral.audit")
 
 _PATIENCE_SECONDS = 5.0

@@ -22,8 +22,6 @@ from corral.errors import ConfigError
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-__all__ = ["AuditFilter", "AuditReader", "open_audit"]
-
 _COMPARE = {"=": operator.eq, ">=": operator.ge, "<": operator.lt}
 
 

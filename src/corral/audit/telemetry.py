@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
-__all__ = ["Telemetry"]
-
 _NOT_LOOKED_UP = frozenset({ToolNotFound.code, AccessDenied.code, ExecutionEnded.code})
 """Codes of calls that were refused before their tool was looked up."""
 

@@ -19,8 +19,6 @@ from corral.audit.sinks.base import AuditSink
 from corral.concurrency.forks import after_fork
 from corral.logs import get_logger
 
-__all__ = ["Receipt", "Writer"]
-
 _Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
 
 logger = get_logger("corral.audit")

@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from corral.bridges.calls import Call, Handler
-from corral.bridges.grants import CallGate, Grant, Grants
-from corral.bridges.services import route_services
+from corral.calls.calls import Call, Handler
+from corral.calls.grants import CallGate, Grant, Grants
+from corral.calls.services import route_services
 from corral.errors import ConfigError, ExecutionEnded, InvalidToken
+from corral.guest import Transport, client_runtime
 from corral.types import CallError, Endpoint, Language, PipeEndpoint, Reply
-
-__all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "PipeBridge", "Receive", "Scope", "Send"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -135,13 +134,21 @@ class BridgeProtocol(ABC):
         """Describes the tools that the scopes of a grant allow. None, the default: there is no such document."""
         return None
 
-    def guest_runtime(self, language: Language) -> str:  # noqa: ARG002
-        """Returns the source of the module by which programs elsewhere call tools.
+    def guest_transport(self, language: Language) -> Transport:  # noqa: ARG002
+        """Returns the transport by which programs elsewhere call tools.
 
         Raises:
             ConfigError: the protocol has none for this language.
         """
         raise ConfigError(f"bridge {self.name!r} has no runtime for programs that run elsewhere")
+
+    def guest_runtime(self, language: Language) -> str:
+        """Returns the source of the module by which programs elsewhere call tools.
+
+        Raises:
+            ConfigError: the protocol has none for this language.
+        """
+        return client_runtime(language, self.guest_transport(language))
 
 
 class PipeBridge(BridgeProtocol):

@@ -10,8 +10,6 @@ from corral.errors import ConfigError, CorralError
 from corral.logs import get_logger
 from corral.plugins import load_by_name
 
-__all__ = ["Bridges", "Protocols"]
-
 logger = get_logger("corral.bridges")
 
 Bridges: TypeAlias = str | BridgeProtocol | Sequence[str | BridgeProtocol]

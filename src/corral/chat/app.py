@@ -22,8 +22,8 @@ from starlette.routing import Route
 
 from corral import Approved, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
-from corral.bridges.rates import Bucket, MemoryRates
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
+from corral.calls.rates import Bucket, MemoryRates
 from corral.chat.assets import asset, index_page, notice_page
 from corral.chat.bounds import ChatBounds
 from corral.chat.downloads import download
@@ -34,8 +34,6 @@ from corral.chat.store import ChatStore, Conversation, MemoryChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, text_of_message
 from corral.tools.rates import Rate
 from corral.types import CallError
-
-__all__ = ["Authenticate", "chat_app"]
 
 Authenticate: TypeAlias = Callable[[Request], Awaitable[ExecutionContext | None] | ExecutionContext | None]
 """Function that returns the caller of a request, or None to refuse it. Its session is that of the conversation."""

@@ -14,8 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-__all__ = ["asset", "index_page", "notice_page"]
-
 _STATIC = Path(__file__).parent / "static"
 _NOTICE = """\
 <!doctype html>

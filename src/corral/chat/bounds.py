@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from corral.types import Frozen, Positive, PositiveSeconds
 
-__all__ = ["ChatBounds"]
-
 
 class ChatBounds(Frozen):
     """Bounds of a chat server. Every bound is positive and in force."""

@@ -16,8 +16,6 @@ from corral.chat.turn import ChatTurn, Part
 from corral.errors import ToolFailed
 from corral.types import Later
 
-__all__ = ["SUGGESTIONS", "DemoAgent", "demo_corral"]
-
 SUGGESTIONS = (
     "Refund the customers whose parcels are late",
     "Which customer has waited longest?",

@@ -16,8 +16,6 @@ from corral import Corral, ExecutionContext
 from corral.errors import CorralError
 from corral.rendering.images import image_type
 
-__all__ = ["download"]
-
 _GONE = "the file is no longer there"
 
 

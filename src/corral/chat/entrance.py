@@ -16,8 +16,6 @@ from corral.bridges.web.page_headers import page_headers
 from corral.chat.assets import notice_page
 from corral.types import ExecutionContext
 
-__all__ = ["OneTimeLogin", "SecurityHeaders"]
-
 _HEADERS = page_headers()
 
 

@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from corral.chat.turn import Message, Part
 
-__all__ = ["AssembledMessage", "replayed"]
-
 _TEXTS = ("text", "reasoning")
 _MOST_PARTS = 2_000
 _MOST_CHARS = 2_000_000

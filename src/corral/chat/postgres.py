@@ -11,8 +11,6 @@ from corral.arguments import checked
 from corral.chat.sql import SCHEMA, SqlChats, Statement
 from corral.errors import ConfigError, MissingExtra
 
-__all__ = ["PostgresChats"]
-
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 30
 _MOST_CONNECTIONS = 4

@@ -25,8 +25,6 @@ from corral.rendering.redaction import redacted
 from corral.results import CallRecord
 from corral.types import ExecutionContext
 
-__all__ = ["ExecutionRecord", "Owner", "expired", "owner_of"]
-
 _VALUE_CHARS = 20_000
 """Of an input, an output or a result in the whole record."""
 _SHORT_CHARS = 400

@@ -16,8 +16,6 @@ from corral.chat.turn import TURN, ChatAgent, ChatTurn, Message, Part, text_of_m
 from corral.logs import get_logger
 from corral.rendering.preview import json_text
 
-__all__ = ["Reader", "Replies", "Reply"]
-
 logger = get_logger("corral")
 
 _INTERVAL_SECONDS = 0.05

@@ -15,8 +15,6 @@ from corral.chat.store import ChatStore, Conversation
 from corral.chat.turn import Message
 from corral.concurrency.fairness import run_in_turn
 
-__all__ = ["SCHEMA", "SqlChats", "Statement"]
-
 Statement: TypeAlias = tuple[str, Sequence[Any]]
 """Query with `$1`, `$2`, ... and their values."""
 

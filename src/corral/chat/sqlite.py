@@ -17,8 +17,6 @@ from corral.chat.sql import SCHEMA, SqlChats, Statement
 from corral.concurrency.sqlite import write_ahead
 from corral.errors import ConfigError
 
-__all__ = ["SqliteChats"]
-
 T = TypeVar("T")
 
 _BUSY_SECONDS = 5

@@ -11,8 +11,6 @@ from typing import Any
 from corral.chat.records import Owner
 from corral.chat.turn import Message
 
-__all__ = ["ChatStore", "Conversation", "MemoryChats"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Conversation:

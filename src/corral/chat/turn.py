@@ -10,8 +10,6 @@ from typing import Any, Protocol, TypeAlias
 from corral.errors import ConfigError
 from corral.types import ExecutionContext
 
-__all__ = ["ChatAgent", "ChatTurn", "Message", "Part", "text_of_message", "texts_of", "turn_context"]
-
 Part: TypeAlias = Mapping[str, Any]
 """Chunk of the AI SDK's UI message stream, version 1, such as `{"type": "text-delta", "id": "0", "delta": "Hello"}`."""
 

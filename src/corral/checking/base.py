@@ -18,8 +18,6 @@ from corral.checking.source_map import CheckedText
 from corral.concurrency.cached_property import cached_property
 from corral.types import Position, ToolName
 
-__all__ = ["Check", "DeclarationsUnread"]
-
 _MAX_QUESTIONS = 300
 """Most questions to a server about one program, besides its diagnostics. Unasked values count as the program's own."""
 _MAX_FLAWED = 50

@@ -15,8 +15,6 @@ from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
-__all__ = ["Caller", "Case", "CaseKey"]
-
 Caller: TypeAlias = tuple[TrustDomain | None, str | None]
 CaseKey: TypeAlias = tuple[bytes, bool, bool, bool]
 

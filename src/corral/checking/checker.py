@@ -32,8 +32,6 @@ from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
-__all__ = ["Begun", "Checker", "verdict_of"]
-
 T = TypeVar("T")
 
 logger = get_logger("corral.checking")

@@ -10,8 +10,6 @@ from tree_sitter import Node
 from corral.checking.findings import Finding
 from corral.programs.syntax.parsing import text_of
 
-__all__ = ["Condition", "condition_on", "is_only_exit", "never_there"]
-
 _NEGATIONS = frozenset({"!", "not"})
 _EQUAL = frozenset({"==", "===", "is"})
 _UNEQUAL = frozenset({"!=", "!==", "is not"})

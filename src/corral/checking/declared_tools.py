@@ -21,17 +21,14 @@ from corral.checking.servers.workspace import Location
 from corral.checking.source_map import Declarations
 from corral.checking.verdict import Verdict
 from corral.concurrency.cached_property import cached_property
-from corral.declarations import checked_discovery, declare_tools
-from corral.declarations.printing.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.errors import ToolNotFound
-from corral.json_schema.keywords import open_objects
-from corral.programs.syntax.parsing import parsing_within
-from corral.programs.syntax.python import text_of
+from corral.model import checked_discovery, declare_tools
+from corral.model.printing.schema_weight import MAX_WEIGHT, affordable, weight
+from corral.programs.syntax.parsing import parsing_within, text_of
 from corral.tools import Tool, ToolRegistry
+from corral.tools.json_schema.keywords import open_objects
 from corral.tools.schema import TypeOutput
 from corral.types import Language, References, ToolName
-
-__all__ = ["DeclaredTool", "ToolSet", "ToolSets"]
 
 _COMMENT = re.compile(r"#:[^\n]*")
 _WITH_KEYS = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)

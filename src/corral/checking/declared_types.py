@@ -8,8 +8,6 @@ from corral.concurrency.cached_property import cached_property
 from corral.programs.syntax.typescript import finder, text_of
 from corral.types import ToolName
 
-__all__ = ["DeclaredTypes", "Reach", "is_dictionary", "tool_name"]
-
 _NAMESPACES = frozenset({"property_signature", "class_definition"})
 _ALIASES = finder("(type_alias_declaration name: (type_identifier) @name)")
 _MEMBERS = finder("(property_signature name: (_) @name)")

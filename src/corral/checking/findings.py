@@ -10,8 +10,6 @@ from typing import Literal
 from corral.rendering.preview import preview_text
 from corral.rendering.suggestions import NearNames
 
-__all__ = ["NOTHING_SHARED", "Finding", "Kind", "near"]
-
 Kind = Literal["argument", "member", "stream", "type", "unawaited", "unbound", "tool"]
 """`member` alone says that a result is not what the program takes it for, which holds only if its declaration does."""
 

@@ -12,8 +12,6 @@ from corral.checking.verdict import Verdict
 from corral.concurrency.threads import thread_safe_callback
 from corral.errors import ProgramRejected
 
-__all__ = ["Gate"]
-
 
 class Gate:
     """Of one program. It starts meanwhile, so that a check as a rule costs it nothing."""

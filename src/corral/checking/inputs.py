@@ -17,13 +17,11 @@ from typing import Any, NamedTuple, cast
 from tree_sitter import Node
 
 from corral.checking.findings import near
-from corral.json_schema.document_schema import PendingValidation
-from corral.json_schema.keywords import alternatives, listing, mapping, resolved, unconditional
-from corral.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, cut
 from corral.rendering.lists import both, either
+from corral.tools.json_schema.document_schema import PendingValidation
+from corral.tools.json_schema.keywords import alternatives, listing, mapping, resolved, unconditional
+from corral.tools.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, cut
 from corral.tools.schema import InputSchema
-
-__all__ = ["Flaw", "Inputs", "Read", "Written", "spells"]
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000

@@ -14,8 +14,6 @@ from corral.programs.syntax.python import parse as parse_python
 from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.types import Language
 
-__all__ = ["ANY", "CHECKED", "CheckedLanguage"]
-
 ANY = "_corral_any"
 """Function in declarations for Python that returns its argument as a value of any type."""
 _PYTHON_ANY = f"import typing as _typing\ndef {ANY}(value: object, /) -> _typing.Any: ...\n"

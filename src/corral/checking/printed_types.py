@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-__all__ = ["PrintedKind", "are_disjoint", "is_text_for", "split_outside"]
-
 _MAX_PARTS = 200
 """Maximum number of parts; the last one is all the rest."""
 

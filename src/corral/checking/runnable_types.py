@@ -8,10 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.syntax.python import finder, text_of
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import finder
 from corral.texts import LINE_END
-
-__all__ = ["declared_names", "literal_values", "runnable_types"]
 
 _OF_TOOLS = "tools."
 _IDENTIFIERS = finder("(identifier) @name")

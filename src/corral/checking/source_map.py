@@ -5,8 +5,6 @@ from __future__ import annotations
 from corral.checking.servers.workspace import Span
 from corral.texts import PositionMap, TextIndex
 
-__all__ = ["LINE_END", "CheckedText", "Declarations"]
-
 LINE_END = rb"\r\n|\r|\n"
 """Line ends of the Language Server Protocol."""
 

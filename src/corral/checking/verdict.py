@@ -11,8 +11,6 @@ from corral.rendering.lists import first_few
 from corral.rendering.preview import preview_text
 from corral.types import Diagnostic, Language, Position
 
-__all__ = ["CheckResult", "Verdict", "verdict_on"]
-
 _MAX_DIAGNOSTICS = 50
 """Of each kind."""
 _MAX_TOLD = 10

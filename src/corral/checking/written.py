@@ -8,10 +8,8 @@ from contextlib import suppress
 from tree_sitter import Node
 
 from corral.checking.inputs import Written
-from corral.json_schema.problems import ABSENT
 from corral.programs.syntax.typescript import text_of, unwrapped
-
-__all__ = ["python_arguments", "read_python", "read_typescript"]
+from corral.tools.json_schema.problems import ABSENT
 
 _MAX_PARTS = 2_000
 _NUMBER = frozenset({"number"})

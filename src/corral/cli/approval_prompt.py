@@ -17,8 +17,6 @@ if TYPE_CHECKING or sys.platform != "win32":
     import termios
     import tty
 
-__all__ = ["Asker", "keyboard"]
-
 _SHOWN_CHARS = 4_000
 """Calls with a longer input are denied, so that nobody approves text that was not shown."""
 

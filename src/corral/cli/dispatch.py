@@ -8,23 +8,21 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 
 from corral import CorralError
 from corral.cli.commands.audit import add_audit
-from corral.cli.commands.chat import add_chat
 from corral.cli.commands.check import add_check
 from corral.cli.commands.doctor import add_doctor
 from corral.cli.commands.mcp import add_mcp
 from corral.cli.commands.packages import add_packages
 from corral.cli.commands.run import add_run
 from corral.cli.commands.serve import add_serve
-from corral.cli.commands.shell import add_shell
 from corral.cli.commands.types import add_types
 from corral.cli.parsing import CommandLine
 from corral.errors import ConfigError, LimitNotEnforceable
-
-__all__ = ["run"]
+from corral.plugins import load_by_name
 
 _WRONG_USAGE = 2
 _ACCEPTED = re.compile(r"\w+\(accept_unenforced=\{(.*?)\}\)")
@@ -93,12 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         add_check,
         add_types,
         add_serve,
-        add_chat,
-        add_shell,
+        partial(load_by_name, "corral.commands", "chat"),
+        partial(load_by_name, "corral.commands", "shell"),
         add_mcp,
         add_packages,
         add_audit,
         add_doctor,
     ):
-        add(parser.commands)
+        add(commands=parser.commands)
     return parser

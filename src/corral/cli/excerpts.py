@@ -7,8 +7,6 @@ from itertools import islice
 
 from corral.cli.text import fitted, printable, width
 
-__all__ = ["excerpt"]
-
 _LINE_END = re.compile(r"\r\n|[\r\n\u2028\u2029]")
 _LINES_AROUND = 1
 _TAB = " " * 4

@@ -14,8 +14,6 @@ import anyio
 
 from corral.errors import ConfigError
 
-__all__ = ["Drainable", "http_server", "is_loopback", "listening", "url_of"]
-
 _READY = "/readyz"
 _PROBES = ("/healthz", _READY)
 _SHUTDOWN_SECONDS = 1

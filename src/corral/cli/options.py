@@ -15,8 +15,6 @@ from typing import Any
 
 from corral import ExecutionContext
 
-__all__ = ["add_address", "add_caller", "add_drain", "add_tools", "caller", "given", "interruptible"]
-
 _DRAIN_SECONDS = 30.0
 
 

@@ -15,8 +15,6 @@ from typing import Any, NoReturn, TypeAlias
 from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
-__all__ = ["CommandLine", "Commands", "add_command"]
-
 Commands: TypeAlias = "argparse._SubParsersAction[CommandLine]"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 _WRONG_USAGE = 2

@@ -12,8 +12,6 @@ from corral.cli.run_options import add_env, env_of
 from corral.errors import ConfigError
 from corral.languages import LANGUAGES, language_of_file
 
-__all__ = ["GivenProgram", "add_program", "given_program"]
-
 
 class GivenProgram(NamedTuple):
     source: str

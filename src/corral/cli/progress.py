@@ -22,8 +22,6 @@ from corral.cli.screen import Screen
 from corral.cli.text import fitted, printable, width
 from corral.rendering.preview import json_text
 
-__all__ = ["Progress", "finished_line", "moving"]
-
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
 _LINE_SECONDS = 10.0

@@ -12,8 +12,6 @@ from corral.cli.screen import Screen
 from corral.cli.text import counted, printable
 from corral.rendering.lists import first_few
 
-__all__ = ["NO_TOOLS", "call_lines", "error_lines", "help_line", "names_tools", "note_lines", "remark_lines"]
-
 NO_TOOLS = "no tools were given: --tools PLACE or --mcp-config FILE says where they are, as in --tools app.tools"
 
 _CALLS_LISTED = 20

@@ -13,25 +13,11 @@ from typing import Any, Literal, TypedDict, TypeVar
 from corral import Directory, Language, Limits, Mount
 from corral.cli.options import given
 from corral.errors import ConfigError
+from corral.isolation import TIERS
 from corral.packages import Packages, PythonPackages
 from corral.plugins import load_by_name
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES, TIERS, LimitName, Tier
-
-__all__ = [
-    "Running",
-    "Surroundings",
-    "add_env",
-    "add_limits",
-    "add_running",
-    "add_surroundings",
-    "add_workspace",
-    "env_of",
-    "limits_of",
-    "mounts",
-    "running",
-    "surroundings",
-]
+from corral.types import LIMITS_OF_SANDBOXES, LimitName, Tier
 
 Number = TypeVar("Number", int, float)
 

@@ -12,8 +12,6 @@ from typing import Literal, TextIO, TypeAlias
 
 from corral.cli.text import printable
 
-__all__ = ["Color", "Screen", "screen"]
-
 Color: TypeAlias = Literal["red", "green", "yellow", "blue", "bold", "dim"]
 
 _SGR: dict[Color, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34}

@@ -19,8 +19,6 @@ from corral import Tool, ToolRegistry, ToolSource, tools_from
 from corral.errors import ConfigError
 from corral.rendering.suggestions import NearNames
 
-__all__ = ["load_tools"]
-
 Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 
 _USUAL_NAMES = ("tools", "registry")

@@ -6,8 +6,6 @@ from collections import deque
 
 import anyio
 
-__all__ = ["Capacity"]
-
 
 class Capacity:
     """Semaphore with sizes. A request larger than the total is admitted alone."""

@@ -11,9 +11,6 @@ import anyio
 
 from corral.concurrency.threads import thread_safe_callback
 
-__all__ = ["MAX_PAUSED_SECONDS", "PausableDeadline"]
-
-
 MAX_PAUSED_SECONDS = 3600.0
 """Maximum of all pauses together: a program that asks for approval again and again must end, too."""
 

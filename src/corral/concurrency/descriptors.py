@@ -14,15 +14,6 @@ import time
 from contextlib import suppress
 from functools import cache
 
-__all__ = [
-    "await_readable",
-    "await_writable",
-    "process_descriptor",
-    "reap",
-    "why_no_descriptors",
-    "why_no_process_descriptors",
-]
-
 _REAP_SECONDS = 1.0
 """Time for a process to end that was killed; it takes milliseconds, unless another user has it."""
 _PAUSE_SECONDS = 0.002

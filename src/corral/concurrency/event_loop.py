@@ -17,8 +17,6 @@ from typing_extensions import override
 
 from corral.concurrency.task_groups import plain_task_group
 
-__all__ = ["OneShot", "asyncio_loop", "one_shot_factory", "periodic", "watch_readable"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from typing_extensions import TypeVarTuple, Unpack
 from corral.concurrency.garbage import gc_disabled
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 
-__all__ = ["INLINE_BYTES", "FairQueue", "Shares", "run_in_turn", "wait_for_job"]
-
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 

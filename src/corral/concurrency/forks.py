@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from typing_extensions import TypeVarTuple, Unpack
 
-__all__ = ["ProcessOwner", "after_fork", "finalize_in_owner"]
-
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 

@@ -11,8 +11,6 @@ import gc
 from importlib import import_module
 from types import ModuleType, TracebackType
 
-__all__ = ["gc_disabled", "import_uncollected"]
-
 _LARGE = 20_000
 """Objects made since the last collection, above which all go to the oldest generation uncollected."""
 _MOST_SPARED = 100

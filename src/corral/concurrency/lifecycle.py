@@ -19,8 +19,6 @@ from anyio.from_thread import BlockingPortal
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.errors import ConfigError
 
-__all__ = ["Lifecycle", "may_stay_open", "run_in_loop_of"]
-
 T = TypeVar("T")
 
 _left_behind: list[object] = []

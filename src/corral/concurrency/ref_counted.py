@@ -12,8 +12,6 @@ import anyio
 
 from corral.concurrency.threads import run_shielded_in_thread
 
-__all__ = ["RefCounted"]
-
 T = TypeVar("T")
 
 _LOCK_POLL_SECONDS = 0.002

@@ -7,8 +7,6 @@ from collections.abc import Awaitable
 
 import anyio
 
-__all__ = ["SharedLock"]
-
 
 class SharedLock:
     """Readers-writer lock, first come first served. Its fast path, while it is not contended, is the caller's."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-__all__ = ["write_ahead"]
-
 _POLL_SECONDS = 0.005
 
 

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-__all__ = ["plain_task_group"]
-
 
 @asynccontextmanager
 async def plain_task_group() -> AsyncGenerator[TaskGroup]:

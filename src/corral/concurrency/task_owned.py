@@ -16,8 +16,6 @@ import anyio
 from corral.concurrency.event_loop import asyncio_loop
 from corral.logs import get_logger
 
-__all__ = ["TaskOwnedContext", "spawn", "unwrapped"]
-
 logger = get_logger("corral")
 
 _CLOSE_SECONDS = 5.0

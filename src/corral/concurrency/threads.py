@@ -15,14 +15,6 @@ from typing_extensions import TypeVarTuple, Unpack
 
 from corral.errors import StartFailed
 
-__all__ = [
-    "expect_threads",
-    "run_in_own_thread",
-    "run_shielded_in_thread",
-    "thread_safe_callback",
-    "thread_safe_scheduler",
-]
-
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 

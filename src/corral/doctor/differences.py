@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DIFFERENCES", "Difference"]
-
 
 class Difference(NamedTuple):
     """A subject, and what is true of it in each of two tiers. The texts are Markdown of one line."""

@@ -20,17 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from corral.containment.jail import Jail, v8_environment
-from corral.containment.launcher_client import LauncherClient
-from corral.containment.libraries import shared_libraries
-from corral.containment.namespaces import GUEST
-from corral.containment.process import ContainedProcess
-from corral.containment.temporary import TemporaryFolder
 from corral.doctor.layers import proc_status
 from corral.errors import StartFailed
+from corral.jail.jail import Jail, v8_environment
+from corral.jail.launcher_client import LauncherClient
+from corral.jail.libraries import shared_libraries
+from corral.jail.namespaces import GUEST
+from corral.jail.process import ContainedProcess
+from corral.jail.temporary import TemporaryFolder
 from corral.types import Tier
-
-__all__ = ["ATTEMPTS", "PROBE", "Attempt", "Facts", "Outcome", "Trial", "attempted", "make_room"]
 
 PROBE = "probe.js"
 ATTEMPTS = (

@@ -17,13 +17,11 @@ from corral.checking.declared_tools import ToolSets
 from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
-from corral.containment import Engine
 from corral.doctor.layers import proc_status, program_version
 from corral.errors import StartFailed
+from corral.jail import Engine
 from corral.programs import read_program
 from corral.types import References, Tier
-
-__all__ = ["RIGHT", "FoundServer", "double", "find_server", "install_command", "try_servers"]
 
 _READY_SECONDS = 60.0
 _VERSION = re.compile(r"\d\S*")

@@ -12,24 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.concurrency.descriptors import why_no_process_descriptors
-from corral.containment import landlock, namespaces, seccomp
-from corral.containment.jail import HIDDEN, address_space_mb, hides_processes, v8_environment
-
-__all__ = [
-    "Layer",
-    "address_space_layer",
-    "bubblewrap_layer",
-    "engine_layer",
-    "landlock_layer",
-    "proc_status",
-    "program_version",
-    "seccomp_layer",
-    "settings",
-    "surroundings_layers",
-    "system",
-    "user_namespace_remedy",
-    "user_namespaces_layer",
-]
+from corral.jail import landlock, namespaces, seccomp
+from corral.jail.jail import HIDDEN, address_space_mb, hides_processes, v8_environment
 
 _SECONDS = 10.0
 """Time for a program to print its version, or for a namespace to be made; each takes milliseconds."""

@@ -17,12 +17,6 @@ import anyio
 import deno
 
 from corral import Corral
-from corral.containment.jail import Engine, jails_to_try
-from corral.containment.launcher_client import LauncherClient
-from corral.containment.privileges import NOBODY
-from corral.containment.process import can_limit
-from corral.containment.spaces import Place, open_space
-from corral.containment.users import may_become
 from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.language_servers import RIGHT, double
@@ -38,16 +32,21 @@ from corral.doctor.layers import (
     user_namespaces_layer,
 )
 from corral.errors import CorralError, MissingExtra, StartFailed
+from corral.isolation import TIERS, Isolation
+from corral.jail.jail import Engine, jails_to_try
+from corral.jail.launcher_client import LauncherClient
+from corral.jail.privileges import NOBODY
+from corral.jail.process import can_limit
+from corral.jail.spaces import Place, open_space
+from corral.jail.users import may_become
+from corral.plugins import load_by_name
 from corral.results import ExecutionResult
 from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
-from corral.shells import JailedShell, ShellCapabilities, ShellLimits
-from corral.shells.jails.limits import ShellLimitName
-from corral.types import LIMITS_OF_SANDBOXES, TIERS, Isolation, Language, SandboxConfig, Tier
-
-__all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
+from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits
+from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig, Tier
 
 _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
 _NO_JAIL = "processes can be contained on Linux only"
@@ -229,7 +228,9 @@ def _shells() -> Layer:
     """Jail of commands, found by opening a shell."""
 
     async def opened() -> ShellCapabilities:
-        async with JailedShell(limits=ShellLimits(accept_unenforced=get_args(ShellLimitName))) as shell:
+        limits = ShellLimits(accept_unenforced=get_args(ShellLimitName))
+        jailed: Shell = load_by_name("corral.shells", "jailed", limits=limits)
+        async with jailed as shell:
             return shell.capabilities
 
     try:

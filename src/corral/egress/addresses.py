@@ -11,8 +11,6 @@ import socket
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TypeAlias
 
-__all__ = ["Address", "is_internal_name", "is_public", "read_host"]
-
 Address: TypeAlias = IPv4Address | IPv6Address
 
 _SPECIAL_V4 = tuple(

@@ -21,8 +21,6 @@ from corral.egress.lookups import Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import EgressBlocked
 
-__all__ = ["FOR_ANYBODY", "ClientOptions", "SafeClient", "host_of", "objection_to"]
-
 _DEADLINE = "corral.deadline"
 _ASKED = "corral.asked"
 """The URL that the caller asked for; redirects lead away from it."""

@@ -17,8 +17,6 @@ from corral.egress.lookups import Resolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.logs import get_logger
 
-__all__ = ["BoundedStream", "GuardedBackend"]
-
 logger = get_logger("corral.egress")
 
 _ANSWERS = 64

@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 import httpx
 
-__all__ = ["Decode", "decoder", "inflates"]
-
 Decode: TypeAlias = Callable[[bytes], Iterator[bytes]]
 """Takes the next bytes of a body, gives what they decode to, in pieces. `b""` is its end."""
 

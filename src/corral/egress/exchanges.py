@@ -27,8 +27,6 @@ from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralErr
 from corral.logs import get_logger
 from corral.types import ExecutionContext
 
-__all__ = ["Caller", "Exchange", "Exchanges", "Hop", "pairs", "place_of"]
-
 logger = get_logger("corral.egress")
 
 _PIECE_BYTES = 65_536

@@ -11,8 +11,6 @@ import httpcore
 
 from corral.concurrency.threads import run_in_own_thread
 
-__all__ = ["Resolver", "SystemResolver"]
-
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 """Gives the IPv4 and IPv6 addresses of a name, best first. Raises `OSError` if there are none."""
 

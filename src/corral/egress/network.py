@@ -28,8 +28,6 @@ from corral.egress.sockets import Sockets
 from corral.errors import ConfigError, MissingExtra
 from corral.types import ExecutionContext, Frozen, Positive, PositiveSeconds
 
-__all__ = ["Header", "Network"]
-
 _PORTS = {"http": 80, "https": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_PUBLIC = "the address is not public"
@@ -194,7 +192,7 @@ class Network(Frozen):
         """
         with listener:
             try:
-                proxy = import_module("corral.egress.proxy")
+                proxy = import_module("corral.shells.proxy.proxy")
             except ModuleNotFoundError as error:
                 reason = f"a network for commands needs the module {error.name}: pip install 'corral[egress]'"
                 raise MissingExtra(reason) from error

@@ -18,8 +18,6 @@ from corral.egress.addresses import Address, is_internal_name, is_public, read_h
 from corral.errors import EgressBlocked
 from corral.types import Frozen, Positive, PositiveSeconds
 
-__all__ = ["ANY_NETWORK", "EgressPolicy", "blocked", "service_policy", "too_large", "too_late"]
-
 ANY_NETWORK = ("0.0.0.0/0", "::/0")
 _PORTS = {"http": 80, "https": 443}
 

@@ -43,8 +43,6 @@ from corral.egress.lookups import SystemResolver
 from corral.egress.policy import blocked, too_late
 from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments, ToolFailed
 
-__all__ = ["FRAME_BYTES", "MESSAGE_BYTES", "Socket", "Sockets"]
-
 _SCHEMES = {"ws": "http", "wss": "https"}
 MESSAGE_BYTES = 1_000_000
 """Bytes of a message, in either direction."""

@@ -4,16 +4,16 @@
 `tests/guest/vectors.json` the golden vectors that both halves are tested with.
 """
 
-from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
+from corral.guest.frames import Frame, FrameKind, FrameReader
+from corral.guest.python.frames import encode_frame
+from corral.guest.python.values import ArrayBuffer, UnencodableValue
 from corral.guest.runtime import (
-    WEB_PROTOCOLS,
     RuntimeDirectory,
-    WebProtocol,
-    bridge_runtime,
+    Transport,
     client_runtime,
     elsewhere_guest,
-    graphql_runtime,
     http_runtime,
+    http_transport,
     node_guest,
     python_guest,
     python_server,
@@ -21,34 +21,24 @@ from corral.guest.runtime import (
     typescript_guest,
     typescript_server,
 )
-from corral.guest.values import (
-    ArrayBuffer,
-    UnencodableValue,
-    decode_value,
-    encode_by_size,
-    encode_value,
-    plain_json,
-    revive_value,
-)
+from corral.guest.values import decode_value, encode_by_size, encode_value, plain_json, revive_value
 
 __all__ = [
-    "WEB_PROTOCOLS",
     "ArrayBuffer",
     "Frame",
     "FrameKind",
     "FrameReader",
     "RuntimeDirectory",
+    "Transport",
     "UnencodableValue",
-    "WebProtocol",
-    "bridge_runtime",
     "client_runtime",
     "decode_value",
     "elsewhere_guest",
     "encode_by_size",
     "encode_frame",
     "encode_value",
-    "graphql_runtime",
     "http_runtime",
+    "http_transport",
     "node_guest",
     "plain_json",
     "python_guest",

@@ -10,27 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from corral.errors import BridgeError, MalformedMessage, MessageTooLarge
-from corral.guest.python.frames import (
-    HEADER,
-    HEADER_BYTES,
-    LEAST_LENGTH,
-    NO_NONCE,
-    NONCE_BYTES,
-    PROTOCOL,
-    FrameKind,
-    encode_frame,
-)
-
-__all__ = [
-    "HEADER_BYTES",
-    "NONCE_BYTES",
-    "NO_NONCE",
-    "PROTOCOL",
-    "Frame",
-    "FrameKind",
-    "FrameReader",
-    "encode_frame",
-]
+from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, FrameKind
 
 _TAGGED = 1
 

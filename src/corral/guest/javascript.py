@@ -15,10 +15,8 @@ from importlib.resources import files
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
-from corral.containment.temporary import write_whole
+from corral.jail.temporary import write_whole
 from corral.programs import strip_types
-
-__all__ = ["guest_javascript", "guest_source"]
 
 
 def guest_source(folder: str, file: str) -> str:

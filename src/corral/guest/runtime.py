@@ -17,34 +17,24 @@ from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
-from typing import Literal, TypeAlias, cast, get_args
+from typing import NamedTuple, cast
 
-from corral.containment.temporary import TemporaryFolder
 from corral.errors import ConfigError
 from corral.guest.javascript import guest_javascript, guest_source
+from corral.jail.temporary import TemporaryFolder
 from corral.programs import strip_types
 from corral.types import Language
 
-__all__ = [
-    "WEB_PROTOCOLS",
-    "RuntimeDirectory",
-    "WebProtocol",
-    "bridge_runtime",
-    "client_runtime",
-    "elsewhere_guest",
-    "graphql_runtime",
-    "http_runtime",
-    "node_guest",
-    "python_guest",
-    "python_server",
-    "realm_guest",
-    "typescript_guest",
-    "typescript_server",
-]
 
-WebProtocol: TypeAlias = Literal["connect", "graphql", "grpc", "http", "trpc"]
-"""Protocol with runtimes for programs elsewhere."""
-WEB_PROTOCOLS: frozenset[str] = frozenset(get_args(WebProtocol))
+class Transport(NamedTuple):
+    """Source of a module by which the client of programs elsewhere calls tools over a protocol.
+
+    `shared` are modules that it imports, by name, each before those that import it.
+    """
+
+    source: str
+    shared: tuple[tuple[str, str], ...] = ()
+
 
 _PROCESS = (
     "kinds",
@@ -94,15 +84,13 @@ _PYTHON = (
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
-_SHARED: Mapping[str, tuple[str, ...]] = {"connect": ("messages",), "grpc": ("messages",)}
-"""Parts of transports, before them."""
 _ELSEWHERE = ("bigints", "decorators", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""
 _NODE = 'import { createRequire } from "node:module";\nconst require = createRequire("file:///");\n'
 _VM = 'import vm from "node:vm";\n'
-_IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
+_IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(?:[\w.]+/)*(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
 
@@ -170,50 +158,44 @@ class RuntimeDirectory:
             self._folder = None
 
 
+def http_transport(language: Language) -> Transport:
+    """The transport over corral's own protocol on HTTP."""
+    return Transport(guest_source(language, _HTTP[language]))
+
+
 def http_runtime(language: Language = "typescript") -> str:
     """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
-    return bridge_runtime("http", language)
-
-
-def graphql_runtime(language: Language = "typescript") -> str:
-    """The module that a program imports to call tools over GraphQL."""
-    return bridge_runtime("graphql", language)
-
-
-@cache
-def bridge_runtime(protocol: WebProtocol, language: Language) -> str:
-    """The module that a program imports to call tools over one of corral's protocols."""
-    return _CLIENT_RUNTIMES[language](guest_source(*_TRANSPORTS[language](protocol)), _SHARED.get(protocol, ()))
+    return client_runtime(language, http_transport(language))
 
 
 def elsewhere_guest(
-    protocol: WebProtocol, language: Language, job: Mapping[str, object], *, node: bool = False
+    transport: Transport, language: Language, job: Mapping[str, object], *, node: bool = False
 ) -> bytes:
     """The guest of one program that calls tools over a protocol, with the program in it, as one file for the engine."""
     text = json.dumps(job)
     if language == "python":
-        return f"{_python_elsewhere(protocol)}\nrun_elsewhere(json.loads({text!r}))\n".encode()
+        return f"{_python_elsewhere(transport)}\nrun_elsewhere(json.loads({text!r}))\n".encode()
     return (
-        f"{_typescript_elsewhere(protocol, node=node)}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
+        f"{_typescript_elsewhere(transport, node=node)}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
     )
 
 
 @cache
-def _python_elsewhere(protocol: WebProtocol) -> str:
-    shared = (f"transports/{name}" for name in _SHARED.get(protocol, ()))
-    return _python_file(map(_python, (*_PYTHON_ELSEWHERE, *shared, f"transports/{protocol}", "transports/elsewhere")))
+def _python_elsewhere(transport: Transport) -> str:
+    shared = (source for _, source in transport.shared)
+    own = map(_python, _PYTHON_ELSEWHERE)
+    return _python_file([*own, *shared, transport.source, _python("transports/elsewhere")])
 
 
 @cache
-def _typescript_elsewhere(protocol: WebProtocol, *, node: bool) -> str:
+def _typescript_elsewhere(transport: Transport, *, node: bool) -> str:
     # elsewhere.ts imports the transport of HTTP, in whose place are the others.
-    transport = ("http", strip_types(guest_source(*_TRANSPORTS["typescript"](protocol))))
-    shared = (f"transports/{name}" for name in _SHARED.get(protocol, ()))
+    modules = [*_stripped(_CLIENT), *_stripped_shared(transport), ("http", strip_types(transport.source))]
     rest = _over_node(_ELSEWHERE) if node else _ELSEWHERE
-    return (_NODE if node else "") + _script([*_stripped((*_CLIENT, *shared)), transport, *_stripped(rest)])
+    return (_NODE if node else "") + _script([*modules, *_stripped(rest)])
 
 
-def client_runtime(language: Language, transport: str) -> str:
+def client_runtime(language: Language, transport: str | Transport) -> str:
     """Makes the module that a program elsewhere imports to call tools by another protocol, from its transport.
 
     `transport` is the source of a module that implements `Transport` of `corral/guest/typescript/client.ts` or
@@ -221,23 +203,35 @@ def client_runtime(language: Language, transport: str) -> str:
     `transports/lines.py` and the standard library. It exports `connect` and `connectFromEnvironment`, or
     `connect_from_environment`, as `bridgeTransport` or `bridge_transport` makes them. `http.ts` and
     `transports/http.py` are examples.
+
+    Raises:
+        ConfigError: a transport in Python defines a name that the client has already.
     """
-    return _CLIENT_RUNTIMES[language](transport, ())
+    made = Transport(transport) if isinstance(transport, str) else transport
+    return _client(language, made)
 
 
-def _typescript_client(transport: str, shared: Iterable[str]) -> str:
-    parts = (*_CLIENT, *(f"transports/{name}" for name in shared))
-    modules = [*_stripped(parts), ("transport", strip_types(transport))]
+@cache
+def _client(language: Language, transport: Transport) -> str:
+    return _CLIENT_RUNTIMES[language](transport)
+
+
+def _typescript_client(transport: Transport) -> str:
+    modules = [*_stripped(_CLIENT), *_stripped_shared(transport), ("transport", strip_types(transport.source))]
     return f"{_script(modules)}export const {{ connect, connectFromEnvironment }} = transport_;\n"
 
 
-def _python_client(transport: str, shared: Iterable[str]) -> str:
-    sources = [_python(name) for name in (*_PYTHON_CLIENT, *(f"transports/{name}" for name in shared))]
-    if shared := sorted(_defined(transport) & set[str]().union(*map(_defined, sources))):
+def _python_client(transport: Transport) -> str:
+    sources = [*map(_python, _PYTHON_CLIENT), *(source for _, source in transport.shared)]
+    if shared := sorted(_defined(transport.source) & set[str]().union(*map(_defined, sources))):
         raise ConfigError(
             f"the transport defines {shared[0]!r}, as the runtime does that it is joined with; give it another name"
         )
-    return _python_file([*sources, transport])
+    return _python_file([*sources, transport.source])
+
+
+def _stripped_shared(transport: Transport) -> list[tuple[str, str]]:
+    return [(name, strip_types(source)) for name, source in transport.shared]
 
 
 def _defined(source: str) -> set[str]:
@@ -256,14 +250,11 @@ def _defined(source: str) -> set[str]:
     return found - {"__all__"}
 
 
-_CLIENT_RUNTIMES: Mapping[Language, Callable[[str, Iterable[str]], str]] = {
+_CLIENT_RUNTIMES: Mapping[Language, Callable[[Transport], str]] = {
     "typescript": _typescript_client,
     "python": _python_client,
 }
-_TRANSPORTS: Mapping[Language, Callable[[str], tuple[str, str]]] = {
-    "typescript": lambda protocol: ("typescript", f"transports/{protocol}.ts"),
-    "python": lambda protocol: ("python", f"transports/{protocol}.py"),
-}
+_HTTP: Mapping[Language, str] = {"typescript": "transports/http.ts", "python": "transports/http.py"}
 
 
 @cache
@@ -303,8 +294,8 @@ def python_server() -> Mapping[str, str | bytes]:
     """
     names = [
         *(f"corral.guest.python.{name}" for name in _PYTHON),
-        "corral.containment.privileges",
-        "corral.containment.launcher",
+        "corral.jail.privileges",
+        "corral.jail.launcher",
     ]
     names.append("corral.guest.python.zygote")
     code = marshal.dumps([(name, _renamed(_code(name), f"<{name}>")) for name in names])

@@ -16,28 +16,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from corral.concurrency.fairness import run_in_turn
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import MalformedMessage
-from corral.guest.python.values import (
-    MAX_DEPTH,
-    SAFE_INTEGER,
-    ArrayBuffer,
-    PlainEncoder,
-    TooManyParts,
-    UnencodableValue,
-    revive,
-    well_formed,
-)
+from corral.guest.python.values import SAFE_INTEGER, PlainEncoder, TooManyParts, revive, well_formed
 from corral.types import EncodedValue, ExecutionContext
-
-__all__ = [
-    "MAX_DEPTH",
-    "ArrayBuffer",
-    "UnencodableValue",
-    "decode_value",
-    "encode_by_size",
-    "encode_value",
-    "plain_json",
-    "revive_value",
-]
 
 _LONG_BYTES = 10_000
 _INLINE_PARTS = 10_000

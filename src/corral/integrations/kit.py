@@ -16,31 +16,10 @@ from corral.concurrency.lifecycle import may_stay_open
 from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ConfigError
 from corral.events import OnEvent
-from corral.model_tools import Surroundings, system_prompt
+from corral.model.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
-from corral.shells import Shell, use_shell
+from corral.sessions.shell import Shell, use_shell
 from corral.tools import ToolRegistry
-
-__all__ = [
-    "Context",
-    "Corrals",
-    "DescribeShell",
-    "Kit",
-    "OnEvent",
-    "ShellChoice",
-    "by_label",
-    "carrying",
-    "context_for",
-    "enter_corral",
-    "kit",
-    "leave_corral",
-    "open_shell",
-    "opened",
-    "own_tools",
-    "parts_of",
-    "read_arguments",
-    "require_distinct",
-]
 
 T = TypeVar("T")
 B = TypeVar("B")

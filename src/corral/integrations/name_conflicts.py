@@ -8,8 +8,6 @@ from corral.errors import ToolDefinitionError
 from corral.logs import get_logger
 from corral.tools import Offer, Tool
 
-__all__ = ["offer_usable"]
-
 _logger = get_logger("corral.tools")
 
 

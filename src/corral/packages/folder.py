@@ -18,8 +18,6 @@ import deno
 
 from corral.errors import ConfigError
 
-__all__ = ["PackageFolder", "Pinned", "parse_package"]
-
 _BUNDLER = "corral:bundler"
 """Key of the bundler among the imports. A colon is in no name of a package."""
 _BUNDLER_VERSION = "0.25.12"

@@ -17,15 +17,14 @@ from typing import cast
 from corral.arguments import checked, did_you_mean
 from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_in_own_thread
-from corral.containment.temporary import write_whole
 from corral.errors import ConfigError, StartFailed
+from corral.jail.temporary import write_whole
 from corral.logs import get_logger
+from corral.npm import ModuleTexts
 from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
 from corral.packages.folder import PackageFolder, Pinned
-from corral.skills import SkillSet
-from corral.types import ModuleTexts, NpmModules, Program
-
-__all__ = ["Packages"]
+from corral.sessions.skills import SkillSet
+from corral.types import NpmModules, Program
 
 logger = get_logger("corral.packages")
 

@@ -20,8 +20,6 @@ from corral.errors import ConfigError
 from corral.sandboxes.jailed.python_runtime import modules_of
 from corral.types import PythonModules
 
-__all__ = ["PythonFolder", "PythonPackages", "Wheel"]
-
 _NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
 _EXACT = re.compile(rf"({_NAME.pattern})==([0-9][\w.!+-]*)", re.ASCII)
 _LOCKED = re.compile(r"(?P<name>[\w.-]+)==(?P<version>\S+) --hash=sha256:[0-9a-f]{64}(?P<named>  # named)?", re.ASCII)

@@ -12,8 +12,6 @@ from corral.programs.recover import Dialect, recover
 from corral.texts import SourceMap
 from corral.types import Diagnostic, Program, ToolReference
 
-__all__ = ["Compiled", "CompiledProgram", "Compiler", "compiled_code", "with_source"]
-
 
 class CompiledProgram(NamedTuple):
     """JavaScript, and its source map (version 3, as JSON) if the compiler has one.

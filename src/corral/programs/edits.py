@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from corral.texts import LINE_END, Edit, Piece, Position, PositionMap, TextIndex
 
-__all__ = ["Edits", "blanked", "position_at"]
-
 _ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
 _PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
 

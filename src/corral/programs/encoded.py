@@ -9,8 +9,6 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-__all__ = ["decodings", "program_in_json"]
-
 _MOST_CHARS = 200_000
 _FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
 _KEYS = ("code", "program", "source", "script", "typescript", "javascript", "python")

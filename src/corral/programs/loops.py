@@ -11,8 +11,6 @@ from corral.programs.syntax.parsing import TooLongToParse, text_of, without_wrap
 from corral.texts import located
 from corral.types import Program
 
-__all__ = ["Loop", "loops_over_calls"]
-
 _MAX_CHARS = 8_000
 _MAX_NODES = 20_000
 _LOOPS = frozenset({"for_statement", "for_in_statement", "for_in_clause"})

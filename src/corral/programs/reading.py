@@ -14,8 +14,6 @@ from corral.programs.typescript.prepare import TypedProgram, prepare_typescript,
 from corral.texts import TypedText
 from corral.types import Diagnostic, Language, Program
 
-__all__ = ["read_program", "read_types"]
-
 _PREPARE: Mapping[Language, Callable[[str], Program]] = {"typescript": prepare_typescript, "python": prepare_python}
 _TYPED: Mapping[Language, Callable[[TypedText], TypedProgram | TypedPython]] = {
     "typescript": typed_typescript,

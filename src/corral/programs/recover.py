@@ -16,8 +16,6 @@ from operator import attrgetter
 from corral.errors import ProgramRejected
 from corral.programs.edits import blanked
 
-__all__ = ["Dialect", "Recovered", "recover", "without_thoughts"]
-
 _FENCE = re.compile(
     r"(?P<margin>(?:\*[ \t])?[ \t]*(?:(?:>|[-+]|\d{1,3}[.)])[ \t]*)*)(?P<run>`{3,}|~{3,})(?P<info>[^`]*)$"
 )

@@ -18,8 +18,6 @@ from pydantic_core import to_jsonable_python
 
 from corral.errors import ApprovalDenied
 
-__all__ = ["escape_hidden", "full_text"]
-
 _LINE_CHARS = 80
 _LONG_CHARS = 200
 """Of a member that is set apart from the short ones, so that it does not push them out of sight."""

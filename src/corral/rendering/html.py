@@ -10,8 +10,6 @@ from typing import Any, cast
 from corral.rendering.images import pictures_in
 from corral.rendering.preview import preview_json, preview_text
 
-__all__ = ["text_html", "value_html"]
-
 _MOST_ROWS, _MOST_COLUMNS, _CELL_CHARS, _TEXT_CHARS = 50, 12, 200, 10_000
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-__all__ = ["Picture", "image_type", "pictures_in", "without_pictures"]
-
 _MOST = 20
 _MOST_BYTES = 20_000_000
 """Of all of them."""

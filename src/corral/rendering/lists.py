@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["both", "either", "first_few"]
-
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
     """The first `most` items, and after them "and n more" if there are others."""

@@ -10,8 +10,6 @@ from typing import Any, TypeVar, cast
 
 from pydantic_core import to_json
 
-__all__ = ["json_text", "preview", "preview_json", "preview_text", "short_repr", "text_of"]
-
 T = TypeVar("T")
 
 _MARKER_CHARS = 40

@@ -10,8 +10,6 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from corral.rendering.preview import preview_text, text_of
 from corral.rendering.secret_names import names_a_secret
 
-__all__ = ["redacted", "secret_names"]
-
 _REDACTED = "[redacted]"
 _DEPTH = 8
 _ITEMS = 50

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["may_name_secrets", "names_a_secret"]
-
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRETS = re.compile(
     "credentials?|jwt|pass(code|phrase|wd|word|words)|pwd|secrets?|authorization"

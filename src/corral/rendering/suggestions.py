@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from heapq import nlargest
 from itertools import pairwise
 
-__all__ = ["NearNames"]
-
 _MAX_CHARACTERS = 40
 """Of a name that are compared: comparing two takes up to the product of their lengths."""
 _MOST_NAMES = 20_000

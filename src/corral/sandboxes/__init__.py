@@ -5,7 +5,6 @@ from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.framed.boxes import BoxProvider
 from corral.sandboxes.framed.exits import failed_exit
 from corral.sandboxes.framed.provider import FramedProvider
-from corral.sandboxes.shell import ShellSandbox
 
 __all__ = [
     "BoxProvider",
@@ -18,7 +17,6 @@ __all__ = [
     "PostMortem",
     "Sandbox",
     "SandboxProvider",
-    "ShellSandbox",
     "below_required_tier",
     "failed_exit",
 ]

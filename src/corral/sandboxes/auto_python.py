@@ -6,16 +6,14 @@ from typing import ClassVar
 
 import anyio
 
-from corral.containment.process import can_limit
-from corral.containment.spaces import SpaceHost
 from corral.errors import MissingExtra, StartFailed
+from corral.jail.process import can_limit
+from corral.jail.spaces import SpaceHost
 from corral.logs import get_logger
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.types import Capabilities, SandboxConfig
-
-__all__ = ["PythonSandbox"]
 
 logger = get_logger("corral.sandboxes")
 

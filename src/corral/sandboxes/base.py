@@ -8,26 +8,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
-from corral.containment.spaces import SpaceHost
 from corral.errors import StartFailed
+from corral.isolation import TIERS, Isolation
+from corral.jail.spaces import SpaceHost
+from corral.npm import ModuleTexts
 from corral.sessions import ProgramFiles
-from corral.types import (
-    TIERS,
-    Capabilities,
-    Endpoint,
-    Exit,
-    Isolation,
-    Limits,
-    LogEntry,
-    ModuleTexts,
-    Program,
-    SandboxConfig,
-    Tier,
-    ToolName,
-)
-
-__all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider", "below_required_tier"]
-
+from corral.types import Capabilities, Endpoint, Exit, Limits, LogEntry, Program, SandboxConfig, Tier, ToolName
 
 GRACE_SECONDS = 0.25
 """Grace for calls that still run when their program has ended, unless their tool must finish."""

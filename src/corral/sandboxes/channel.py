@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["GuestChannel", "GuestFiles", "PostMortem"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostMortem:

@@ -16,11 +16,11 @@ import deno
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import Engine, v8_environment
-from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
 from corral.isolation import NO_SPACE, Space
+from corral.jail import Engine, v8_environment
+from corral.jail.process import can_limit
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
@@ -31,8 +31,6 @@ from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.unjailed import UnjailedDeno
 from corral.types import Capabilities, Language, SandboxConfig, Tier
-
-__all__ = ["INTERPRETED", "DenoSandbox"]
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")

@@ -17,8 +17,6 @@ from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 from corral.logs import get_logger
 
-__all__ = ["Pool", "Pooled", "default_size", "idle_surplus"]
-
 logger = get_logger("corral.sandboxes")
 
 _QUIET_SECONDS = 0.01

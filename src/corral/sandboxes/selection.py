@@ -14,8 +14,6 @@ from corral.types import Language
 
 logger = get_logger("corral.sandboxes")
 
-__all__ = ["Providers", "Sandboxes"]
-
 Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
 """A provider or its name, one of those per language, or "auto"."""
 

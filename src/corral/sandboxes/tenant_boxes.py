@@ -18,8 +18,6 @@ from corral.isolation import Space
 from corral.sandboxes.pool import idle_surplus
 from corral.types import SandboxConfig
 
-__all__ = ["Box", "TenantBoxes"]
-
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 

@@ -17,12 +17,11 @@ from anyio.abc import Process
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
+from corral.isolation import Isolation
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed.guest_files import deno_options, guest_files
 from corral.sandboxes.framed.provider import FramedProvider
-from corral.types import Isolation, Language, SandboxConfig
-
-__all__ = ["UnjailedDeno"]
+from corral.types import Language, SandboxConfig
 
 _ENVIRONMENT = {
     "DENO_DIR": f"{os.devnull}/deno",

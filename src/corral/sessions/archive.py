@@ -11,8 +11,6 @@ from typing import NamedTuple
 from corral.errors import FileError
 from corral.sessions.tree import Entry, FileTree
 
-__all__ = ["index", "pack", "unpack"]
-
 _PIECE_BYTES = 1 << 18
 
 

@@ -13,13 +13,11 @@ import anyio.to_thread
 
 from corral.arguments import checked
 from corral.errors import FileError
+from corral.jail.workers import WorkerError, run_in_worker
 from corral.results import FileChanges
 from corral.sessions.archive import index, pack, unpack
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 from corral.sessions.tree import Entry, FileTree, Usage
-from corral.workers import WorkerError, run_in_worker
-
-__all__ = ["MAX_ENTRIES", "SessionFiles", "Snapshot", "Tree", "as_text", "changes", "parts_of", "tree_of"]
 
 T = TypeVar("T")
 

@@ -20,8 +20,6 @@ from corral.sessions.mounts import Mount, check_mounts
 from corral.sessions.session import OpenSession
 from corral.types import ExecutionContext
 
-__all__ = ["KeptSessions", "KeptWorkspace", "Sessions"]
-
 
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)

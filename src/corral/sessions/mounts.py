@@ -12,8 +12,6 @@ from corral.arguments import checked
 from corral.errors import ConfigError
 from corral.sessions.stores import Store
 
-__all__ = ["Directory", "Mount", "MountSource", "Scratch", "check_mounts"]
-
 MAX_PATH_BYTES = 1024
 MAX_MOUNTS = 5
 """The descriptors of all fit into one message of the process that makes them."""

@@ -11,8 +11,6 @@ from corral.errors import FileError
 from corral.sessions.files import MAX_ENTRIES, Tree, as_text, parts_of, tree_of
 from corral.sessions.tree import Entry, EntryKind
 
-__all__ = ["ProgramFiles"]
-
 
 class ProgramFiles:
     """Reads and changes files with a program's rights, by absolute paths.

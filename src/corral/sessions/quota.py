@@ -17,10 +17,8 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 
-from corral.containment.launcher_client import guests
+from corral.jail.launcher_client import guests
 from corral.sessions.tree import FileTree, Usage, acting_as
-
-__all__ = ["Quota", "QuotaWatch", "watch_quotas"]
 
 _BYTES_PER_SECOND = 4e9
 _FILES_PER_SECOND = 200_000.0

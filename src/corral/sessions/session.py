@@ -15,22 +15,19 @@ import anyio.to_thread
 
 from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.errors import ConfigError, FileError
 from corral.isolation import Space
+from corral.jail.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.logs import get_logger
 from corral.results import FileChanges
 from corral.sessions.files import SessionFiles, Snapshot, Tree, as_text, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.program_files import ProgramFiles
 from corral.sessions.quota import Quota, QuotaWatch, watch_quotas
+from corral.sessions.skills import PLACE, SkillSet
 from corral.sessions.stores import Store, StoredFile, StoreKey
 from corral.sessions.tree import FileTree, Usage
-from corral.skills import SkillSet
-from corral.skills.skill import PLACE
 from corral.types import ExecutionContext, Language, SandboxConfig
-
-__all__ = ["OpenSession", "open_session"]
 
 logger = get_logger("corral.sessions")
 _NOTHING = Usage(0, 0)

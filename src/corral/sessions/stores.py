@@ -18,8 +18,6 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.sessions.tree import FileTree
 
-__all__ = ["DirectoryStore", "Store", "StoreKey", "StoredFile"]
-
 _MAX_FILES = 100_000
 StoredFile: TypeAlias = tuple[str, Iterable[bytes]]
 """A file's path, and its content piece by piece. Iterating it blocks."""

@@ -7,8 +7,6 @@ import io
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import FileError
 
-__all__ = ["MAX_READ_BYTES", "decode_text", "encode_text"]
-
 MAX_READ_BYTES = 100_000_000
 """Maximum size of a file that is read whole, unless the caller says otherwise."""
 

@@ -21,9 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from corral.containment.removal import TEMPORARY, open_folder, remove_beneath
-
-__all__ = ["Entry", "EntryKind", "FileTree", "Usage", "acting_as"]
+from corral.jail.removal import TEMPORARY, open_folder, remove_beneath
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
 """Programs can make files and directories only; commands of a shell make links, FIFOs and sockets too."""

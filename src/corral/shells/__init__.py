@@ -1,16 +1,28 @@
 """Shells: commands and files of a computer, on this machine or elsewhere."""
 
-from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
+from corral.sessions.shell import (
+    Completed,
+    FileInfo,
+    FileKind,
+    Files,
+    OnOutput,
+    Process,
+    Shell,
+    ShellCapabilities,
+    ShellLimits,
+    StreamName,
+    current_shell,
+    use_shell,
+)
 from corral.shells.clouds.daytona import DaytonaShell
 from corral.shells.clouds.e2b import E2BShell
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 from corral.shells.clouds.vercel import VercelShell
-from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell
-from corral.shells.jails.limits import ShellLimits
 from corral.shells.local import LocalShell
 from corral.shells.memory import MemoryShell
-from corral.shells.tools import current_shell, shell_tools, use_shell
+from corral.shells.sandboxes.shell import ShellSandbox
+from corral.shells.tools import shell_tools
 
 __all__ = [
     "Completed",
@@ -29,6 +41,7 @@ __all__ = [
     "Shell",
     "ShellCapabilities",
     "ShellLimits",
+    "ShellSandbox",
     "StreamName",
     "VercelShell",
     "current_shell",

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from corral.errors import ConfigError
 
-__all__ = ["MARK", "checked_environment", "expect_command"]
-
 MARK = "CORRAL_SHELL_COMMAND"
 """Variable by which what a command has started is found, where nothing else holds it together."""
 

@@ -16,26 +16,22 @@ from corral.arguments import checked
 from corral.audit import AuditLog
 from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import LauncherClient, reasons_by_tier, unavailable_reason
-from corral.containment.commands import COMMAND_BYTES
-from corral.containment.process import ContainedProcess
-from corral.containment.spaces import LauncherSpaces
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
 from corral.isolation import Isolation, Space, reaches
+from corral.jail import LauncherClient, reasons_by_tier, unavailable_reason
+from corral.jail.commands import COMMAND_BYTES
+from corral.jail.process import ContainedProcess
+from corral.jail.spaces import LauncherSpaces
 from corral.sessions import Mount, OpenSession, Scratch, SessionFiles, open_session
+from corral.sessions.shell import FileInfo, Files, Process, Shell, ShellCapabilities, ShellLimitName, ShellLimits
+from corral.sessions.skills import SkillSet
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment, expect_command
-from corral.shells.files import FileInfo, Files
-from corral.shells.jails.limits import ShellLimitName, ShellLimits
 from corral.shells.jails.network import CommandNetwork
 from corral.shells.jails.tiers import CommandJail, LandlockJail, NamespaceJail
 from corral.shells.jails.watch import CommandWatch
 from corral.shells.pipes import PipeProcess
-from corral.skills import SkillSet
 from corral.types import ExecutionContext, SandboxConfig, Tier
-
-__all__ = ["JailedShell", "ShellHost", "SpaceShell", "open_shell", "with_temporary"]
 
 _TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108
@@ -76,10 +72,12 @@ async def open_shell(
     *,
     required_tier: Tier = "none",
     env: Mapping[str, str] | None = None,
-    network: CommandNetwork | None = None,
+    network: object = None,
     audit: AuditLog | None = None,
 ) -> tuple[OpenSession, SpaceShell]:
     """Opens a session, by `open_`, and a shell in it, in the best tier that works and is good enough.
+
+    Commands have no network unless `network` is a `CommandNetwork`.
 
     Raises:
         ConfigError: as `open_`.
@@ -97,7 +95,7 @@ async def open_shell(
                 raise StartFailed(lacking)
             session = await open_(host)
             shell = SpaceShell(host, session, limits, env)
-            if network is not None:
+            if isinstance(network, CommandNetwork):
                 await shell.open_network(network, audit)
             await shell.probe()
             limits.expect_accepted(tier, shell.unenforced)
@@ -484,3 +482,10 @@ def with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
     """Mounts with one at /tmp, where there is none at or below it."""
     inside = any(mount.path == TEMPORARY.path or mount.path.startswith(f"{TEMPORARY.path}/") for mount in files)
     return tuple(files) if inside else (*files, TEMPORARY)
+
+
+class SessionShells:
+    """Shells in the directories of sessions: `Corral.session(shell=...)` finds them by an entry point."""
+
+    mounts = staticmethod(with_temporary)
+    open = staticmethod(open_shell)

@@ -23,13 +23,19 @@ from corral.concurrency.descriptors import await_readable, process_descriptor, r
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, FileError
 from corral.isolation import Isolation
+from corral.sessions.shell import (
+    FileInfo,
+    FileKind,
+    Files,
+    Process,
+    Shell,
+    ShellCapabilities,
+    expect_deletable,
+    sorted_entries,
+)
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import MARK, checked_environment, expect_command
-from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 from corral.shells.pipes import PipeProcess
-
-__all__ = ["LocalShell"]
 
 T = TypeVar("T")
 

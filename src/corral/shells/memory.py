@@ -26,14 +26,22 @@ from corral.arguments import checked
 from corral.concurrency.event_loop import asyncio_loop
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import LauncherClient, Plan
-from corral.containment.process import ContainedProcess, can_limit
 from corral.errors import ConfigError, FileError, MissingExtra, ShellError, ShellLost, StartFailed
 from corral.isolation import Isolation
+from corral.jail import LauncherClient, Plan
+from corral.jail.process import ContainedProcess, can_limit
+from corral.sessions.shell import (
+    FileInfo,
+    FileKind,
+    Files,
+    Process,
+    Shell,
+    ShellCapabilities,
+    expect_deletable,
+    sorted_entries,
+)
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment, expect_command
-from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 from corral.shells.memory_worker import (
     BOOT,
     DATA_BYTES,
@@ -51,8 +59,6 @@ from corral.shells.pushed import PushedProcess
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
-
-__all__ = ["MemoryShell"]
 
 _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of the process: files are at most 100 MB of it, and each command's variables 42."""

@@ -20,13 +20,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from corral.containment.launcher import receive
-from corral.workers.lockdown import lock_down
+from corral.jail.launcher import receive
+from corral.jail.workers.lockdown import lock_down
 
 if TYPE_CHECKING:
     from bashkit import Bash, BuiltinContext, BuiltinResult, ExecResult
-
-__all__ = ["BOOT", "DATA_BYTES", "FILES", "HEADER", "HOME", "MESSAGE_BYTES", "READY", "RUN", "frame", "serve"]
 
 READY = b"corral shell\n"
 RUN, FILES = b"r", b"f"
@@ -39,7 +37,7 @@ DATA_BYTES = 10_000_000
 BOOT = """
 import json, sys, types
 sys.path[:], root = json.loads(sys.argv.pop(1))
-for name in ("corral", "corral.containment", "corral.shells", "corral.workers"):
+for name in ("corral", "corral.jail", "corral.shells", "corral.jail.workers"):
     sys.modules[name] = package = types.ModuleType(name)
     package.__path__ = [root + name.removeprefix("corral").replace(".", "/")]
 from corral.shells.memory_worker import serve

@@ -11,9 +11,7 @@ import anyio
 from typing_extensions import override
 
 from corral.errors import ConfigError
-from corral.shells.base import Process
-
-__all__ = ["PipeProcess"]
+from corral.sessions.shell import Process
 
 _READ_BYTES = 1 << 16
 

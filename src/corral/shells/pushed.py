@@ -10,9 +10,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from typing_extensions import override
 
 from corral.errors import ConfigError, ShellLost
-from corral.shells.base import Process, StreamName
-
-__all__ = ["PushedProcess"]
+from corral.sessions.shell import Process, StreamName
 
 _PIECES = 16
 """Pieces of output that wait to be read; whoever hands them over waits meanwhile."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,11 +10,9 @@ from typing_extensions import TypedDict
 
 from corral.concurrency.event_loop import periodic
 from corral.errors import ToolError
-from corral.shells.base import Shell, StreamName
+from corral.sessions.shell import Shell, StreamName, current_shell
 from corral.tools import Tool, tool
-from corral.tools.tool_call import SHELL, ToolCall, expect_shell
-
-__all__ = ["CommandResult", "current_shell", "shell_tools", "use_shell"]
+from corral.tools.tool_call import ToolCall
 
 _EDITED_BYTES = 10_000_000
 """Of a file that `edit_file` changes, before and after: it is searched and copied on the event loop."""
@@ -34,28 +30,6 @@ class CommandResult(TypedDict):
     exit_code: int | None
     stdout: str
     stderr: str
-
-
-@contextmanager
-def use_shell(shell: Shell) -> Generator[Shell]:
-    """Makes a shell the current one, restricted, of what runs in the block: `current_shell` and `shell_tools` use it.
-
-    A step of an agent may have another shell than the one before it.
-    """
-    token = SHELL.set(shell.restricted())
-    try:
-        yield shell
-    finally:
-        SHELL.reset(token)
-
-
-def current_shell() -> Shell:
-    """Returns the shell of `use_shell`, restricted to commands and files, as `ToolCall.shell` does.
-
-    Raises:
-        ToolError: there is none here.
-    """
-    return expect_shell()
 
 
 def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:

@@ -16,8 +16,6 @@ from corral.errors import ToolDefinitionError
 from corral.tools import Tool, ToolRegistry, ToolSource, as_tool
 from corral.tools.tool import ToolSettings, check_settings
 
-__all__ = ["tools_from"]
-
 Converted: TypeAlias = list[Tool | ToolSource]
 
 _KNOWN_BY: Mapping[str, str] = {

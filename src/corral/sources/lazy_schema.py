@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolError
-from corral.json_schema.document_schema import DocumentSchema
+from corral.tools.json_schema.document_schema import DocumentSchema
 from corral.types import JsonSchema
-
-__all__ = ["DeferredSchema"]
 
 _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 """Dialect of the built schemas, so that they are not searched for older forms."""

@@ -12,8 +12,6 @@ from corral.concurrency.task_groups import plain_task_group
 from corral.errors import StartFailed, ToolError
 from corral.tools import ToolCall
 
-__all__ = ["asked", "bind_context", "closed", "closed_stream"]
-
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 60.0
 

@@ -11,8 +11,6 @@ import anyio
 from corral.errors import FileError
 from corral.shells import Shell, ShellCapabilities
 
-__all__ = ["BehaviourSuite", "behaviours", "differs", "expect_failure", "expect_file_error"]
-
 C = TypeVar("C", bound=Callable[..., Any])
 E = TypeVar("E", bound=Exception)
 

@@ -10,8 +10,6 @@ from corral import Corral
 from corral.audit import AuditEvent, AuditLog, AuditSink, new_event_id
 from corral.tools import Tool, ToolSource
 
-__all__ = ["SinkSuite", "SourceSuite"]
-
 
 def _event(number: int) -> AuditEvent:
     return AuditEvent(

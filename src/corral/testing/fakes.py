@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeAlias, get_args
 
 from corral.errors import ProgramFailed
 from corral.guest import UnencodableValue, decode_value, encode_value
-from corral.model_tools import ModelTool
+from corral.isolation import Isolation
+from corral.model.model_tools import ModelTool
 from corral.sandboxes import Job, Sandbox, SandboxProvider
 from corral.types import (
     CallError,
@@ -18,7 +19,6 @@ from corral.types import (
     ExecutionContext,
     ExecutionError,
     Exit,
-    Isolation,
     Language,
     LimitName,
     LogEntry,
@@ -27,8 +27,6 @@ from corral.types import (
     RequestHandler,
     SandboxConfig,
 )
-
-__all__ = ["CallFailed", "FakeGuest", "FakeProgram", "FakeSandbox", "ScriptedModel"]
 
 
 class CallFailed(Exception):

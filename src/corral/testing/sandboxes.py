@@ -13,8 +13,6 @@ from corral.errors import ToolError
 from corral.sandboxes import SandboxProvider
 from corral.types import LIMITS_OF_SANDBOXES
 
-__all__ = ["SandboxSuite"]
-
 _PATIENCE_SECONDS = 30.0
 
 

@@ -10,8 +10,6 @@ from corral.errors import FileError
 from corral.shells import FileInfo
 from corral.testing.behaviours import BehaviourSuite, differs, expect_failure, expect_file_error
 
-__all__ = ["FilesSuite"]
-
 
 class FilesSuite(BehaviourSuite):
     """Tests of files that every shell has to pass. Implement `shell`, and `fresh_shell` if that is always the same."""

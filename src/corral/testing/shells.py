@@ -9,11 +9,9 @@ from collections.abc import Awaitable
 import anyio
 
 from corral.errors import CommandFailed, ConfigError, FileError
+from corral.isolation import Isolation
 from corral.shells import StreamName
 from corral.testing.behaviours import BehaviourSuite, differs, expect_failure, expect_file_error
-from corral.types import Isolation
-
-__all__ = ["ShellSuite"]
 
 _NO_PROCESSES = "there are no processes"
 _NO_STDIN = "refused"

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from docstring_parser import Docstring as ParsedDocstring
 
-__all__ = ["Docstring", "read_docstring"]
-
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _TYPES = frozenset(
     """any array arr bool boolean bytearray bytes callable char class complex coroutine date datetime decimal dict

@@ -31,8 +31,6 @@ from itertools import count
 
 from corral.errors import ToolDefinitionError
 
-__all__ = ["RESERVED_ROOT_NAMES", "distinct_identifiers", "identifier", "namespace_identifier", "other_spelling"]
-
 RESERVED_ROOT_NAMES = frozenset({"search", "describe"})
 """Tools without a namespace cannot have these: programs look through the catalog with them. Namespaces get a suffix."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias, cast, get_args
 
-__all__ = ["Rate", "RateLimit", "RateScope", "parse_rate", "parse_rates"]
-
 RateScope: TypeAlias = Literal["user", "organization", "everyone"]
 """The callers whose calls count together. A user belongs to an organization; no organization is a tenant of its own."""
 

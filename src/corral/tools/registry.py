@@ -14,8 +14,8 @@ from typing_extensions import override
 from corral.arguments import checked_as
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
-from corral.json_schema.problems import quoted
 from corral.rendering.lists import first_few
+from corral.tools.json_schema.problems import quoted
 from corral.tools.names import (
     RESERVED_ROOT_NAMES,
     distinct_identifiers,
@@ -26,8 +26,6 @@ from corral.tools.names import (
 from corral.tools.search import Entry, SearchIndex
 from corral.tools.tool import Tool, as_tool
 from corral.types import ToolName
-
-__all__ = ["ToolRegistry", "ToolsFound"]
 
 T = TypeVar("T")
 

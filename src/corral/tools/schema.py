@@ -1,7 +1,7 @@
 """Input and output schemas: from types through pydantic, or from JSON Schema documents.
 
 An input schema turns what a program sent into what a function takes; an output schema turns what a function returned
-into plain data (see `corral.json_schema.plain_data`). Both are built once, when the tool is defined.
+into plain data (see `corral.tools.json_schema.plain_data`). Both are built once, when the tool is defined.
 """
 
 from __future__ import annotations
@@ -17,27 +17,12 @@ from typing_extensions import override
 
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import ToolDefinitionError
-from corral.json_schema.document_schema import DocumentSchema
-from corral.json_schema.keywords import mapping, part_of
-from corral.json_schema.plain_data import read_iterator, to_plain_container, to_plain_data, to_program_data
-from corral.json_schema.problems import ABSENT, LEAVES, Problem, SchemaMismatch
-from corral.json_schema.type_problems import TypeValidator
+from corral.tools.json_schema.document_schema import DocumentSchema
+from corral.tools.json_schema.keywords import mapping, part_of
+from corral.tools.json_schema.plain_data import read_iterator, to_plain_container, to_plain_data, to_program_data
+from corral.tools.json_schema.problems import ABSENT, LEAVES, Problem, SchemaMismatch
+from corral.tools.json_schema.type_problems import TypeValidator
 from corral.types import JsonSchema
-
-__all__ = [
-    "ANYTHING",
-    "Anything",
-    "ArgumentsInput",
-    "InputSchema",
-    "OutputSchema",
-    "TypeInput",
-    "TypeOutput",
-    "has_member",
-    "input_schema_of",
-    "json_schema_of",
-    "output_schema_of",
-    "says_nothing",
-]
 
 _ANNOTATIONS = frozenset(
     {"$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description", "examples", "title"}

@@ -22,8 +22,6 @@ from corral.tools.tool import Tool
 from corral.tools.words import SYNONYMS, UNIMPORTANT, stem, words
 from corral.types import JsonSchema, ToolName
 
-__all__ = ["Entry", "SearchIndex"]
-
 _MAX_QUERY_CHARACTERS = 400
 _MAX_QUERY_WORDS = 24
 _MAX_DESCRIPTION_CHARACTERS = 2_000

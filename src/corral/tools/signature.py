@@ -29,17 +29,6 @@ from corral.tools.schema import ANYTHING, ArgumentsInput, OutputSchema, TypeOutp
 from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext
 
-__all__ = [
-    "Arguments",
-    "Parameters",
-    "injected_places",
-    "is_generator",
-    "read_parameters",
-    "read_result",
-    "underlying_function",
-    "without_partial",
-]
-
 Arguments = tuple[list[object], dict[str, object]]
 """Positional and keyword arguments of one call."""
 Place = Literal[1] | str | None

@@ -13,8 +13,6 @@ from corral.arguments import checked_as
 from corral.errors import ToolDefinitionError
 from corral.tools.tool import Tool, ToolSettings, check_settings
 
-__all__ = ["Offer", "ToolSource"]
-
 
 class Offer(Protocol):
     """Replaces all tools that a source has offered.

@@ -15,8 +15,6 @@ import anyio.lowlevel
 from anyio import to_thread
 from pydantic import BaseModel
 
-__all__ = ["CHECKPOINT_EVERY", "CLOSING_SECONDS", "Gathering", "TooMuch", "is_iterator", "iterate"]
-
 _DATA = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 _SLACK = 4
 """Factor over the byte limit at which a list is given up: its size is only an estimate until it is encoded."""

@@ -18,10 +18,10 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from corral.arguments import checked_as, elsewhere
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
-from corral.json_schema.document_schema import NotValidated, PendingValidation
-from corral.json_schema.plain_data import json_value, to_plain_data
-from corral.json_schema.problems import SchemaMismatch, cut, field_names
 from corral.tools.docstrings import read_docstring
+from corral.tools.json_schema.document_schema import NotValidated, PendingValidation
+from corral.tools.json_schema.plain_data import json_value, to_plain_data
+from corral.tools.json_schema.problems import SchemaMismatch, cut, field_names
 from corral.tools.names import identifier, namespace_identifier
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.tools.schema import InputSchema, OutputSchema, TypeOutput, input_schema_of, output_schema_of, says_nothing
@@ -36,8 +36,6 @@ from corral.tools.signature import (
 from corral.tools.streams import Gathering, is_iterator, iterate
 from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
-
-__all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
 
 _REMARK_CHARS = 300
 _NAME_CHARS = 60

@@ -14,8 +14,6 @@ from corral.errors import ToolError
 from corral.logs import safe_child
 from corral.types import ExecutionContext
 
-__all__ = ["SHELL", "Report", "ToolCall", "expect_shell", "traced_elsewhere"]
-
 Report = Callable[[float, float | None, str | None], object]
 """Function that receives `done`, `total` and `message` of a tool's progress, in the event loop."""
 

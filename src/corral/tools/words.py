@@ -6,8 +6,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["SYNONYMS", "UNIMPORTANT", "stem", "words"]
-
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _ADDRESS = re.compile(r"https?://\S+")
 _VOWEL = re.compile(r"[aeiouy]")

@@ -8,7 +8,7 @@ import pytest
 
 from corral import Corral, OutsideExecution
 from corral.bridges.http import HttpBridge
-from corral.bridges.tokens import ExecutionTokens, KeyRing
+from corral.calls.tokens import ExecutionTokens, KeyRing
 from tests.bridges.http.serving import Audited, Clock, Served, Server, Waiting, approve, tools
 
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, OutsideExecution, ToolRegistry, define_tool, tool
-from corral.bridges.tokens import Claims, ExecutionTokens, KeyRing
+from corral.calls.tokens import Claims, ExecutionTokens, KeyRing
 from corral.errors import InvalidToken
 from corral.guest import ArrayBuffer
 from tests.bridges.http.engines import ENGINES, run_elsewhere

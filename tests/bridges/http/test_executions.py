@@ -11,21 +11,13 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext
-from corral.bridges import Call, Handler, Policy, pipeline
 from corral.bridges.http import HttpBridge
+from corral.calls import Call, Handler, Policy, pipeline
 from corral.checking import Case, Checker, Gate, Verdict
 from corral.errors import ConfigError
+from corral.isolation import Isolation
 from corral.sandboxes import Job, Sandbox, SandboxProvider
-from corral.types import (
-    LIMITS_OF_SANDBOXES,
-    Capabilities,
-    Endpoint,
-    Exit,
-    HttpEndpoint,
-    Isolation,
-    Reply,
-    SandboxConfig,
-)
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, HttpEndpoint, Reply, SandboxConfig
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import PATIENCE_SECONDS, Audited, Connection, Server, call, request, tools
 

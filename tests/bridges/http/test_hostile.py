@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from corral import ExecutionContext, OutsideExecution
-from corral.bridges.tokens import ExecutionTokens
 from corral.bridges.web import request_watch as watch
+from corral.calls.tokens import ExecutionTokens
 from tests.bridges.http.serving import Connection, Served, call, request
 
 H11 = pytest.param(

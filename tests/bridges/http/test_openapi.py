@@ -21,7 +21,7 @@ from corral.bridges.http import bridge as http_bridge
 from corral.bridges.http.openapi import openapi
 from corral.types import ToolName
 from tests.bridges.http.serving import NO_TLS, Server, add, approve, inbox, pay, quote, refuse, send
-from tests.catalog.making import anything
+from tests.model.catalog.making import anything
 
 CONTEXT = ExecutionContext(user_id="ada", scopes={"mail:read"})
 CHECKS: list[Any] = [

@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl, quote
 import pytest
 
 from corral import Tool, ToolRegistry
-from corral.declarations import Catalog, declare_typescript
-from corral.declarations.token_estimate import estimated_tokens
-from corral.json_schema.document_schema import DocumentSchema
+from corral.model import Catalog, declare_typescript
+from corral.model.token_estimate import estimated_tokens
 from corral.sources.openapi import ApiKey, OpenApi
+from corral.tools.json_schema.document_schema import DocumentSchema
 from tests.sources.openapi.documents import EXAMPLES, github, kubernetes
 from tests.sources.openapi.service import Answer, Service, calling
 from tests.work import calls_of

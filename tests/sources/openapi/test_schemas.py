@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from corral import Corral, ToolRegistry, define_tool
-from corral.declarations import declare_python, declare_typescript
 from corral.errors import InvalidArguments, InvalidToolOutput
+from corral.model import declare_python, declare_typescript
 from corral.sources.openapi import OpenApi
 from tests.conftest import cases
 from tests.sources.openapi.service import Answer, Service, calling, document, operation

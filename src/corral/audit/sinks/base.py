@@ -13,8 +13,6 @@ from pathlib import Path
 from corral.arguments import checked
 from corral.audit.events import AuditEvent
 
-__all__ = ["AuditSink", "CallbackSink", "create_private", "identity", "leave_behind"]
-
 _left_behind: list[object] = []
 
 

@@ -13,8 +13,6 @@ from corral.audit.sinks.postgres import PostgresSink
 from corral.audit.sinks.sqlite import SqliteSink
 from corral.errors import ConfigError
 
-__all__ = ["AuditSource", "as_sink"]
-
 AuditSource: TypeAlias = str | Path | AuditSink | Callable[[Sequence[AuditEvent]], object]
 """A file by its name, the URL of a database, a sink, or a function that takes batches of events."""
 

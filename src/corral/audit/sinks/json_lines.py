@@ -11,8 +11,6 @@ from corral.arguments import checked
 from corral.audit.events import AuditEvent, json_of
 from corral.audit.sinks.base import AuditSink, create_private, identity
 
-__all__ = ["JsonLinesSink"]
-
 
 @checked
 class JsonLinesSink(AuditSink):

@@ -12,8 +12,6 @@ from corral.audit.sinks.base import AuditSink, leave_behind
 from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
 from corral.errors import ConfigError, MissingExtra
 
-__all__ = ["PostgresSink", "columns_of", "connect", "driver"]
-
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
 _STATES_OF_ROWS = ("22", "23", "54", "XX")

@@ -10,8 +10,6 @@ from pydantic_core import from_json
 from corral.audit.events import AuditEvent
 from corral.rendering.preview import json_text
 
-__all__ = ["INDEXED", "columns", "event_of", "missing_columns", "row_of", "selected"]
-
 INDEXED = ("time", "organization_id", "user_id", "execution_id", "tool", "outcome")
 _LATER = ("decision", "decided_by")
 """Columns of text that tables of earlier versions lack."""

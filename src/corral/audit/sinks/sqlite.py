@@ -15,8 +15,6 @@ from corral.concurrency.sqlite import write_ahead
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-__all__ = ["SqliteSink"]
-
 _BUSY_SECONDS = 3
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS audit (position INTEGER PRIMARY KEY, {columns(integer="INTEGER", real="REAL", json="TEXT")});

@@ -13,8 +13,6 @@ from starlette.routing import Route
 from typing_extensions import override
 
 from corral.bridges.base import BridgeHost, BridgeProtocol, Receive, Scope, Send
-from corral.bridges.calls import Call
-from corral.bridges.grants import Grant
 from corral.bridges.http.lines import NDJSON, ReplyLines
 from corral.bridges.http.messages import failed
 from corral.bridges.web import (
@@ -33,11 +31,11 @@ from corral.bridges.web import (
     watch_request,
 )
 from corral.bridges.web.runtimes import RUNTIMES
+from corral.calls.calls import Call
+from corral.calls.grants import Grant
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded
 from corral.guest import plain_json
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply
-
-__all__ = ["bridge_app"]
 
 _NO_STORE = {"cache-control": "no-store"}
 

@@ -10,17 +10,15 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document
-from corral.bridges.grants import Grant
 from corral.bridges.http.app import bridge_app
 from corral.bridges.http.calls import CallsEndpoint
 from corral.bridges.http.messages import failed
 from corral.bridges.http.openapi import openapi
 from corral.bridges.web import FastPath, RequestHead, WebBridge
 from corral.bridges.web.documents import DocumentCache
-from corral.guest import http_runtime
+from corral.calls.grants import Grant
+from corral.guest import Transport, http_transport
 from corral.types import CallError, Language
-
-__all__ = ["HttpBridge"]
 
 
 @checked
@@ -66,5 +64,5 @@ class HttpBridge(WebBridge):
         return Document(await self._documents.of(grant), "application/json")
 
     @override
-    def guest_runtime(self, language: Language) -> str:
-        return http_runtime(language)
+    def guest_transport(self, language: Language) -> Transport:
+        return http_transport(language)

@@ -7,7 +7,6 @@ from functools import partial
 from starlette.responses import Response
 
 from corral.bridges.base import BridgeHost
-from corral.bridges.grants import Grant
 from corral.bridges.http.lines import ReplyLines
 from corral.bridges.http.messages import failed
 from corral.bridges.web import (
@@ -23,9 +22,8 @@ from corral.bridges.web import (
     most_body_bytes,
     watch_request,
 )
+from corral.calls.grants import Grant
 from corral.errors import BridgeError, CallBudgetExceeded
-
-__all__ = ["CallsEndpoint"]
 
 
 class CallsEndpoint:

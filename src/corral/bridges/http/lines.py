@@ -5,8 +5,6 @@ from __future__ import annotations
 from corral.bridges.base import Send
 from corral.bridges.web.response_stream import ResponseStream
 
-__all__ = ["NDJSON", "ReplyLines"]
-
 NDJSON = "application/x-ndjson"
 
 

@@ -11,8 +11,6 @@ from corral.bridges.web import error_content, refusal_headers, status_of
 from corral.errors import CorralError
 from corral.types import CallError
 
-__all__ = ["failed"]
-
 
 def failed(
     error: CallError | CorralError, status: int | None = None, headers: Mapping[str, str] | None = None

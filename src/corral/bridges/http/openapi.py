@@ -14,8 +14,6 @@ from corral.bridges.web import CALLS_SCHEMA
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName
 
-__all__ = ["openapi"]
-
 _REFERENCE = re.compile(rb'(?<!\\)"\$ref":"#')
 
 _ERROR: JsonSchema = {

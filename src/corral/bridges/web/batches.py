@@ -12,27 +12,15 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from corral.bridges.base import BridgeHost
-from corral.bridges.calls import Call
-from corral.bridges.grants import Grant
 from corral.bridges.web.refusals import ended
 from corral.bridges.web.request_load import MAX_CALLS, load_of, parse_json
 from corral.bridges.web.streams import LineStream, WriteItems
+from corral.calls.calls import Call
+from corral.calls.grants import Grant
 from corral.concurrency.fairness import INLINE_BYTES
 from corral.errors import MalformedMessage
 from corral.guest import decode_value, encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
-
-__all__ = [
-    "CALLS_SCHEMA",
-    "Batch",
-    "WriteLine",
-    "calls_of",
-    "error_content",
-    "items_writer",
-    "line",
-    "streams",
-    "with_own_size",
-]
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 

@@ -10,14 +10,12 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol
-from corral.bridges.calls import Call
-from corral.bridges.grants import Grant
 from corral.bridges.web.refusals import ended
 from corral.bridges.web.request_filter import FastPath, RequestFilter, RequestHead
+from corral.calls.calls import Call
+from corral.calls.grants import Grant
 from corral.errors import ConfigError, InvalidToken
 from corral.types import CallError, CallRequest, Endpoint, HttpEndpoint
-
-__all__ = ["WebBridge", "grant_of"]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 

@@ -9,13 +9,11 @@ from typing import Generic, TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 
-from corral.bridges.grants import Grant
+from corral.calls.grants import Grant
 from corral.concurrency.garbage import gc_disabled
 from corral.concurrency.threads import run_in_own_thread
 from corral.tools import Tool
 from corral.types import ToolName
-
-__all__ = ["DocumentCache"]
 
 T = TypeVar("T")
 _MOST_BYTES = 64_000_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["page_headers"]
-
 _DIRECTIVES = {
     "default-src": "'none'",
     "script-src": "'self'",

@@ -8,8 +8,6 @@ from corral.bridges.web.request_watch import BODY_SECONDS
 from corral.errors import AccessDenied, BridgeError, InvalidToken, MalformedMessage, error_class
 from corral.types import CallError
 
-__all__ = ["NOT_JSON", "ended", "late", "refusal_headers", "status_of"]
-
 _STATUS = {
     "malformed_message": 400,
     "invalid_token": 401,

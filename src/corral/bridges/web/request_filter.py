@@ -10,8 +10,6 @@ from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
 from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge
 from corral.types import CallError
 
-__all__ = ["FastPath", "Refuse", "RequestFilter", "RequestHead"]
-
 _HEADERS = 100
 _HEADER_BYTES = 32_768
 _PATH_BYTES = 2_048

@@ -9,13 +9,11 @@ from weakref import WeakKeyDictionary
 from pydantic_core import from_json
 
 from corral.bridges.base import Receive
-from corral.bridges.grants import Grant
 from corral.bridges.web.request_filter import RequestHead
+from corral.calls.grants import Grant
 from corral.concurrency.capacity import Capacity
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
-
-__all__ = ["MAX_CALLS", "Body", "load_of", "most_body_bytes", "parse_json", "read_body"]
 
 MAX_CALLS = 64
 """Calls in one request."""

@@ -17,9 +17,7 @@ from typing import Any, Self
 import anyio
 
 from corral.bridges.base import Message, Receive
-from corral.bridges.grants import Grant
-
-__all__ = ["BODY_SECONDS", "RequestWatch", "watch_request"]
+from corral.calls.grants import Grant
 
 BODY_SECONDS = 30.0
 _UNWATCHED_SECONDS = 0.05

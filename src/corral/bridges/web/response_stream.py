@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from corral.bridges.base import Send
 
-__all__ = ["ResponseStream"]
-
 
 class ResponseStream:
     """Streamed body of one response with status 200."""

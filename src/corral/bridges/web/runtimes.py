@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from corral.types import Language
 
-__all__ = ["RUNTIMES"]
-
 RUNTIMES: Mapping[str, tuple[Language, str]] = {
     "/corral.mjs": ("typescript", "text/javascript; charset=utf-8"),
     "/corral_tools.py": ("python", "text/x-python; charset=utf-8"),

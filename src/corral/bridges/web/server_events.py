@@ -8,8 +8,6 @@ from typing_extensions import override
 from corral.bridges.base import Send
 from corral.bridges.web.response_stream import ResponseStream
 
-__all__ = ["EventStream"]
-
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),

@@ -13,8 +13,6 @@ from typing_extensions import override
 from corral.guest import plain_json, revive_value
 from corral.types import EncodedValue
 
-__all__ = ["LineStream", "PlainLineStream", "WriteItems"]
-
 _LINE_BYTES = 64_000
 """Bytes that wait for the client before the tool does; beyond them are the buffers of the server and the socket."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from corral.chat.turn import ChatAgent
 from corral.errors import ConfigError
 
-__all__ = ["chat_agent_of"]
-
 _ADAPTERS: Mapping[str, str] = {
     "agents": "openai_agents:from_openai_agents",
     "google": "google_adk:from_google_adk",

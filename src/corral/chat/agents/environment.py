@@ -17,8 +17,6 @@ from corral.chat.turn import ChatAgent
 from corral.errors import ConfigError, MissingExtra
 from corral.integrations.pydantic_ai import CodeMode
 
-__all__ = ["MODELS", "chat_agent_by_environment", "model_by_environment"]
-
 MODELS: Mapping[str, str] = {
     "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
     "OPENAI_API_KEY": "openai:gpt-6.1-sol",

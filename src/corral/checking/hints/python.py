@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NAMES", "cannot_be_added", "has_no_keys", "method_hint", "operation_hint", "text_hint"]
-
 NAMES = {
     **dict.fromkeys(("null", "undefined"), "Write `None`."),
     "true": "Write `True`.",

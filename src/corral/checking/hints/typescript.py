@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NAMES", "NO_LIBRARIES", "SENDS_REQUESTS", "conversion_hint", "without_markup"]
-
 SENDS_REQUESTS = "Programs send requests by `fetch`, and load no libraries, files or pages."
 NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
 _ABSENT = (

@@ -9,14 +9,13 @@ from tree_sitter import Node
 
 from corral.checking.conditions import Condition, condition_on
 from corral.checking.declared_tools import ToolSet
-from corral.json_schema.keywords import mapping, part_of
 from corral.programs.mends.origins import Origins
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.python import finder, text_of
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import finder
+from corral.tools.json_schema.keywords import mapping, part_of
 from corral.tools.schema import TypeOutput
 from corral.types import ToolName
-
-__all__ = ["AskedKey", "asked_names", "keys_asked_in_vain"]
 
 _ASKED = finder(
     '(call function: (attribute attribute: (identifier) @get (#eq? @get "get"))) @call (comparison_operator) @in'

@@ -51,10 +51,9 @@ from corral.programs.edits import Edits
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR
 from corral.programs.python.names import TooMuch, dotted_path
-from corral.programs.syntax.python import finder, text_of
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import finder
 from corral.types import Position
-
-__all__ = ["PythonCheck"]
 
 _WARNED = frozenset({1, 2})
 _SYNTAX = "invalid-syntax"

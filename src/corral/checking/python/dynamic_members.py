@@ -10,10 +10,8 @@ from tree_sitter import Node
 from corral.checking.languages import ANY
 from corral.programs.edits import Edits
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.python import FUNCTIONS, finder, text_of, unwrapped
-
-__all__ = ["Writes", "key_of", "value_of"]
-
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import FUNCTIONS, finder, unwrapped
 
 _FOUND = finder(
     "(assignment left: (_) @target) (for_statement left: (_) @target) (delete_statement (_) @target)"

@@ -11,9 +11,7 @@ from corral.checking.declared_tools import ToolSet
 from corral.checking.findings import Finding
 from corral.checking.python.expressions import is_tried
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.python import text_of
-
-__all__ = ["taken_for_enums"]
+from corral.programs.syntax.parsing import text_of
 
 _MAX_SHOWN = 12
 _NO_LETTER = re.compile(r"[\W_]+")

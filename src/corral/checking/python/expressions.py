@@ -9,27 +9,7 @@ from tree_sitter import Node
 
 from corral.programs.python.awaits import FUTURES, unwrap
 from corral.programs.python.generators import ITERATING, awaits
-from corral.programs.syntax.python import text_of
-
-__all__ = [
-    "TAKING_VALUES",
-    "added_up",
-    "anchor",
-    "async_generator",
-    "call_around",
-    "gathered_list",
-    "gone_through",
-    "is_annotation",
-    "is_caught",
-    "is_probed",
-    "is_result",
-    "is_tried",
-    "keyed",
-    "operands",
-    "own_classes",
-    "path_from",
-    "takes_apart",
-]
+from corral.programs.syntax.parsing import text_of
 
 _PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
 _ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")

@@ -10,9 +10,8 @@ from tree_sitter import Node
 from corral.checking.languages import ANY
 from corral.programs.edits import Edits
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.syntax.python import finder, text_of
-
-__all__ = ["as_keywords", "input_bound"]
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import finder
 
 _CALLS = finder("(call function: (attribute)) @call")
 _PAIRS = frozenset({"pair", "dictionary_splat", "comment"})

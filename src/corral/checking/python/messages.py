@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from corral.checking.printed_types import PrintedKind, are_disjoint, is_text_for, split_outside
 
-__all__ = ["certainly_differs", "is_text_for_number", "lacks", "mismatch", "union_members"]
-
 _MISMATCH = re.compile(r"[Ee]xpected `(?P<target>.*?)`, found `(?P<source>.*?)`(?:\n|$)", re.DOTALL)
 _KEY_VALUE = re.compile(r"with declared type `(?P<target>[^`]*)` on TypedDict .*value of type `(?P<source>[^`]*)`")
 _LITERAL = re.compile(r"Literal\[(.*)\]", re.DOTALL)

@@ -12,9 +12,7 @@ from corral.checking.inputs import spells
 from corral.checking.python.dynamic_members import Writes, key_of
 from corral.checking.python.expressions import anchor, gone_through
 from corral.programs.python.awaits import FUTURES
-from corral.programs.syntax.python import text_of
-
-__all__ = ["PythonOrigins"]
+from corral.programs.syntax.parsing import text_of
 
 _DICT = re.compile(r"(?:builtins\.)?dict\[")
 _MEMBER = r"^\s*[\"']?{}[\"']?: (?:NotRequired\[)?(dict\[|)"

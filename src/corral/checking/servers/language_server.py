@@ -16,11 +16,9 @@ from corral.checking.servers.specs import ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.concurrency.fairness import FairQueue
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
-from corral.containment import Engine
 from corral.errors import StartFailed
+from corral.jail import Engine
 from corral.logs import get_logger
-
-__all__ = ["LanguageServer", "end_spares"]
 
 T = TypeVar("T")
 _Job: TypeAlias = Callable[[Workspace | None], T]

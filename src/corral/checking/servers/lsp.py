@@ -14,10 +14,8 @@ from typing import Any, cast
 
 import anyio
 
-from corral.containment.process import ContainedProcess
 from corral.errors import StartFailed
-
-__all__ = ["PENDING", "LspClient", "ServerLost"]
+from corral.jail.process import ContainedProcess
 
 PENDING = object()
 """Marks a result that has not arrived yet."""

@@ -14,10 +14,8 @@ from typing import Any
 
 import deno
 
-from corral.containment import Engine, Mount
+from corral.jail import Engine, Mount
 from corral.types import Language
-
-__all__ = ["GLOBALS", "SERVERS", "ServerKind"]
 
 GLOBALS = Path(__file__).with_name("globals.d.ts")
 """Declares what a program in TypeScript finds besides the language."""

@@ -16,13 +16,11 @@ import anyio
 
 from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
 from corral.checking.servers.specs import ServerKind
-from corral.containment import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier, v8_environment
-from corral.containment.process import ContainedProcess
-from corral.containment.temporary import TemporaryFolder
 from corral.errors import StartFailed
-from corral.types import TIERS
-
-__all__ = ["MODULE", "Document", "Location", "Remark", "Span", "Workspace"]
+from corral.isolation import TIERS
+from corral.jail import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier, v8_environment
+from corral.jail.process import ContainedProcess
+from corral.jail.temporary import TemporaryFolder
 
 MODULE = "corral_tools_0"
 """Module that a program imports, if its language requires it; the last digit becomes that of its slot."""

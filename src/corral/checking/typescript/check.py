@@ -72,8 +72,6 @@ from corral.programs.syntax.typescript import text_of, unwrapped, walk
 from corral.texts import TextIndex, located
 from corral.types import Position
 
-__all__ = ["TypeScriptCheck"]
-
 _ROUNDS = 5
 """Most checks of a program with ever more of its variables as `any`."""
 _OF_TYPES = frozenset({"argument", "member"})

@@ -9,8 +9,6 @@ from tree_sitter import Node
 
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
 
-__all__ = ["DynamicMembers", "Write", "is_written", "member_name", "object_of", "root_of", "writes_of"]
-
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
 _ADDING = frozenset({"assign", "defineProperty", "defineProperties", "setPrototypeOf", "set"})
 _FILLING = frozenset({"push", "unshift", "splice", "fill", "set", "add"})

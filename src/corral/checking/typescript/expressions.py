@@ -11,40 +11,6 @@ from corral.checking.typescript.dynamic_members import root_of
 from corral.programs.edits import Edits
 from corral.programs.syntax.typescript import FUNCTIONS, finder, text_of, unwrapped, walk
 
-__all__ = [
-    "affected",
-    "anchor",
-    "annotate",
-    "assigned_in",
-    "assigned_names",
-    "binder",
-    "bound_by",
-    "called_on",
-    "called_with",
-    "defines_async",
-    "first_parameter",
-    "has_default",
-    "hedged_name",
-    "hedged_variable",
-    "is_asked",
-    "is_awaited",
-    "is_called",
-    "is_caught",
-    "is_compared",
-    "is_conditional",
-    "is_on_failure",
-    "is_shown",
-    "is_tested",
-    "is_tried",
-    "is_typeof",
-    "iterated",
-    "loop_over",
-    "operands",
-    "path_after",
-    "receiver",
-    "value_at",
-]
-
 _COMPARISONS = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "===", "!=", "!=="})
 _EQUALITIES = frozenset({"==", "===", "!=", "!=="})
 _BRANCHING = frozenset({"if_statement", "ternary_expression"})

@@ -11,17 +11,6 @@ from collections.abc import Iterator, Mapping
 
 from corral.checking.printed_types import PrintedKind, are_disjoint, is_text_for, split_outside
 
-__all__ = [
-    "certainly_differs",
-    "is_object",
-    "is_text_for_less",
-    "mismatch",
-    "missing",
-    "named_types",
-    "shortened",
-    "union_members",
-]
-
 _MISMATCH = re.compile(
     r"(?:Type|Argument of type) '(?P<source>.*?)' is not assignable to "
     r"(?:type|parameter of type) '(?P<target>.*?)'\.(?: |$)"

@@ -36,8 +36,6 @@ from corral.checking.typescript.suspects import (
 from corral.concurrency.cached_property import cached_property
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
 
-__all__ = ["Misuse"]
-
 _TYPE = re.compile(r"Type '(.*?)' (?:must have|is not an array type|is not a generic|can only be)", re.DOTALL)
 _TEXT = re.compile(r"index type '[sS]tring'|not of type 'number'")
 _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."

@@ -15,8 +15,6 @@ from corral.checking.typescript.rewritten_types import rewritten
 from corral.concurrency.cached_property import cached_property
 from corral.programs.syntax.typescript import FUNCTIONS, text_of, unwrapped
 
-__all__ = ["Origins"]
-
 
 class Origins(Check):
     """Asks the server, and reads the program, for where a value comes from."""

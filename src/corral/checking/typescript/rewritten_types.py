@@ -16,8 +16,6 @@ from corral.checking.typescript.dynamic_members import DynamicMembers, Write, ro
 from corral.checking.typescript.expressions import anchor, called_with
 from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped
 
-__all__ = ["rewritten"]
-
 _MAX_WRITES = 60
 """With more, nothing is held against a program that concerns declared types."""
 _OWN_VALUES = FUNCTION_VALUES | {"object", "array", "new_expression", "class"}

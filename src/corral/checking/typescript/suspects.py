@@ -15,19 +15,6 @@ from corral.checking.typescript.expressions import is_awaited, is_shown
 from corral.concurrency.cached_property import cached_property
 from corral.programs.syntax.typescript import FUNCTION_VALUES, finder, text_of, unwrapped, walk
 
-__all__ = [
-    "ARRAY_METHODS",
-    "Places",
-    "async_visits",
-    "calls_by_name",
-    "forgotten_calls",
-    "gathered_too_late",
-    "given_to",
-    "misused_dictionaries",
-    "named_tools",
-    "tools_as_callbacks",
-]
-
 _CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
 _NAMES = finder("[(identifier) (shorthand_property_identifier)] @name")
 _REASSIGNED = finder(

@@ -18,8 +18,6 @@ from corral.cli.text import counted, fitted, width
 from corral.errors import ConfigError
 from corral.rendering.full_text import escape_hidden
 
-__all__ = ["add_audit"]
-
 _FOLLOW_SECONDS = 0.5
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COLUMNS = (

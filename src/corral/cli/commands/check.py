@@ -20,13 +20,11 @@ from corral.cli.text import counted, printable
 from corral.cli.tool_loading import load_tools
 from corral.doctor.language_servers import find_server, install_command
 from corral.errors import ConfigError
-from corral.executions import prepare
 from corral.packages.bundler import BUILT_INS
 from corral.rendering.preview import json_text
+from corral.running import prepare
 from corral.sandboxes import CPythonSandbox
 from corral.sessions import Sessions
-
-__all__ = ["add_check"]
 
 _REJECTED = 1
 _UNCHECKED = 3

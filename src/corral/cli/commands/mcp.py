@@ -34,8 +34,6 @@ from corral.errors import ConfigError, MissingExtra
 from corral.sessions import Sessions
 from corral.types import Language
 
-__all__ = ["add_mcp"]
-
 _MEMBER = r'"(?:jsonrpc|method)"\s*:\s*"[\w./-]{1,100}"\s*'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")\s*'
 _REQUEST = re.compile(rf"\s*\{{\s*(?:{_MEMBER},\s*){{0,2}}{_ID},")

@@ -14,8 +14,6 @@ from corral.cli.text import counted
 from corral.errors import ConfigError
 from corral.packages import PackageFolder, Pinned, PythonFolder, Wheel, parse_package
 
-__all__ = ["add_packages"]
-
 _Folder: TypeAlias = PackageFolder | PythonFolder
 
 _FOLDER = Path("corral-packages")

@@ -19,8 +19,6 @@ from corral.cli.text import printable
 from corral.cli.tool_loading import load_tools
 from corral.rendering.preview import json_text
 
-__all__ = ["add_run"]
-
 _EPILOG = """\
 examples:
   corral run program.ts --tools app.tools

@@ -28,8 +28,6 @@ from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, MissingExtra
 from corral.plugins import load_by_name
 
-__all__ = ["add_serve", "write_private"]
-
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
 """Limits of calls and their defaults here: the programs of one server count together."""
 _WEB_PROTOCOLS = ("http", "connect", "graphql", "trpc")

@@ -14,8 +14,6 @@ from corral.cli.screen import screen
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError
 
-__all__ = ["add_types"]
-
 _CLIENTS = {"graphql": "graphql", "openapi": "http", "proto": "grpc", "trpc": "trpc"}
 """Bridge whose document describes the tools for clients of this kind."""
 

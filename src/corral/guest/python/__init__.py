@@ -2,5 +2,3 @@
 
 They reach a sandbox as one file, one module after another, so names at their top are distinct throughout.
 """
-
-__all__: list[str] = []

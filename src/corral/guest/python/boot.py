@@ -12,8 +12,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["boot"]
-
 
 def boot() -> None:
     """Loads the modules and serves."""

@@ -15,18 +15,6 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 from corral.guest.python.failures import CorralError, call_failure
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
-__all__ = [
-    "BY_POSITION",
-    "PROGRAM",
-    "CallLimits",
-    "Caller",
-    "Calls",
-    "NotAwaited",
-    "PendingCall",
-    "Site",
-    "Tools",
-]
-
 PROGRAM = "corral:program.py"
 """The name of the program's code, by which its frames are told from others."""
 _MAX_PATH = 200

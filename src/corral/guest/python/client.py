@@ -31,22 +31,6 @@ from corral.guest.python.calls import CallLimits, Calls, PendingCall, Site, Tool
 from corral.guest.python.failures import FAILURES, CorralError, failure_class
 from corral.guest.python.values import Encoded
 
-__all__ = [
-    "ALONE",
-    "Bridge",
-    "BridgeReply",
-    "BridgeRequest",
-    "Connection",
-    "Failure",
-    "Items",
-    "Reading",
-    "Refused",
-    "ReplyReader",
-    "Transport",
-    "WrongReply",
-    "bridge_transport",
-]
-
 _MAX_BATCH_BYTES = 1_000_000
 _CALLS_IN_FLIGHT = 128
 _MAX_SMALL_REPLY = 65_536

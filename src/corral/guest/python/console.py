@@ -16,8 +16,6 @@ from typing import Any
 
 from corral.guest.python.values import well_formed
 
-__all__ = ["Console", "Stream", "print_at_once", "print_unraised"]
-
 _MOST_PARTS = 500
 """Parts of lines that are sent as they are written. From then on parts are put together."""
 _PART_SECONDS = 0.02

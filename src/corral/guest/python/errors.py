@@ -14,18 +14,6 @@ from corral.guest.python.calls import PROGRAM, Site
 from corral.guest.python.failures import CorralError
 from corral.guest.python.hints import MAX_SEGMENT, hint
 
-__all__ = [
-    "described",
-    "error_parts",
-    "missing_module",
-    "packages",
-    "place_of",
-    "session_mounts",
-    "session_places",
-    "syntax_error_parts",
-    "warning_text",
-]
-
 _MAX_FRAMES = 20
 _MAX_ERRORS = 5
 """Errors of a group that are shown."""

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "FAILURES",
-    "AccessDenied",
-    "BridgeError",
-    "CorralError",
-    "ToolError",
-    "call_failure",
-    "failure_class",
-    "failure_classes",
-]
-
 
 class CorralError(Exception):
     """Base of what a call fails with. `code` is stable; the class is called as the host's."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-__all__ = ["HEADER", "HEADER_BYTES", "LEAST_LENGTH", "NONCE_BYTES", "NO_NONCE", "PROTOCOL", "FrameKind", "encode_frame"]
-
 PROTOCOL = 1
 NONCE_BYTES = 16
 NO_NONCE = bytes(NONCE_BYTES)

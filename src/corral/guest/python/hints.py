@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-__all__ = ["MAX_SEGMENT", "hint"]
-
 MAX_SEGMENT = 500
 """Characters of a longer expression are not looked at."""
 _MAX_EXPRESSION = 80

@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
-__all__ = ["Deadlock", "Finished", "GuestLoop", "Source"]
-
 _FIRST_TURNS = 3
 """Turns of the loop in which scheduled work begins, including work that it schedules itself."""
 _READING_MS = 10

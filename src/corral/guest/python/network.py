@@ -23,8 +23,6 @@ from corral.guest.python.calls import Calls
 from corral.guest.python.errors import network, packages
 from corral.guest.python.loop import GuestLoop
 
-__all__ = ["install_network"]
-
 _SERVICE = "$http"
 _SENT_BYTES = 262_144
 """Longer requests are sent in several calls."""

@@ -17,8 +17,6 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-__all__ = ["map_paths", "offer_skills"]
-
 _ONE_PATH = """
     access chdir chmod listdir lstat mkdir open readlink remove rmdir scandir stat statvfs truncate unlink utime
 """.split()

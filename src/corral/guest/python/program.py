@@ -41,8 +41,6 @@ from corral.guest.python.network import install_network
 from corral.guest.python.paths import map_paths, offer_skills
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
-__all__ = ["Execution", "Pipes", "run_program", "warm_up"]
-
 _READ_BYTES = 1 << 16
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20

@@ -13,8 +13,6 @@ import sys
 from corral.guest.python.frames import PROTOCOL, FrameKind
 from corral.guest.python.program import Execution, Pipes, run_program
 
-__all__ = ["run_alone"]
-
 
 class LinePipes(Pipes):
     """Frames as lines of base64."""

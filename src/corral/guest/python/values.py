@@ -18,36 +18,9 @@ import re
 import types
 import uuid
 from collections import UserString
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    Set,
-    ValuesView,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeGuard, cast
-
-__all__ = [
-    "MAX_DEPTH",
-    "SAFE_INTEGER",
-    "ArrayBuffer",
-    "Encoded",
-    "Encoder",
-    "PlainEncoder",
-    "TooLarge",
-    "TooManyParts",
-    "UnencodableValue",
-    "decode",
-    "encode",
-    "is_science",
-    "revive",
-    "unwrapped",
-]
 
 MAX_DEPTH = 100
 """Containers nested deeper than this are refused: who needs more has a mistake or bad intentions."""

@@ -25,13 +25,11 @@ import sys
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from corral.containment.launcher import Children, tell
-from corral.containment.privileges import close_from, hide, seal, tie_to_parent
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
 from corral.guest.python.program import Execution, Pipes, run_program, warm_up
-
-__all__ = ["serve"]
+from corral.jail.launcher import Children, tell
+from corral.jail.privileges import close_from, hide, seal, tie_to_parent
 
 _READING, _WRITING = 3, 4
 _FIRST_FREE = 5

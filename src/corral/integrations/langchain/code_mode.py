@@ -37,8 +37,6 @@ from corral.logs import get_logger
 from corral.rendering.images import Picture
 from corral.tools import ToolRegistry
 
-__all__ = ["AgentParts", "CodeMode", "code_mode"]
-
 logger = get_logger("corral.tools")
 
 _MOST_KITS = 32

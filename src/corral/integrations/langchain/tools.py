@@ -17,8 +17,6 @@ from corral.errors import InvalidArguments, ToolDefinitionError
 from corral.tools import ToolSource
 from corral.types import JsonSchema
 
-__all__ = ["RUNTIME", "runtime_of", "tools_of"]
-
 RUNTIME = "langchain.runtime"
 """The key in `ExecutionContext.local` under which tools find the `ToolRuntime` of the agent that runs a program."""
 

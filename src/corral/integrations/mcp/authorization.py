@@ -27,8 +27,6 @@ from corral.egress.policy import service_policy
 from corral.errors import ConfigError, EgressBlocked
 from corral.logs import get_logger
 
-__all__ = ["OAuthTokens", "OneToken", "access_token_of"]
-
 logger = get_logger("corral")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

@@ -16,8 +16,6 @@ from corral import ApprovalRequest, Approved, Denied, ExecutionContext, Later
 from corral.errors import ApprovalDenied
 from corral.integrations.kit import carrying
 
-__all__ = ["Client", "ClientInTouch", "ask_client", "asked_by", "can_elicit", "decision_of", "question"]
-
 _CLIENT = "corral.integrations.mcp.client"
 """Key of the client in the `local` of a program's context."""
 _FORM: Mapping[str, Any] = MappingProxyType(

@@ -16,8 +16,6 @@ from corral.integrations.mcp.sessions import LEVELS
 from corral.rendering.preview import preview_json, preview_text
 from corral.types import LogLevel
 
-__all__ = ["Notices"]
-
 _PAUSE_SECONDS = 0.1
 """Between two bursts of notices."""
 _BURST = 100

@@ -43,8 +43,6 @@ from corral.logs import get_logger
 from corral.rendering.preview import preview_text
 from corral.types import JsonSchema, ToolName
 
-__all__ = ["McpRequest", "mcp_server"]
-
 logger = get_logger("corral")
 
 McpRequest: TypeAlias = ServerRequestContext[Programs, Any]

@@ -10,8 +10,6 @@ from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-__all__ = ["LEVELS", "LogLevels", "session_of"]
-
 LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
 """In rising order, as the literal has them."""
 

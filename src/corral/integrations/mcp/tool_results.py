@@ -27,8 +27,6 @@ from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.rendering.preview import json_text
 from corral.types import ExecutionError, JsonSchema, Language, Status
 
-__all__ = ["OUTPUT_SCHEMA", "failed", "program_result", "text_result"]
-
 _ERROR: JsonSchema = {
     "type": "object",
     "properties": {

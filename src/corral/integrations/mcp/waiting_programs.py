@@ -20,8 +20,6 @@ from corral.integrations.mcp.elicitation import Client, decision_of, question
 from corral.integrations.mcp.notifications import Notices
 from corral.integrations.mcp.sessions import LogLevels
 
-__all__ = ["Program", "Programs"]
-
 _TOGETHER_SECONDS = 0.05
 """Delay in which further questions join the first: clients bound how often they are asked."""
 _RETURN_SECONDS = 600.0

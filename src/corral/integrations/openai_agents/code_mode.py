@@ -31,8 +31,6 @@ from corral.integrations.openai_agents.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
 from corral.rendering.preview import preview_json
 
-__all__ = ["AgentParts", "code_mode"]
-
 Instructions: TypeAlias = str | Callable[[RunContextWrapper[Any], Agent[Any]], str | Awaitable[str]]
 
 

@@ -11,13 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, get_type_hints
 
-from agents import (
-    FunctionTool,
-    ModelBehaviorError,
-    RunContextWrapper,
-    ToolTimeoutError,
-    default_tool_error_function,
-)
+from agents import FunctionTool, ModelBehaviorError, RunContextWrapper, ToolTimeoutError, default_tool_error_function
 from agents.function_schema import function_schema
 from agents.mcp import MCPServer, MCPServerManager, MCPUtil
 from agents.tool import (
@@ -39,8 +33,6 @@ from corral.sources.mcp.tool_listing import distinct_tools, made
 from corral.sources.mcp.tool_results import as_sent
 from corral.tools import Offer, Tool, ToolSource, define_tool
 from corral.tools.tool import ToolSettings
-
-__all__ = ["RUN_CONTEXT", "tools_of"]
 
 RUN_CONTEXT = "openai_agents.run_context"
 """The key in `ExecutionContext.local` under which tools find the `RunContextWrapper` of the run of an agent that a

@@ -66,8 +66,6 @@ from corral.rendering.images import Picture
 from corral.rendering.preview import preview_json
 from corral.tools import traced_elsewhere
 
-__all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramProgressEvent", "ProgramResultEvent"]
-
 _NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Corral validates them itself, and says what is wrong in the words that it has for programs."""

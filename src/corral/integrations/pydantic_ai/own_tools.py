@@ -23,8 +23,6 @@ from corral.integrations.pydantic_ai.tools import data_of, invalid, run_context,
 from corral.logs import get_logger
 from corral.tools import ToolRegistry
 
-__all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools", "answers_approvals", "approval_of", "call_id", "is_traced"]
-
 logger = get_logger("corral.tools")
 
 CODE_ARGUMENT = "code_arg_name"

@@ -23,8 +23,6 @@ from corral.integrations.name_conflicts import offer_usable
 from corral.logs import get_logger
 from corral.tools import Offer, ToolSource
 
-__all__ = ["RUN_CONTEXT", "ToolsetSource", "data_of", "invalid", "run_context", "speaking", "tool_of", "tools_of"]
-
 logger = get_logger("corral.tools")
 
 RUN_CONTEXT = "pydantic_ai.run_context"

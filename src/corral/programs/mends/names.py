@@ -9,8 +9,6 @@ from typing import cast
 
 from corral.concurrency.cached_property import cached_property
 
-__all__ = ["ToolNames"]
-
 
 class ToolNames:
     """The paths of tools, `name` or `namespace.name`; `schema_of` gives the schema of the input of one.

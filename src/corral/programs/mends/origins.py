@@ -7,9 +7,7 @@ from typing import NamedTuple, TypeAlias
 from tree_sitter import Node
 
 from corral.programs.python.names import Names, dotted_path
-from corral.programs.syntax.python import text_of
-
-__all__ = ["Origin", "Origins", "key_in"]
+from corral.programs.syntax.parsing import text_of
 
 _TOOLS = ("tools", "codemode")
 _HOPS = 12

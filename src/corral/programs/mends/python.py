@@ -15,12 +15,10 @@ from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.python.repairs import LINE_END
-from corral.programs.syntax.parsing import TooLongToParse
-from corral.programs.syntax.python import finder, parse, text_of
+from corral.programs.python.repairs import LINE_END as LINE_END
+from corral.programs.syntax.parsing import TooLongToParse, text_of
+from corral.programs.syntax.python import finder, parse
 from corral.texts import TypedText
-
-__all__ = ["LINE_END", "SIGN", "WORDS", "mends_of"]
 
 WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool", "help", *TOOLS})
 """Names that a program may have from elsewhere."""

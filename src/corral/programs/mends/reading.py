@@ -25,8 +25,6 @@ from corral.programs.recover import without_thoughts
 from corral.texts import PositionMap, located
 from corral.types import Diagnostic, Language, Program
 
-__all__ = ["read_meant"]
-
 _MAX_CHARS = 8_000
 """A program that is longer is not mended."""
 _AROUND_JSON = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>(.*)</tool_call>", re.DOTALL)

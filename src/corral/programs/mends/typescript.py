@@ -20,9 +20,8 @@ from corral.programs.syntax.typescript import (
     text_of,
     walk,
 )
-from corral.texts import LINE_END, TypedText
-
-__all__ = ["LINE_END", "SIGN", "WORDS", "mends_of"]
+from corral.texts import LINE_END as LINE_END
+from corral.texts import TypedText
 
 WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
 """Names that a program may have from elsewhere."""

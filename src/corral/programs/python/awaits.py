@@ -16,22 +16,9 @@ from corral.programs.edits import Edits
 from corral.programs.python.functions import Functions
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
-from corral.programs.syntax.python import FUNCTIONS, is_async, text_of
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import FUNCTIONS, is_async
 from corral.types import Program
-
-__all__ = [
-    "FUTURES",
-    "NotAwaited",
-    "add_await",
-    "await_coroutines",
-    "await_futures",
-    "check_calls",
-    "may_await",
-    "needs_value",
-    "run_where_it_stands",
-    "starts_tasks",
-    "unwrap",
-]
 
 FUTURES = frozenset({"asyncio.gather", "gather", "asyncio.wait_for", "asyncio.sleep", "asyncio.wait"})
 """Functions that give what does something only once it is awaited, or whose outcome nobody sees else."""

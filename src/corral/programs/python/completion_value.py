@@ -14,10 +14,9 @@ from corral.programs.edits import Edits
 from corral.programs.python.functions import Function, Functions, arguments_for
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
-from corral.programs.syntax.python import STRINGS, blocks_of, statements, text_of, unwrapped
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import STRINGS, blocks_of, statements, unwrapped
 from corral.types import Diagnostic
-
-__all__ = ["RESULT", "Ending", "awaited_result", "give_result"]
 
 RESULT = "_corral_result"
 

@@ -8,19 +8,9 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.python import FUNCTIONS, is_async, statements, text_of, unwrapped
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import FUNCTIONS, is_async, statements, unwrapped
 from corral.programs.syntax.typescript import ENTRY_NAMES
-
-__all__ = [
-    "ENTRY_NAMES",
-    "TOOLS",
-    "Function",
-    "Functions",
-    "arguments_for",
-    "first_parameter",
-    "is_generator",
-    "tools_parameter",
-]
 
 TOOLS = ("tools", "codemode")
 """The names under which a program finds the tools."""

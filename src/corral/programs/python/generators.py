@@ -7,9 +7,8 @@ from tree_sitter import Node
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import may_await, unwrap
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.syntax.python import finder, is_async, text_of
-
-__all__ = ["ITERATING", "awaits", "list_generators"]
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import finder, is_async
 
 _GENERATORS = finder("(generator_expression) @generator")
 ITERATING = frozenset(

@@ -13,9 +13,8 @@ from corral.programs.edits import Edits
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
-from corral.programs.syntax.python import finder, text_of
-
-__all__ = ["ERRORS", "STAR", "Imports", "ToolImport", "replace_line", "rewrite_imports"]
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import finder
 
 STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\*"
 """An import of all names of a module that is not the tools."""

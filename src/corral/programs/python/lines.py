@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Line", "Lines", "Reader", "columns_at", "is_indented", "levels"]
-
 MAX_BRACKETS = 200
 """Levels of brackets that CPython takes."""
 _MAX_JOINED = 100

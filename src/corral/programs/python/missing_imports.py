@@ -14,10 +14,8 @@ from corral.programs.edits import Edits
 from corral.programs.python.imports import ERRORS, STAR
 from corral.programs.python.names import Names, TooMuch
 from corral.programs.python.positions import Places
-from corral.programs.syntax.python import text_of
+from corral.programs.syntax.parsing import text_of
 from corral.types import Diagnostic
-
-__all__ = ["Forgotten", "add_imports", "free_classes"]
 
 _MODULES = frozenset(
     {

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.syntax.python import text_of
-
-__all__ = ["Name", "Names", "TooMuch", "dotted_path"]
+from corral.programs.syntax.parsing import text_of
 
 _MAX_STEPS = 20_000
 """Nodes that are looked at in all; one takes 2 to 30 µs, the more the deeper it lies."""

@@ -10,8 +10,6 @@ from corral.programs.python.repairs import LINE_END
 from corral.texts import PositionMap, TextIndex, located
 from corral.types import Diagnostic, Position
 
-__all__ = ["Places"]
-
 
 class Places:
     """Finds offsets of `text` in the source; `positions` are the way back from the one to the other."""

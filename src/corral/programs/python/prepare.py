@@ -39,8 +39,6 @@ from corral.programs.typescript.normalize import well_formed
 from corral.texts import TypedText
 from corral.types import Diagnostic, Program
 
-__all__ = ["TypedPython", "prepare_python", "typed_python"]
-
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
 """Most characters parsed in search of a program. Anything over it counts as not parsing."""

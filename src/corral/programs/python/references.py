@@ -18,10 +18,8 @@ from corral.programs.python.functions import TOOLS, first_parameter
 from corral.programs.python.imports import Imports
 from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
-from corral.programs.syntax.python import text_of
+from corral.programs.syntax.parsing import text_of
 from corral.types import MAX_TOOL_PATH, References, ToolReference
-
-__all__ = ["UNKNOWN", "ToolUses", "tool_uses"]
 
 UNKNOWN = References((), computed=True)
 """Stand-in for a program that does not parse."""

@@ -18,8 +18,6 @@ from corral.programs.typography import plain_characters, typographic
 from corral.texts import PositionMap, TextIndex, located
 from corral.types import Diagnostic, Position
 
-__all__ = ["LINE_END", "Repaired", "repaired"]
-
 LINE_END = rb"\n"
 _LINE_ENDS = re.compile(LINE_END)
 

@@ -9,8 +9,6 @@ from tree_sitter import Node
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import FUNCTIONS, kind_id
 
-__all__ = ["Survey", "survey"]
-
 _MAX_DEPTH = 700
 """Levels of a syntax tree. CPython's compiler takes at least 1,000 levels of any construct."""
 

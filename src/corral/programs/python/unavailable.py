@@ -11,8 +11,6 @@ from corral.programs.python.positions import Places
 from corral.programs.syntax.python import FUNCTIONS
 from corral.programs.syntax.typescript import parse
 
-__all__ = ["refuse_terminal", "refuse_typescript"]
-
 _TYPESCRIPT = re.compile(
     rb"^[ \t]*(?:export[ \t]+)?(?:const|let|var|function|async[ \t]+function|interface|enum)[ \t]+[\w${\[]"
     rb"|^[ \t]*type[ \t]+\w+[ \t]*=[ \t]*[{|\"'\w]|=>|\bconsole\.\w+\(|\bnew[ \t]+[A-Z]\w*\(|[;{}][ \t]*$|^[ \t]*//",

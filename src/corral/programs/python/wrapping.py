@@ -12,9 +12,8 @@ from tree_sitter import Node
 from corral.programs.edits import Edits
 from corral.programs.python.completion_value import RESULT
 from corral.programs.python.imports import replace_line
-from corral.programs.syntax.python import blocks_of, statements, text_of
-
-__all__ = ["wrap_in_function"]
+from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.python import blocks_of, statements
 
 _FUNCTION = "_corral_program"
 _INDENT = b" " * 8

@@ -12,17 +12,6 @@ from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 
 from corral.errors import ProgramRejected
 
-__all__ = [
-    "PARSE_SECONDS",
-    "TooLongToParse",
-    "finder_in",
-    "kind_id_in",
-    "parse_by",
-    "parsing_within",
-    "text_of",
-    "without_wrappers",
-]
-
 PARSE_SECONDS = 1.5
 """For one source; 256 kB of Python take 0.5 s. What is no program may take minutes."""
 _CHUNK_BYTES = 8192

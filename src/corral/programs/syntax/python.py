@@ -8,20 +8,7 @@ from functools import partial
 import tree_sitter_python
 from tree_sitter import Language, Node, Tree
 
-from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, text_of, without_wrappers
-
-__all__ = [
-    "FUNCTIONS",
-    "STRINGS",
-    "blocks_of",
-    "finder",
-    "is_async",
-    "kind_id",
-    "parse",
-    "statements",
-    "text_of",
-    "unwrapped",
-]
+from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, without_wrappers
 
 _LANGUAGE = Language(tree_sitter_python.language())
 finder = partial(finder_in, _LANGUAGE)

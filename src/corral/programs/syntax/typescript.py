@@ -11,26 +11,6 @@ from tree_sitter import Language, Node, Tree
 
 from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, text_of, without_wrappers
 
-__all__ = [
-    "ENTRY_NAMES",
-    "FUNCTIONS",
-    "FUNCTION_VALUES",
-    "MAX_DEPTH",
-    "bound_names",
-    "child_of_type",
-    "declaration_of",
-    "destructures",
-    "finder",
-    "first_jsx",
-    "imported_names",
-    "kind_id",
-    "parse",
-    "statements",
-    "text_of",
-    "unwrapped",
-    "walk",
-]
-
 _LANGUAGE = Language(tree_sitter_typescript.language_typescript())
 _LANGUAGE_WITH_JSX = Language(tree_sitter_typescript.language_tsx())
 finder = partial(finder_in, _LANGUAGE)

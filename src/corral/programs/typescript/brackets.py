@@ -15,8 +15,6 @@ from corral.programs.edits import position_at
 from corral.programs.syntax.typescript import MAX_DEPTH, walk
 from corral.types import Position
 
-__all__ = ["check_brackets"]
-
 _CLOSER_OF = {"(": ")", "[": "]", "{": "}", "${": "}"}
 _CLOSERS = frozenset(_CLOSER_OF.values())
 _NAMES = {

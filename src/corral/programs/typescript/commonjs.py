@@ -11,8 +11,6 @@ from corral.programs.edits import Edits
 from corral.programs.syntax.typescript import ENTRY_NAMES, FUNCTION_VALUES, statements, text_of, unwrapped, walk
 from corral.programs.typescript.modules import Entry
 
-__all__ = ["COMMONJS_PREFIX", "assigns_exports", "rewrite_commonjs"]
-
 COMMONJS_PREFIX = "const module = { exports: {} }, exports = module.exports; "
 """Declares what such a program refers to."""
 

@@ -30,8 +30,6 @@ from corral.programs.typescript.modules import Entry
 from corral.programs.typescript.names import Names
 from corral.types import Diagnostic
 
-__all__ = ["Ending", "give_result", "named"]
-
 _FUNCTION_DECLARATIONS = frozenset({"function_declaration", "generator_function_declaration"})
 _VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
 _LOOPS = frozenset({"for_statement", "for_in_statement", "while_statement", "do_statement"})

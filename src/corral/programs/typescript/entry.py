@@ -9,8 +9,6 @@ from tree_sitter import Node
 
 from corral.programs.syntax.typescript import bound_names, text_of, walk
 
-__all__ = ["arguments_of"]
-
 _NAMES = frozenset({"tools", "codemode"})
 _OF_TOOLS = re.compile(r"tools|codemode", re.IGNORECASE)
 _PLAIN = re.compile(

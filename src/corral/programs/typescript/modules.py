@@ -27,8 +27,6 @@ from corral.programs.syntax.typescript import (
 from corral.programs.typescript.erasure.strip import Findings
 from corral.programs.typescript.names import Names
 
-__all__ = ["Entry", "guard_words", "rewrite_modules"]
-
 _IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
 _CALL_BEHIND = re.compile(
     rb"(?:\s|[\x80-\xff]|(?://|<!--|-->)(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+(?:[(.]|/\*|\Z)", re.DOTALL

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-__all__ = ["Names"]
-
 
 @dataclass(frozen=True, slots=True)
 class Names:

@@ -8,8 +8,6 @@ from corral.errors import ProgramRejected
 from corral.programs.edits import position_at
 from corral.types import Diagnostic
 
-__all__ = ["well_formed"]
-
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 

@@ -9,8 +9,6 @@ from corral.programs.edits import position_at
 from corral.programs.syntax import python as python_grammar
 from corral.programs.syntax.typescript import first_jsx
 
-__all__ = ["refuse_other_languages"]
-
 _PYTHON = re.compile(
     r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(|(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+\w+"
     r"|(?:if|elif|else|for|while|try|except|with|async[ \t]+(?:for|with)|class)\b[^\n{]*:[ \t]*(?:#[^\n]*)?$)"

@@ -45,9 +45,6 @@ from corral.programs.typography import plain_characters, typographic
 from corral.texts import PositionMap, TypedText
 from corral.types import Diagnostic, Program
 
-__all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
-
-
 _TYPESCRIPT = {"typescript", "ts", "mts", "cts", "tsx"}
 _JAVASCRIPT = {"javascript", "js", "mjs", "cjs", "jsx", "es6", "ecmascript"}
 _ENGINES = {"node", "nodejs", "deno", "bun"}

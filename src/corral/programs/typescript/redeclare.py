@@ -20,8 +20,6 @@ from corral.programs.syntax.typescript import (
     text_of,
 )
 
-__all__ = ["redeclare"]
-
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
 _CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
 

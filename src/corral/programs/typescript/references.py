@@ -21,8 +21,6 @@ from corral.programs.typescript.tool_imports import ToolImport
 from corral.texts import TextIndex
 from corral.types import MAX_TOOL_PATH, References, ToolReference
 
-__all__ = ["find_references"]
-
 _MAX_REFERENCES = 1000
 _MAX_STEPS = 5000
 """Nodes that are looked at in all; one takes 30 µs, deep in a tree."""

@@ -23,8 +23,6 @@ from corral.programs.syntax.typescript import (
     walk,
 )
 
-__all__ = ["ToolImport", "own_tools", "rewrite_tool_imports"]
-
 _TOOLS = ("tools", "codemode")
 _DEFINITIONS = frozenset({"class_declaration", "internal_module", "object", "class"})
 _GIVEN = re.compile(rb"\b(?:codemode|globalThis)\b")

@@ -20,8 +20,6 @@ from corral.sandboxes.framed.provider import FramedProvider
 from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import SandboxConfig
 
-__all__ = ["BoxPlace", "BoxProvider"]
-
 logger = get_logger("corral.sandboxes")
 
 _CLOSE_SECONDS = 30.0

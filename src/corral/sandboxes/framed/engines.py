@@ -11,8 +11,6 @@ from typing import ClassVar
 from corral.sandboxes.framed.undefined_access import explained
 from corral.types import Language, Position, Program
 
-__all__ = ["ENGINES", "GuestEngine", "Trace"]
-
 _MAX_PLACES = 50
 """Places that are renamed in one text. A program may print thousands; a stack has ten."""
 _LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")

@@ -29,8 +29,6 @@ from corral.sandboxes.framed.engines import ENGINES
 from corral.sandboxes.framed.session import GuestExit, Seen
 from corral.types import Diagnostic, ExecutionError, Exit, Program, Unawaited
 
-__all__ = ["TIMEOUT_EXIT_CODE", "cut_short", "failed_exit", "read_exit"]
-
 TIMEOUT_EXIT_CODE = 124
 """As timeout(1) has it."""
 _MAX_REMARK = 1_100

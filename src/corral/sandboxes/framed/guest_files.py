@@ -10,8 +10,6 @@ from corral.isolation import NO_SPACE, Space
 from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 
-__all__ = ["DENO_ENVIRONMENT", "deno_options", "guest_files", "is_node", "node_files"]
-
 DENO_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
 """All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
 no look for a newer engine, which it would take otherwise."""

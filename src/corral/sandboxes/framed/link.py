@@ -13,11 +13,9 @@ import anyio
 from corral.concurrency.task_owned import spawn
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, decode_value
-from corral.guest.frames import NO_NONCE, NONCE_BYTES, PROTOCOL
+from corral.guest.python.frames import NO_NONCE, NONCE_BYTES, PROTOCOL
 from corral.logs import get_logger
 from corral.sandboxes.channel import GuestChannel, PostMortem
-
-__all__ = ["ChannelLink", "Link", "ReadyReader"]
 
 logger = get_logger("corral.sandboxes")
 

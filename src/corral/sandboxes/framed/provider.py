@@ -6,14 +6,13 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from corral.errors import CorralError, StartFailed
+from corral.isolation import Isolation
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider, below_required_tier
 from corral.sandboxes.channel import GuestChannel, GuestFiles
 from corral.sandboxes.framed.guest_files import guest_files
 from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.run import GuestRun
-from corral.types import Capabilities, Endpoint, Exit, Isolation, Language, LimitName, PipeEndpoint, SandboxConfig
-
-__all__ = ["ENFORCED_BY_SESSION", "FramedProvider"]
+from corral.types import Capabilities, Endpoint, Exit, Language, LimitName, PipeEndpoint, SandboxConfig
 
 ENFORCED_BY_SESSION: frozenset[LimitName] = frozenset({"value_bytes", "log_bytes"})
 """Limits that hold for every guest that speaks frames."""

@@ -17,8 +17,6 @@ from corral.sandboxes.framed.link import Link
 from corral.sandboxes.framed.session import GuestExit, GuestSession
 from corral.types import Exit, LogEntry, PipeEndpoint
 
-__all__ = ["GuestRun"]
-
 logger = get_logger("corral.sandboxes")
 
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")

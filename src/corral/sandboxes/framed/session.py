@@ -16,14 +16,12 @@ from pydantic_core import to_json
 from corral.concurrency.event_loop import OneShot, one_shot_factory
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
-from corral.guest.frames import NO_NONCE
+from corral.guest.python.frames import NO_NONCE
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.framed.link import Link
 from corral.sandboxes.framed.streams import FramedStream
 from corral.types import MAX_TOOL_PATH, CallRequest, LogEntry, LogLevel, PipeEndpoint, Reply
-
-__all__ = ["GuestExit", "GuestSession", "Seen"]
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000

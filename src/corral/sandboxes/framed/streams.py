@@ -9,8 +9,6 @@ from corral.concurrency.event_loop import OneShot
 from corral.errors import MalformedMessage
 from corral.types import EncodedValue
 
-__all__ = ["WINDOW_BYTES", "FramedStream"]
-
 WINDOW_BYTES = 256_000
 """Bytes of one stream that the program has not read: beyond it the tool waits. A single item may be larger."""
 _MARK_BYTES = WINDOW_BYTES // 2

@@ -6,8 +6,6 @@ import re
 
 from corral.types import Position
 
-__all__ = ["explained"]
-
 _OF_NOTHING = re.compile(
     r"Cannot (?P<verb>read|set) properties of (?P<what>undefined|null) \(\w+ '(?P<name>.{1,100})'\)"
 )

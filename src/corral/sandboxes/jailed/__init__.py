@@ -1,5 +1,1 @@
 """Guests in a jail: how they are started, pooled, forked, and shared within a trust domain."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

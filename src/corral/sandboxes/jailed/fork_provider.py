@@ -15,8 +15,6 @@ from corral.sandboxes.pool import default_size
 from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import SandboxConfig, Tier
 
-__all__ = ["ForkProvider"]
-
 logger = get_logger("corral.sandboxes")
 
 

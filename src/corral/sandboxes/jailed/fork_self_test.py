@@ -13,8 +13,6 @@ from corral.sandboxes.jailed.fork_trial import forked, run_in_fork, start_frame
 from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
 from corral.types import Tier
 
-__all__ = ["SelfTestedStart", "expect_health"]
-
 _SECONDS = 10.0
 """Deadline for all of it, which takes a tenth of a second."""
 _VALUE_BYTES = 1000

@@ -14,8 +14,6 @@ from corral.sandboxes.jailed.fork_server import fork
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 
-__all__ = ["forked", "run_in_fork", "start_frame"]
-
 _GRACE_SECONDS = 1.0
 
 

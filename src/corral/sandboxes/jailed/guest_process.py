@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import secrets
 
-from corral.containment import Child
-from corral.containment.process import ContainedProcess
-from corral.guest.frames import NONCE_BYTES
+from corral.guest.python.frames import NONCE_BYTES
+from corral.jail import Child
+from corral.jail.process import ContainedProcess
 from corral.sandboxes.channel import PostMortem
-
-__all__ = ["GuestProcess"]
 
 _GRACE_SECONDS = 0.2
 """Time for a process whose pipe has closed to exit by itself, so that its status gives the reason."""

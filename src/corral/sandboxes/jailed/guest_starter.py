@@ -10,7 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from corral.containment import (
+from corral.errors import StartFailed
+from corral.guest import RuntimeDirectory
+from corral.isolation import TIERS, Space, reaches
+from corral.jail import (
     Engine,
     Jail,
     LauncherClient,
@@ -21,16 +24,11 @@ from corral.containment import (
     jails_to_try,
     reasons_by_tier,
 )
-from corral.containment.process import can_limit
-from corral.errors import StartFailed
-from corral.guest import RuntimeDirectory
-from corral.isolation import Space
+from corral.jail.process import can_limit
 from corral.logs import get_logger
 from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.types import TIERS, SandboxConfig, Tier, reaches
-
-__all__ = ["GUEST_FILE", "MOUNTED", "GuestKind", "GuestStarter", "StartedGuest"]
+from corral.types import SandboxConfig, Tier
 
 logger = get_logger("corral.sandboxes")
 

@@ -11,30 +11,18 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import Programs
-from corral.containment.process import can_limit
-from corral.containment.spaces import SpaceHost
 from corral.errors import ConfigError
-from corral.isolation import Space
+from corral.isolation import Isolation, Space
+from corral.jail import Programs
+from corral.jail.process import can_limit
+from corral.jail.spaces import SpaceHost
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
-from corral.types import (
-    LIMITS_OF_SANDBOXES,
-    Capabilities,
-    Endpoint,
-    Exit,
-    Isolation,
-    Language,
-    PipeEndpoint,
-    SandboxConfig,
-    Tier,
-)
-
-__all__ = ["JailedGuest", "JailedProvider"]
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Language, PipeEndpoint, SandboxConfig, Tier
 
 T = TypeVar("T")
 

@@ -13,10 +13,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path
 from typing import NamedTuple
 
-from corral.containment import Engine, Mount
 from corral.errors import ConfigError, StartFailed
-
-__all__ = ["OWN_PACKAGES", "PACKAGES", "Installation", "find_packages", "installation", "modules_of"]
+from corral.jail import Engine, Mount
 
 PACKAGES = "/packages"
 """Folder of packages in namespaces."""

@@ -13,8 +13,6 @@ from corral.errors import CALL_ERRORS, AccessDenied, MemoryExceeded, ProgramFail
 from corral.guest.python.hints import MAX_SEGMENT, hint
 from corral.types import CallError, ExecutionError, Exit, Position, Program
 
-__all__ = ["EXCEPTIONS", "SCRIPT", "exception_for", "failure", "locate"]
-
 SCRIPT = "<python-input-0>"
 """Monty's name for the first text of a session."""
 EXCEPTIONS: Mapping[str, type[Exception]] = {

@@ -14,8 +14,6 @@ from pydantic_monty import MontyFileHandle, ScanEntry, StatResult
 from corral.sessions import Entry, ProgramFiles
 from corral.sessions.text_files import MAX_READ_BYTES
 
-__all__ = ["MontyFiles"]
-
 _MAX_SHOWN = 200
 _REASONS = {
     errno.ENOSPC: "there is no room left in this mount",

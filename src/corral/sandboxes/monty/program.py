@@ -62,8 +62,6 @@ from corral.types import (
     Unawaited,
 )
 
-__all__ = ["Ended", "MontyHost", "MontyProgram", "PendingRequest"]
-
 _END = "\n\n_corral_result\n"
 """Makes the value of the program that of the text. The empty line ends a line that goes on in a next one."""
 _COROUTINE = re.compile(r"<coroutine object \w+>")

@@ -12,18 +12,16 @@ from typing import ClassVar
 from corral.arguments import checked
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import LauncherClient
-from corral.containment.spaces import LauncherSpaces, SpaceHost
 from corral.errors import ConfigError, StartFailed
-from corral.isolation import Space
+from corral.isolation import Isolation, Space
+from corral.jail import LauncherClient
+from corral.jail.spaces import LauncherSpaces, SpaceHost
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
 from corral.sandboxes.monty.worker import Worker, WorkerBox, can_limit
 from corral.sandboxes.pool import Pool, default_size
 from corral.sandboxes.tenant_boxes import TenantBoxes
-from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Isolation, PipeEndpoint, SandboxConfig
-
-__all__ = ["MontySandbox"]
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, PipeEndpoint, SandboxConfig
 
 _ISOLATION = Isolation("interpreter", "interpreter")
 

@@ -22,8 +22,6 @@ from corral.sandboxes.monty.program import Ended, MontyProgram, PendingRequest
 from corral.sandboxes.monty.worker import Worker, can_limit
 from corral.types import CallRequest, Exit, LogEntry, PipeEndpoint
 
-__all__ = ["MontyRun"]
-
 logger = get_logger("corral.sandboxes")
 
 _LEAST_WAIT_SECONDS = 0.005

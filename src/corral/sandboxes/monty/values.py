@@ -18,8 +18,6 @@ from corral.guest import ArrayBuffer, decode_value
 from corral.guest.python.values import SAFE_INTEGER, Encoder, TooLarge, UnencodableValue
 from corral.types import EncodedValue
 
-__all__ = ["NORMALIZE", "NotData", "Tools", "encode_input", "encode_result", "value_for_program"]
-
 _PENDING = "<coroutine external_future("
 _CALL = re.compile(r"<coroutine external_future\((\d{1,18})\)>")
 _NOT_DATA = re.compile(

@@ -16,13 +16,11 @@ from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
 from corral.concurrency.descriptors import await_readable, process_descriptor
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment.process import can_limit
 from corral.errors import StartFailed
+from corral.jail.process import can_limit
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
-
-__all__ = ["Worker", "WorkerBox", "can_limit"]
 
 _SUSPENSIONS = 10**9
 """Monty requires a bound; the real ones are those on calls and on processor time."""

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, NoReturn
 from typing_extensions import override
 
 from corral.errors import FileError, ShellLost
+from corral.sessions.shell import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 
 if TYPE_CHECKING:
-    from corral.shells.base import Completed, Shell
-
-__all__ = ["CommandFiles"]
+    from corral.sessions.shell import Completed, Shell
 
 _MISSING = 44
 _LIST_BYTES = 50_000_000

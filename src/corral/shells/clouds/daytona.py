@@ -18,10 +18,8 @@ from typing_extensions import override
 from corral.concurrency.task_owned import spawn
 from corral.errors import MissingExtra, ShellLost
 from corral.isolation import Isolation
-from corral.shells.base import ShellCapabilities, StreamName
+from corral.sessions.shell import ShellCapabilities, StreamName
 from corral.shells.clouds.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
-
-__all__ = ["DaytonaShell"]
 
 _START_SECONDS = 60.0
 _LINE_BYTES = 48_000

@@ -13,10 +13,8 @@ from typing_extensions import override
 from corral.concurrency.task_owned import spawn
 from corral.errors import MissingExtra, ShellLost
 from corral.isolation import Isolation
-from corral.shells.base import ShellCapabilities, StreamName
+from corral.sessions.shell import ShellCapabilities, StreamName
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
-
-__all__ = ["E2BShell"]
 
 
 class E2BShell(RemoteShell):

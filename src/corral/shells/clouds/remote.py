@@ -12,13 +12,10 @@ import anyio
 from typing_extensions import override
 
 from corral.errors import ConfigError, FileError, ShellLost
-from corral.shells.base import Process, Shell
+from corral.sessions.shell import Files, Process, Shell
 from corral.shells.clouds.command_files import CommandFiles
 from corral.shells.environment import MARK, checked_environment, expect_command
-from corral.shells.files import Files
 from corral.shells.pushed import PushedProcess
-
-__all__ = ["RemoteProcess", "RemoteShell", "refusal"]
 
 START_SECONDS = 60.0
 """Time that a service has to start a command, or to check its folder."""

@@ -14,10 +14,8 @@ from typing_extensions import override
 from corral.concurrency.task_owned import spawn
 from corral.errors import MissingExtra, ShellLost
 from corral.isolation import Isolation
-from corral.shells.base import ShellCapabilities
+from corral.sessions.shell import ShellCapabilities
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
-
-__all__ = ["VercelShell"]
 
 _GONE = {404, 410}
 _SIGNAL_CODES = 128

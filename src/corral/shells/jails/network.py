@@ -9,8 +9,6 @@ from typing import Protocol, runtime_checkable
 from corral.audit import AuditLog
 from corral.types import ExecutionContext
 
-__all__ = ["CERTIFICATE", "PORT", "CommandNetwork", "proxy_environment"]
-
 PORT = 3128
 CERTIFICATE = "session-ca.pem"
 """File in /etc with the certificate of the session's authority."""

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing_extensions import override
 
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import LauncherClient, Plan
-from corral.containment.commands import (
+from corral.errors import StartFailed
+from corral.isolation import Bind, Space, Tier
+from corral.jail import LauncherClient, Plan
+from corral.jail.commands import (
     command_environment,
     command_options,
     command_plan,
@@ -23,14 +25,10 @@ from corral.containment.commands import (
     supervised_plan,
     write_etc,
 )
-from corral.containment.process import ContainedProcess
-from corral.containment.temporary import TemporaryFolder
-from corral.errors import StartFailed
-from corral.isolation import Bind, Space, Tier
-from corral.shells.jails.limits import ShellLimits
+from corral.jail.process import ContainedProcess
+from corral.jail.temporary import TemporaryFolder
+from corral.sessions.shell import ShellLimits
 from corral.shells.jails.network import CERTIFICATE, PORT, proxy_environment
-
-__all__ = ["CommandJail", "LandlockJail", "NamespaceJail"]
 
 
 class CommandJail(ABC):

@@ -15,10 +15,8 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from corral.containment.launcher_client import processes_below
+from corral.jail.launcher_client import processes_below
 from corral.sessions.quota import Quota, QuotaWatch
-
-__all__ = ["CommandWatch"]
 
 _SECONDS = 0.1
 

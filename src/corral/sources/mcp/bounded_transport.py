@@ -17,8 +17,6 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 
 from corral.types import JsonSchema
 
-__all__ = ["MAX_LIST_BYTES", "RAW", "BoundedMessages", "ListRoom", "RateLimiter", "readable"]
-
 RAW = "corral/raw"
 """Member of `_meta` that has the result of a call as the server sent it, within a result that mcp accepts."""
 _CALLS = frozenset({"tools/call", "tasks/result", "tasks/cancel"})

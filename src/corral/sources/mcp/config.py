@@ -20,8 +20,6 @@ from corral.sources.mcp.server import McpServer
 from corral.tools import Offer
 from corral.tools.names import namespace_identifier
 
-__all__ = ["mcp_servers"]
-
 logger = get_logger("corral.sources.mcp")
 
 _MAX_BYTES = 1_000_000

@@ -21,16 +21,14 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
-from corral.json_schema.problems import cut
 from corral.logs import get_logger
 from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
 from corral.sources.mcp.http import FORGOTTEN
 from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools, needs_task
 from corral.sources.mcp.tool_results import as_sent, failure, oddity
 from corral.tools import Offer, Tool
+from corral.tools.json_schema.problems import cut
 from corral.types import ExecutionContext
-
-__all__ = ["Connection", "Link"]
 
 logger = get_logger("corral.sources.mcp")
 

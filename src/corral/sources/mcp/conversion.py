@@ -12,8 +12,6 @@ from mcp.server import MCPServer, Server
 from corral.errors import ToolDefinitionError
 from corral.sources.mcp.server import McpServer
 
-__all__ = ["tools_of"]
-
 
 def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
     """The tools of a server in this process, of `StdioServerParameters`, or of what a `Client` would connect to.

@@ -14,8 +14,6 @@ from typing_extensions import override
 
 from corral.sources.mcp.bounded_transport import ListRoom, readable
 
-__all__ = ["FORGOTTEN", "streamable_http"]
-
 FORGOTTEN = "it has forgotten the session"
 """Message of the error for a request that a server has refused because of its session, so that it has done nothing."""
 _ASKED = "corral.request"

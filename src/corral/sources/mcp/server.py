@@ -35,8 +35,6 @@ from corral.tools.rates import RateLimit
 from corral.tools.tool import OutputValidation, ToolSettings, check_settings
 from corral.types import ExecutionContext
 
-__all__ = ["McpServer"]
-
 Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
 """Tools by their names, or by a function that is asked about each."""
 _SHORTEST_SECRET = 6

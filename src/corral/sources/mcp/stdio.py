@@ -26,8 +26,6 @@ from corral.concurrency.descriptors import reap
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.sources.mcp.bounded_transport import ListRoom, RateLimiter, readable
 
-__all__ = ["stdio"]
-
 _GRACE_SECONDS = 1.0
 """Seconds that a server may take to end once its input is closed, and again once it is told to."""
 _POLL_SECONDS = 0.01

@@ -12,15 +12,13 @@ from mcp import Client
 from pydantic_core import to_json
 
 from corral.errors import ToolDefinitionError
-from corral.json_schema.document_schema import DocumentSchema
-from corral.json_schema.problems import cut
 from corral.sources.mcp.tool_results import Unwrapping
 from corral.tools import Tool, define_tool
+from corral.tools.json_schema.document_schema import DocumentSchema
+from corral.tools.json_schema.problems import cut
 from corral.tools.schema import ANYTHING, OutputSchema
 from corral.tools.tool import ToolSettings
 from corral.types import ExecutionContext, JsonSchema
-
-__all__ = ["CallTool", "Log", "distinct_tools", "listed_tools", "made", "needs_task"]
 
 _MAX_TOOLS = 1_000
 _MAX_PAGES = 100

@@ -9,12 +9,10 @@ from typing import Any, cast
 from mcp_types import CallToolResult, InputRequiredResult
 
 from corral.errors import ToolError
-from corral.json_schema.plain_data import json_value
-from corral.json_schema.problems import cut
 from corral.sources.mcp.bounded_transport import RAW
+from corral.tools.json_schema.plain_data import json_value
+from corral.tools.json_schema.problems import cut
 from corral.types import JsonSchema
-
-__all__ = ["Unwrapping", "as_sent", "failure", "oddity"]
 
 _MAX_ERROR_CHARACTERS = 2_000
 _WRAPPER = "result"

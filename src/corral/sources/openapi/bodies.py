@@ -15,8 +15,6 @@ from corral.sources.openapi.parameter_styles import Style, Unwritable, pairs, pl
 from corral.sources.openapi.parameters import header_value
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 
-__all__ = ["Body", "Content", "Form", "Kind", "kind_of", "read_body"]
-
 T = TypeVar("T")
 
 Kind: TypeAlias = Literal["json", "form", "multipart", "text", "binary"]

@@ -19,8 +19,6 @@ from corral.sources.openapi.schemas import SchemaUse
 from corral.sources.openapi.security import Identity, Security
 from corral.types import ExecutionContext
 
-__all__ = ["Endpoint"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:

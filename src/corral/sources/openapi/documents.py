@@ -12,10 +12,8 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from corral.errors import ConfigError
-from corral.json_schema.keywords import pointer_tokens, value_at
 from corral.sources.openapi.yaml import load_yaml
-
-__all__ = ["DocumentNode", "Unusable", "child_pointer", "is_swagger", "read_document"]
+from corral.tools.json_schema.keywords import pointer_tokens, value_at
 
 _MAX_JSON_BYTES = 64_000_000
 _MAX_YAML_BYTES = 8_000_000

@@ -13,8 +13,6 @@ from typing import NamedTuple, TypeAlias
 from corral.errors import ConfigError
 from corral.sources.openapi.documents import DocumentNode, Unusable
 
-__all__ = ["Listed", "Operation", "Select", "Skipped", "list_operations", "selected"]
-
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """RFC 9110, 9.2.1: safe methods."""

@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
-__all__ = ["Encode", "Place", "Style", "Unwritable", "in_cookie", "in_path", "pairs", "plain_text", "quoted_all"]
-
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 
 Encode: TypeAlias = Callable[[str], str]

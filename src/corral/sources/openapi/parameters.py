@@ -22,8 +22,6 @@ from corral.sources.openapi.parameter_styles import (
 )
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 
-__all__ = ["BODY", "Line", "NotOurs", "Parameter", "PathTemplate", "header_value", "read_parameters"]
-
 BODY = "body"
 """The name of a request's body among the parameters."""
 

@@ -12,12 +12,10 @@ import httpx
 from pydantic_core import from_json
 
 from corral.errors import ToolError
-from corral.json_schema.problems import cut
 from corral.sources.openapi.bodies import Kind, kind_of
 from corral.sources.openapi.documents import DocumentNode, Unusable
 from corral.sources.openapi.schemas import Schemas, SchemaUse
-
-__all__ = ["Headers", "Responses", "read_responses"]
+from corral.tools.json_schema.problems import cut
 
 Headers: TypeAlias = Literal["declared", "none", "all"]
 

@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from corral.json_schema.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMAS_BY_NAME
-from corral.json_schema.older_drafts import upgraded
 from corral.sources.openapi.documents import DocumentNode, Unusable, child_pointer
+from corral.tools.json_schema.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMAS_BY_NAME
+from corral.tools.json_schema.older_drafts import upgraded
 from corral.types import JsonSchema
-
-__all__ = ["SchemaUse", "Schemas"]
 
 _MAX_WEIGHT = 1_000
 """Most schemas that may apply to one value: nested alternatives multiply."""

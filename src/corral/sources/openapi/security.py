@@ -15,8 +15,6 @@ from corral.sources.openapi.parameter_styles import Place, Unwritable, in_cookie
 from corral.sources.openapi.parameters import Line, header_value
 from corral.types import ExecutionContext
 
-__all__ = ["ApiKey", "Basic", "Bearer", "Credential", "Identity", "Security"]
-
 
 @checked
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from corral.egress import EgressPolicy
 from corral.errors import ConfigError
 from corral.sources.openapi.documents import DocumentNode, Unusable
 
-__all__ = ["Servers", "origin_of"]
-
 
 def origin_of(url: httpx.URL) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}[url.scheme]

@@ -35,8 +35,6 @@ from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
 from corral.types import JsonSchema
 
-__all__ = ["OpenApi"]
-
 logger = get_logger("corral.sources.openapi")
 
 _REASONS = 3

@@ -12,8 +12,6 @@ from typing import Any, cast
 
 from corral.sources.openapi.documents import DocumentNode, Unusable
 
-__all__ = ["converted"]
-
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 _MAX_MEDIA_TYPES = 10
 _JSON = ["application/json"]

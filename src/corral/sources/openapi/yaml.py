@@ -9,8 +9,6 @@ from typing import Any, cast
 import yaml
 from yaml import CollectionEndEvent, CollectionStartEvent, MappingNode, SequenceNode, YAMLError, load, parse  # pyright: ignore[reportUnknownVariableType]
 
-__all__ = ["load_yaml"]
-
 _MAX_LEVELS = 200
 _MAX_EVENTS = 500_000
 """Reading them takes three seconds; Airflow's document, which has 460 kB, has 42,000."""

@@ -13,8 +13,6 @@ from corral.bridges import BridgeHost, BridgeProtocol
 from corral.testing.bridges.suite import BridgeSuite
 from corral.types import Endpoint, HttpEndpoint, Limits
 
-__all__ = ["BridgeMessageSuite", "SendMessage"]
-
 
 class SendMessage(Protocol):
     """Sends bytes in place of a message with calls; returns the code of the error, or None if there was none."""

@@ -10,8 +10,6 @@ from corral.testing.bridges.suite import BridgeSuite
 from corral.testing.bridges.world import FLOOD_ITEM_BYTES, FLOOD_ITEMS, VALUES, World, code_of, same
 from corral.types import Endpoint, ExecutionContext, HttpEndpoint, Limits, Reply
 
-__all__ = ["BridgeStreamSuite"]
-
 _MOST_AHEAD_BYTES = 20_000_000
 """Bound on what host, systems and guest together hold of a stream that nobody reads."""
 

@@ -21,8 +21,6 @@ from corral.testing.bridges.world import (
 from corral.tools import tool
 from corral.types import CallRequest, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
 
-__all__ = ["BridgeSuite"]
-
 
 class BridgeSuite(BridgeHarness):
     """Tests that every bridge protocol has to pass. Implement `protocol` and `connect`.

@@ -23,8 +23,6 @@ from corral.guest.python.failures import failure_classes
 from corral.guest.python.transports.http import connect_from_environment
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
-__all__ = ["run_elsewhere"]
-
 _RESULT = "_corral_result"
 """The global that holds what a program ended with."""
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from corral.guest.python.client import BridgeRequest, Failure, ReplyReader, bridge_transport
 from corral.guest.python.transports.lines import Lines, encode_call, read_failure, read_reply
 
-__all__ = ["connect", "connect_from_environment"]
-
 
 class _HttpTransport:
     batch_calls = 64

@@ -9,8 +9,6 @@ from typing import Any
 from corral.guest.python.client import ALONE, BridgeReply, Failure, Items, WrongReply
 from corral.guest.python.values import Encoded, revive
 
-__all__ = ["Lines", "encode_call", "read_failure", "read_reply"]
-
 _MAX_NAME = 100
 """Characters of what an error is called."""
 

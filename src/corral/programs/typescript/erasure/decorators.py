@@ -14,8 +14,6 @@ from corral.programs.syntax.typescript import child_of_type, text_of
 from corral.programs.typescript.erasure.lower import Lowering, is_accessor, rejected
 from corral.programs.typescript.names import Names
 
-__all__ = ["decorate"]
-
 
 def decorate(node: Node, edits: Edits, names: Names, lowering: Lowering) -> None:
     """Adds the edits for the class `node`, if it or a member of it is decorated.

@@ -27,8 +27,6 @@ from corral.programs.syntax.typescript import (
 )
 from corral.programs.typescript.names import Names
 
-__all__ = ["Lowering", "is_accessor", "rejected"]
-
 _NAMESPACES = frozenset({"internal_module", "module"})
 _CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})

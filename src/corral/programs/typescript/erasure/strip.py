@@ -29,8 +29,6 @@ from corral.programs.typescript.erasure.decorators import decorate
 from corral.programs.typescript.erasure.lower import Lowering, is_accessor
 from corral.programs.typescript.names import Names
 
-__all__ = ["Findings", "Misread", "erase_types", "strip_types"]
-
 _TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|(?://|<!--|-->)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _LINE_END = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
 _BRACKET_LINE = re.compile(rb"[\r\n]\s*\[")

@@ -1,0 +1,40 @@
+"""Calls of tools: `Call -> Reply` through guards, whatever carried them. `guards.pipeline` orders the guards."""
+
+from corral.calls.approvals import ParkedCalls
+from corral.calls.auditing import outcome_of, record_denial
+from corral.calls.calls import Call, Handler
+from corral.calls.grants import Grant, Grants, OutsideExecution, Services, Tokens, new_execution_id
+from corral.calls.guards import Pipeline, Policy, pipeline
+from corral.calls.rates import MemoryRates, RateLimits, RateStore
+from corral.calls.records import CallRecorder, ValueRoom, remarks_on
+from corral.calls.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
+from corral.calls.services import Service, ServiceSource
+
+__all__ = [
+    "Call",
+    "CallRecorder",
+    "Grant",
+    "Grants",
+    "Handler",
+    "ImpliedScopes",
+    "MemoryRates",
+    "OutsideExecution",
+    "ParkedCalls",
+    "Pipeline",
+    "Policy",
+    "RateLimits",
+    "RateStore",
+    "Service",
+    "ServiceSource",
+    "Services",
+    "Tokens",
+    "ValueRoom",
+    "capabilities_of",
+    "early_denial",
+    "hidden_denial",
+    "new_execution_id",
+    "outcome_of",
+    "pipeline",
+    "record_denial",
+    "remarks_on",
+]

@@ -1,0 +1,188 @@
+"""Approvals: the program waits until the host has allowed a call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import anyio
+
+from corral.calls.calls import Call, Handler
+from corral.calls.dispatch import being_cancelled, unexpected
+from corral.concurrency.event_loop import asyncio_loop
+from corral.concurrency.fairness import Shares
+from corral.errors import ApprovalDenied
+from corral.tools import Tool
+from corral.types import ApprovalRequest, Approve, Approved, CallError, Decision, Denied, Later, Reply
+
+_MOST_PARKED = 32
+"""Executions that wait here for `Corral.decide` at the same time, by fair shares of users: each has a sandbox."""
+
+
+TakeOver: TypeAlias = Callable[[ApprovalRequest], Awaitable[None]]
+"""Function that stores an undecided call, so that it can go on in another process. An error denies the call."""
+
+
+class WaitingCall:
+    """Call whose request is open. Its `scope` is cancelled when it is decided."""
+
+    def __init__(self, request: ApprovalRequest, seconds: float) -> None:
+        self.request = request
+        self.decision: Decision | None = None
+        """Decision of `ParkedCalls.decide`."""
+        self.parked = False
+        """True once `approve` has answered `Later`."""
+        self.scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
+        self._loop = asyncio_loop()
+
+    def decide(self, decision: Decision) -> None:
+        self.decision = decision
+        if self._loop is None or self._loop is asyncio_loop():
+            self.scope.cancel()
+        else:
+            self._loop.call_soon_threadsafe(self.scope.cancel)
+
+
+class ParkedCalls:
+    """Calls of one Corral that wait for a decision, of `approve` or by `decide`.
+
+    Without `take_over` they wait in this process, until `approval_seconds` have passed. With it, a call is stored when
+    `approve` answers `Later` or does not answer in time; its reply is `Reply(parked=True)`.
+    """
+
+    def __init__(self, take_over: TakeOver | None = None) -> None:
+        self.take_over = take_over
+        self._waiting: dict[tuple[str, int], WaitingCall] = {}
+
+    def requests(self) -> tuple[ApprovalRequest, ...]:
+        """Returns the requests that are open, oldest first."""
+        return tuple(each.request for each in list(self._waiting.values()))
+
+    def decide(self, execution_id: str, sequence: int, decision: Decision) -> bool:
+        """Decides on a call; the first decision holds. False if the call does not wait for one."""
+        waiting = self._waiting.pop((execution_id, sequence), None)
+        if waiting is None:
+            return False
+        waiting.decide(decision)
+        return True
+
+    @contextmanager
+    def waiting(self, request: ApprovalRequest, seconds: float) -> Generator[WaitingCall]:
+        """Makes a call decidable for the duration of the block."""
+        key = request.execution_id, request.sequence  # unique: the host numbers calls, or checks their numbers
+        waiting = self._waiting[key] = WaitingCall(request, seconds)
+        try:
+            yield waiting
+        finally:
+            self._waiting.pop(key, None)
+
+    def park(self, waiting: WaitingCall) -> bool:
+        """Lets a call wait for `decide` alone. False if calls of too many executions do already."""
+        own = waiting.request
+        parked = {
+            each.request.execution_id: each.request.context.trust_domain
+            for each in list(self._waiting.values())
+            if each.parked
+        }
+        shares = Shares(_MOST_PARKED, parked.values())
+        waiting.parked = own.execution_id in parked or shares.has_room(own.context.trust_domain)
+        return waiting.parked
+
+
+def require_approval(
+    handler: Handler, approve: Approve | None, within_seconds: float, parked: ParkedCalls | None = None
+) -> Handler:
+    """Asks `approve`, that of the execution or else this one, about calls of tools with `needs_approval`.
+
+    Only `Approved`, or True, in time, lets a call through. The program's clock is paused meanwhile. After one request
+    timed out, no other is made for that execution: else a program could keep its clock paused for ever.
+    """
+    open_requests = parked or ParkedCalls()
+
+    async def guarded(call: Call) -> Reply:
+        tool, parsed = call.tool, call.parsed
+        if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
+            return await handler(call)
+        grant = call.grant
+        asked = grant.approve or approve
+        if asked is None:
+            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
+        if grant.approval_timed_out:
+            raise ApprovalDenied(
+                f"tools.{call.request.tool} needs an approval, and an earlier request was not answered in time"
+            )
+        request = ApprovalRequest(
+            tool=call.request.tool,
+            input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
+            arguments=call.request.input,
+            description=tool.description,
+            read_only=tool.read_only,
+            context=grant.context,
+            execution_id=grant.execution_id,
+            sequence=call.request.sequence,
+        )
+        with (
+            grant.clock.paused() if grant.clock is not None else nullcontext(),
+            open_requests.waiting(request, within_seconds) as waiting,
+        ):
+            if grant.recorder is not None:
+                grant.recorder.approval_requested(request)
+            call.decision = await _decision(asked, waiting, call, open_requests)
+        refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
+        if call.decision is None:
+            refusal = ApprovalDenied(
+                f"tools.{call.request.tool} needs an approval, and none came within {within_seconds:g} s"
+            )
+            if open_requests.take_over is not None:
+                await open_requests.take_over(request)
+                return Reply(error=CallError.of(refusal), parked=True)
+            grant.approval_timed_out = True
+            call.decision = Denied(f"none came within {within_seconds:g} s")
+        elif isinstance(call.decision, Denied) and call.decision.reason:
+            refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved: {call.decision.reason}")
+        if grant.recorder is not None:
+            grant.recorder.approval_decided(request, call.decision)
+        if isinstance(call.decision, Denied):
+            raise refusal
+        return await handler(call)
+
+    return guarded
+
+
+async def _needed(tool: Tool, value: Any, call: Call) -> bool:
+    if not callable(tool.needs_approval):
+        return tool.needs_approval is not False
+    needed = tool.needs_approval(value, call.grant.context)
+    return bool(await needed if inspect.isawaitable(needed) else needed)
+
+
+async def _decision(approve: Approve, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
+    """Returns the decision of `approve` or of `ParkedCalls.decide`; None if a store has to take the call over, or none
+    came in time."""
+    answer: Decision | Later | None = None
+    with waiting.scope:
+        answer = await _answer(approve, waiting.request, call)
+        if isinstance(answer, Later) and parked.take_over is None:
+            if parked.park(waiting):
+                await anyio.sleep_forever()
+            answer = Denied("too many of your programs wait for a decision; try again once some are decided")
+    return waiting.decision or (None if isinstance(answer, Later) else answer)
+
+
+async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> Decision | Later:
+    try:
+        answered = approve(request)
+        answer: object = await answered if inspect.isawaitable(answered) else answered
+    except ApprovalDenied as denied:
+        return Denied(str(denied))
+    except anyio.get_cancelled_exc_class():
+        if being_cancelled():
+            raise
+        return Denied(str(unexpected(call, "asking")))
+    except Exception:
+        return Denied(str(unexpected(call, "asking")))
+    if isinstance(answer, Approved | Denied | Later):
+        return answer
+    return Approved() if answer is True else Denied()

@@ -1,0 +1,92 @@
+"""Calls on their way through the guards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from corral.calls.grants import Grant
+from corral.tools import ParsedInput, Tool
+from corral.types import CallRequest, Decision, Progress, Reply
+
+
+class Call:
+    """One tool call: the request of a guest, and the findings of the guards.
+
+    Not frozen: guards store their findings for the inner guards, and for the audit around them. Reading a finding
+    before its guard has stored it raises AttributeError.
+    """
+
+    __slots__ = (
+        "decision",
+        "grant",
+        "parsed",
+        "progress",
+        "protocol",
+        "remark",
+        "request",
+        "streamed",
+        "token",
+        "tool",
+    )
+
+    grant: Grant
+    """Permissions and state of its execution. Set by the bridge, else by `authenticate`."""
+    parsed: ParsedInput
+    """Validated input. Set by `validate_input`."""
+    tool: Tool
+    """Tool of the call, looked up once, so that all guards see the one that runs.
+
+    Reading it raises ToolNotFound if there is none, with suggestions, the first few times in an execution.
+    """
+
+    def __init__(
+        self, request: CallRequest, grant: Grant | None = None, *, protocol: str = "pipe", token: str | None = None
+    ) -> None:
+        if grant is not None:
+            self.grant = grant
+            request = request._replace(tool=grant.tools.guest_name(request.tool))
+        self.request = request
+        self.protocol = protocol
+        """Name of the bridge protocol."""
+        self.token = token
+        """Execution token that came with it, if the bridge does not know the grant."""
+        self.progress: Progress = "pending"
+        self.remark: str | None = None
+        """Remark on a result that was delivered."""
+        self.streamed: str | None = None
+        """Note on the items of a stream, in place of an output."""
+        self.decision: Decision | None = None
+        """Decision on a call that needed an approval."""
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of log records about this call, as `extra`. A call without a valid token has no execution."""
+        tool = self.request.tool
+        if not self.authenticated:
+            return {"tool": tool}
+        return {"execution_id": self.grant.execution_id, "user_id": self.grant.context.user_id, "tool": tool}
+
+    @property
+    def authenticated(self) -> bool:
+        """True once `grant` is set."""
+        return hasattr(self, "grant")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Finds the tool when it is first read."""
+            if name != "tool":
+                raise AttributeError(name)
+            tool = self.tool = self.grant.find_tool(self.request.tool)
+            if tool.must_finish:
+                self.grant.must_finish.add(self.request.sequence)
+            return tool
+
+    def warn(self, remark: str) -> None:
+        """Sets the remark on the result."""
+        self.remark = remark
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
+"""Function that answers calls. Every guard takes a handler and returns a handler."""

@@ -1,0 +1,359 @@
+"""End of the pipeline: runs the tool and encodes its output, or delivers its items one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+from corral.calls.calls import Call, Handler
+from corral.errors import (
+    AccessDenied,
+    CallBudgetExceeded,
+    ExecutionEnded,
+    InvalidToolOutput,
+    MessageTooLarge,
+    ToolError,
+    ToolFailed,
+)
+from corral.guest import UnencodableValue, encode_by_size
+from corral.logs import get_logger
+from corral.model import LearntResults
+from corral.tools import ParsedInput, Tool, ToolCall
+from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS, TooMuch
+from corral.types import OpenStream, Reply, StreamSink
+
+if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
+
+logger = get_logger("corral.tools")
+
+_CALLING = re.compile(
+    r"(?:corral\.(?:bridges|concurrency|integrations|tools)|agents|anyio|asyncio|concurrent|contextlib|contextvars|"
+    r"google|langchain_core|mcp|pydantic_ai|threading)(?:\.|$)"
+)
+"""Modules whose frames lead to a tool's own."""
+_MOST_OPEN = 32
+"""Open streams of one execution: each may have a window of unread bytes in the guest."""
+
+
+def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
+    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log.
+
+    A tool that streams is run item by item, or, over a bridge without streams, to a list.
+    `tool_logger` is the parent of the loggers of tools.
+    """
+
+    async def run(call: Call) -> Reply:
+        tool, parsed = call.tool, call.parsed
+        grant = call.grant
+        if not grant.live:  # it may have ended while the call waited for its turn or an approval
+            raise ExecutionEnded("the execution of this call has ended")
+        if tool.stream and call.request.open_stream is not None:
+            return await _stream(call, call.request.open_stream, tool_logger)
+        most_bytes = grant.limits.tool_output_bytes
+        call.progress = "started"
+        tool_call = _tool_call(call, tool_logger)
+        try:
+            if tool.timeout_seconds is None:
+                value = await tool.execute(parsed, tool_call, most_bytes=most_bytes)
+            else:
+                value = await _within(tool.timeout_seconds, tool, parsed, tool_call, most_bytes)
+        except TooMuch:
+            raise _too_much(call, most_bytes) from None
+        except BaseException as error:
+            failure = _failure_of(call, error)
+            if failure is error:
+                raise
+            raise failure from error
+        finally:
+            tool_call.end()
+        call.progress = "returned"
+        try:
+            value = await tool.dump_output(value, call.warn, grant.context)
+        except InvalidToolOutput as error:
+            detail = logger.isEnabledFor(logging.DEBUG)  # the causes, which may quote values
+            message = "a result was withheld in execution %s: %s"
+            logger.warning(message, grant.execution_id, error, exc_info=detail, extra=call.log_fields)
+            raise
+        if call.remark is not None:
+            logger.warning("in execution %s: %s", grant.execution_id, call.remark, extra=call.log_fields)
+        return Reply(value=value, nothing=value is None and _returns_nothing(tool))
+
+    return run
+
+
+def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
+    """Makes what the tool of a call may know of it."""
+    grant, request = call.grant, call.request
+    return ToolCall(
+        grant.context,
+        execution_id=grant.execution_id,
+        sequence=request.sequence,
+        tool=request.tool,
+        report=None if grant.recorder is None else partial(grant.recorder.report, request),
+        logger=tool_logger,
+    )
+
+
+def _failure_of(call: Call, error: BaseException) -> BaseException:
+    """Returns what the call fails with for an error of its tool, which is the current exception."""
+    match error:
+        case ToolError() | AccessDenied():
+            if error.outcome_known:
+                call.progress = "raised"
+            return error
+        case KeyboardInterrupt():
+            return error
+        case _ if isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled():
+            return error
+        case _:  # SystemExit too: tools wrap command lines, and must not end the host
+            call.progress = "raised"
+            return unexpected(call)
+
+
+def _too_much(call: Call, allowed: int) -> MessageTooLarge:
+    """Returns the error of a tool that was stopped at its bound."""
+    return MessageTooLarge(
+        f"tools.{call.request.tool} ran, and was stopped: it yields more than {allowed} bytes, all that are allowed; "
+        "ask for less at a time"
+    )
+
+
+def _withheld(call: Call, problem: UnencodableValue) -> InvalidToolOutput:
+    """Returns the error of a result, or an item of a stream, that a program cannot receive."""
+    return InvalidToolOutput(
+        f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
+    )
+
+
+def encode_output(handler: Handler, learnt: LearntResults | None = None) -> Handler:
+    """Encodes the output and enforces `tool_output_bytes`; `learnt` learns from what is delivered whole."""
+
+    async def guarded(call: Call) -> Reply:
+        reply = await handler(call)
+        if reply.error is not None or reply.nothing:
+            if learnt is not None and reply.nothing:
+                learnt.observe(call.tool, None, call.grant.context, call.grant.execution_id)
+            return reply
+        try:
+            value = await encode_by_size(reply.value, call.grant.context)
+        except UnencodableValue as problem:
+            raise _withheld(call, problem) from problem
+        allowed = call.grant.limits.tool_output_bytes
+        if len(value.text) > allowed:
+            raise MessageTooLarge(
+                f"tools.{call.request.tool} ran, but its result was withheld: it has {len(value.text)} bytes, and "
+                f"{allowed} are allowed; ask for less at a time"
+            )
+        if learnt is not None:
+            learnt.observe(call.tool, reply.value, call.grant.context, call.grant.execution_id)
+        return Reply(value=reply.value, encoded=value)
+
+    return guarded
+
+
+def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
+    """Logs the current exception with a correlation id; returns the error for the program, which names `failed`."""
+    failed = failed or f"tools.{call.request.tool}"
+    correlation = secrets.token_hex(6)
+    execution = call.grant.execution_id if call.authenticated else None
+    logger.error(
+        "%s failed in execution %s (correlation id %s)",
+        failed,
+        execution,
+        correlation,
+        exc_info=_own_frames(sys.exc_info()),
+        extra=call.log_fields | {"correlation_id": correlation},
+    )
+    return ToolFailed(f"{failed} failed (correlation id {correlation})", correlation_id=correlation)
+
+
+def _own_frames(raised: OptExcInfo) -> OptExcInfo:
+    """Leaves out the frames by which the tool was called: they are the same for all tools. DEBUG shows them."""
+    kind, error, own = raised
+    if kind is None or error is None or logger.isEnabledFor(logging.DEBUG):
+        return raised
+    while own is not None and _CALLING.match(own.tb_frame.f_globals.get("__name__") or ""):
+        own = own.tb_next
+    return raised if own is None else (kind, error, own)
+
+
+async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: ToolCall, most_bytes: int) -> object:
+    with anyio.move_on_after(seconds):
+        return await tool.execute(parsed, call, most_bytes=most_bytes)
+    raise ToolFailed(
+        f"tools.{call.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
+    )
+
+
+def being_cancelled() -> bool:
+    """True if this call is cancelled; False for a cancellation inside the tool."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # another event loop
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def _returns_nothing(tool: Tool) -> bool:
+    return tool.output_schema is None or tool.output_schema.get("type") == "null"
+
+
+# --- tools that stream ---------------------------------------------------------------------------------------------
+
+
+async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logger | None) -> Reply:
+    """Runs a tool that streams, item by item; the call ends with its stream."""
+    grant = call.grant
+    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # so that there is room for calls within the loop
+    if grant.streams >= most:
+        raise CallBudgetExceeded(
+            f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
+            "read one to its end or leave its loop first"
+        )
+    grant.streams += 1
+    tool_call = _tool_call(call, tool_logger)
+    try:
+        await _Delivery(call, tool_call).run(open_stream)
+    finally:
+        grant.streams -= 1
+        tool_call.end()
+    return Reply(nothing=True)
+
+
+class _Delivery:
+    """One stream, from the call of its tool to the end of the iterator.
+
+    There is one cancel scope for all of it, because a generator may hold scopes of its own open from one item to the
+    next, and scopes must nest.
+    """
+
+    def __init__(self, call: Call, tool_call: ToolCall) -> None:
+        self._call = call
+        self._tool_call = tool_call
+        self._tool = call.tool
+        self._grant = call.grant
+        self._scope = anyio.CancelScope()
+        self._timeout = self._tool.timeout_seconds
+        self._stepping = self._abandoned = False
+        self._items = self._bytes = 0
+
+    async def run(self, open_stream: OpenStream) -> None:
+        """Delivers all items, or those up to where the program stops reading.
+
+        Raises:
+            CorralError: the tool failed, an item was withheld, or the stream has more bytes than allowed.
+        """
+        call = self._call
+        call.progress = "started"
+        try:
+            with self._scope:
+                await self._deliver(open_stream)
+        finally:
+            end = ", until the program stopped reading" if self._abandoned else ""
+            call.streamed = f"… {self._items} item{'' if self._items == 1 else 's'}, {self._bytes} bytes, streamed{end}"
+        if self._scope.cancelled_caught and not self._abandoned:
+            raise ToolFailed(
+                f"tools.{call.request.tool} did not yield within {self._timeout} s; it may have taken effect",
+                outcome_known=False,
+            )
+        call.progress = "returned"
+        if call.remark is not None:
+            logger.warning("in execution %s: %s", self._grant.execution_id, call.remark, extra=call.log_fields)
+
+    async def _deliver(self, open_stream: OpenStream) -> None:
+        iterator: AsyncIterator[object] | None = None
+        try:
+            self._begin_step()
+            iterator = await self._started()
+            sink = open_stream(self._abandon)
+            while not self._abandoned and (item := await self._next(iterator)):
+                await self._put(item[0], sink)
+                self._begin_step()
+        finally:
+            self._end_step()
+            if iterator is not None:
+                await self._close(iterator)
+
+    async def _started(self) -> AsyncIterator[object]:
+        try:
+            return await self._tool.open_stream(self._call.parsed, self._tool_call)
+        except BaseException as error:
+            if (failure := _failure_of(self._call, error)) is error:
+                raise
+            raise failure from error
+
+    async def _next(self, iterator: AsyncIterator[object]) -> tuple[object] | None:
+        try:
+            return (await anext(iterator),)
+        except StopAsyncIteration:
+            return None
+        except BaseException as error:
+            if (failure := _failure_of(self._call, error)) is error:
+                raise
+            raise failure from error
+
+    async def _put(self, item: object, sink: StreamSink) -> None:
+        self._end_step()
+        call, grant = self._call, self._grant
+        try:
+            value = await encode_by_size(await self._tool.dump_item(item, call.warn, grant.context), grant.context)
+        except (InvalidToolOutput, UnencodableValue) as problem:
+            logger.warning(
+                "an item was withheld in execution %s", grant.execution_id, exc_info=True, extra=call.log_fields
+            )
+            if isinstance(problem, UnencodableValue):
+                raise _withheld(call, problem) from problem
+            raise
+        self._bytes += len(value.text)
+        if self._bytes > (allowed := grant.limits.tool_output_bytes):
+            raise _too_much(call, allowed)
+        self._items += 1
+        # Between two items, calls of sequential tools may run: the program may wait for one before it reads on.
+        turns, alone = grant.turns, self._tool.sequential
+        if not sink.put(value):
+            await turns.lend(sink.room(), alone=alone)
+        elif turns.waited_for:
+            await turns.lend(anyio.lowlevel.checkpoint(), alone=alone)
+        elif self._items % CHECKPOINT_EVERY == 0:
+            await anyio.lowlevel.checkpoint()
+
+    def _abandon(self) -> None:
+        """Ends the delivery: a step that is being awaited is cancelled, else the iterator is closed in its turn."""
+        self._abandoned = True
+        if self._stepping:
+            self._scope.cancel()
+
+    def _begin_step(self) -> None:
+        self._stepping = True
+        if self._timeout is not None:
+            self._scope.deadline = anyio.current_time() + self._timeout
+
+    def _end_step(self) -> None:
+        self._stepping = False
+        if self._timeout is not None:
+            self._scope.deadline = math.inf
+
+    async def _close(self, iterator: AsyncIterator[object]) -> None:
+        close: Any = getattr(iterator, "aclose", None)
+        if close is None:
+            return
+        until = anyio.current_time() + CLOSING_SECONDS
+        if self._scope.cancel_called:
+            with anyio.CancelScope(shield=True, deadline=until):
+                await close()
+        else:
+            self._scope.shield, self._scope.deadline = True, until
+            await close()

@@ -1,0 +1,359 @@
+"""Grants: what an execution may do, and the tokens that identify executions elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, TypeVar, TypeVarTuple, Unpack
+
+import anyio
+
+from corral.calls.rates import Bucket
+from corral.calls.records import CallRecorder
+from corral.concurrency.capacity import Capacity
+from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.fairness import INLINE_BYTES, run_in_turn
+from corral.concurrency.shared_lock import SharedLock
+from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
+from corral.tools import Tool, ToolRegistry
+from corral.types import Approve, ExecutionContext, Limits
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+_MOST_HELPED = 20
+"""Unknown tool names per execution for which suggestions are computed."""
+_MOST_LIVE = 100_000
+"""Maximum number of live executions."""
+_SWEEP_AT = 1_000
+_ENDING_SECONDS = 5.0
+_LOOK_SECONDS = 0.01
+
+Services: TypeAlias = Mapping[str, Tool]
+"""Corral's own tools of an execution, such as `search` and `describe`, by the path that programs call them by.
+
+They are looked up before the registry's and are not in it. Their calls pass all guards, as any other: they are counted
+in `calls`, recorded and audited. A service with bounds beyond these holds them itself, one object for an execution.
+"""
+
+
+def new_execution_id() -> str:
+    return f"execution-{secrets.token_hex(8)}"
+
+
+class CallGate(Protocol):
+    """Holds back the calls of a grant until it is known if they are allowed. Used from any thread."""
+
+    @property
+    def is_open(self) -> bool:
+        """True once calls are allowed."""
+        ...
+
+    async def wait(self) -> None:
+        """Waits for the decision. If it is not open then, calls are refused."""
+        ...
+
+
+class Grant:
+    """Permissions and state of one execution. Calls are refused once it has ended."""
+
+    __slots__ = (
+        "__weakref__",
+        "_ends_at",
+        "approval_timed_out",
+        "approve",
+        "buckets",
+        "calls",
+        "clock",
+        "context",
+        "ended",
+        "execution_id",
+        "gate",
+        "has_files",
+        "held",
+        "host_services",
+        "limits",
+        "must_finish",
+        "on_end",
+        "recorder",
+        "running",
+        "scopes",
+        "services",
+        "source",
+        "streams",
+        "tools",
+        "turns",
+        "unknown",
+    )
+
+    def __init__(
+        self,
+        *,
+        context: ExecutionContext,
+        limits: Limits,
+        tools: ToolRegistry,
+        execution_id: str | None = None,
+        clock: PausableDeadline | None = None,
+        recorder: CallRecorder | None = None,
+        scopes: frozenset[str] | None = None,
+        lives_seconds: float | None = None,
+        services: Services | None = None,
+        approve: Approve | None = None,
+        source: str | None = None,
+        has_files: bool = False,
+    ) -> None:
+        self.execution_id = execution_id or new_execution_id()
+        self.context = context
+        self.scopes = context.scopes if scopes is None else scopes
+        """The caller's scopes and those that they imply."""
+        self.limits = limits
+        self.tools = tools
+        self.services = services or {}
+        self.host_services: Mapping[str, Callable[[object], Awaitable[object]]] = {}
+        """Services of the host that its program may call, by name; see `services.py`."""
+        self.gate: CallGate | None = None
+        """Holds back its calls; None: they are not held back, and none waits to go on."""
+        self.held = 0
+        """Calls that the gate holds back, or that it has let go and that did not go on yet."""
+        self.clock = clock
+        """Deadline of its program; None for a program that runs elsewhere."""
+        self.recorder = recorder
+        self.buckets: dict[Tool, Sequence[Bucket]] = {}
+        """Rate buckets of each tool that was called."""
+        self.calls = 0
+        """Number of calls made."""
+        self.unknown = 0
+        """Number of calls of unknown tools."""
+        self.running = Capacity(limits.calls_in_flight)
+        """Calls in flight."""
+        self.streams = 0
+        """Calls whose streams are open."""
+        self.turns = SharedLock()
+        """Order of calls that have passed all other guards."""
+        self.must_finish: set[int] = set()
+        """Sequence numbers of calls that are awaited although their program has ended."""
+        self.approve = approve
+        """Decides on its calls in place of the Corral's function."""
+        self.source = source
+        """Source of its program, if that is known."""
+        self.has_files = has_files
+        """True if its program reads files of a session."""
+        self.approval_timed_out = False
+        """True once an approval request was not answered in time."""
+        self.ended = False
+        self.on_end: set[Callable[[], object]] = set()
+        """Callbacks that cancel calls of a program that runs elsewhere; called when the grant ends."""
+        self._ends_at = None if lives_seconds is None else time.monotonic() + lives_seconds
+
+    @property
+    def live(self) -> bool:
+        """True while calls are allowed."""
+        return not self.ended and (self._ends_at is None or time.monotonic() < self._ends_at)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no call runs or waits in this process; parked calls do not."""
+        return self.running.is_free
+
+    @property
+    def renewable(self) -> bool:
+        """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
+        return self._ends_at is None
+
+    async def run_by_size(self, function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, size: int) -> T:
+        """Runs the function at once for at most `INLINE_BYTES` of input, and else in a thread, in the caller's turn."""
+        if size <= INLINE_BYTES:
+            return function(*arguments)
+        return await run_in_turn(function, *arguments, tenant=self.context.trust_domain)
+
+    def peek_tool(self, path: str) -> Tool | None:
+        """Returns the tool of a name, without counting an unknown one."""
+        return self.services.get(path) or self.tools.get(path)
+
+    def find_tool(self, path: str) -> Tool:
+        """Finds the tool that programs call by `path`.
+
+        Raises:
+            ToolNotFound: no such tool; with suggestions, the first few times.
+        """
+        if (found := self.services.get(path)) is not None:
+            return found
+        try:
+            return self.tools.resolve(path, helping=self.unknown < _MOST_HELPED)
+        except ToolNotFound:
+            self.unknown += 1
+            raise
+
+    def end(self) -> None:
+        """Refuses further calls, and cancels those of a program that runs elsewhere. Idempotent."""
+        self.ended = True
+        for cut in tuple(self.on_end):
+            cut()
+
+
+current_grant: ContextVar[Grant | None] = ContextVar("current_grant", default=None)
+"""Grant of the call that the current task serves."""
+
+
+class TokenClaims(Protocol):
+    """Claims of a verified token."""
+
+    @property
+    def execution_id(self) -> str: ...
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def organization_id(self) -> str | None: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def scopes(self) -> frozenset[str]: ...
+    @property
+    def expires_at(self) -> float: ...
+
+
+class Tokens(Protocol):
+    """Issues and verifies execution tokens: `corral.calls.tokens.ExecutionTokens`."""
+
+    def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str: ...
+    def verify(self, token: str) -> TokenClaims: ...
+
+
+class Grants:
+    """Live executions of one Corral, and their tokens. A token is invalid once its execution has ended.
+
+    `tokens` is called when the first token is needed.
+    """
+
+    def __init__(self, tokens: Callable[[], Tokens]) -> None:
+        self._tokens = tokens
+        self._live: dict[str, Grant] = {}
+        self._sweep_at = _SWEEP_AT
+        """Number of open grants that triggers the removal of expired ones."""
+
+    @contextmanager
+    def live(self, grant: Grant) -> Generator[None]:
+        """Opens the grant for the duration of the block."""
+        self.open(grant)
+        try:
+            yield
+        finally:
+            self.close(grant)
+
+    def open(self, grant: Grant) -> None:
+        """Allows calls under the grant until `close`.
+
+        Raises:
+            ConfigError: too many grants are open.
+        """
+        if len(self._live) >= self._sweep_at:
+            for gone in [each for each in self._live.values() if not each.live]:
+                self.close(gone)
+            self._sweep_at = max(_SWEEP_AT, 2 * len(self._live))
+        if len(self._live) >= _MOST_LIVE:
+            raise ConfigError(
+                f"too many executions are open: {_MOST_LIVE}; end those that are over (`OutsideExecution.end`)"
+            )
+        self._live[grant.execution_id] = grant
+
+    def close(self, grant: Grant) -> None:
+        """Ends the grant and invalidates its tokens. Idempotent."""
+        grant.end()
+        self._live.pop(grant.execution_id, None)
+
+    async def close_all(self) -> None:
+        """Closes every grant, and waits a few seconds until the cancelled calls have ended."""
+        closed = list(self._live.values())
+        for grant in closed:
+            self.close(grant)
+        with anyio.move_on_after(_ENDING_SECONDS):
+            while any(grant.on_end for grant in closed):  # in whatever loops and threads they run
+                await anyio.sleep(_LOOK_SECONDS)
+
+    async def all_ended(self) -> None:
+        """Waits until no grant is open."""
+        while any(grant.live for grant in [*self._live.values()]):
+            await anyio.sleep(_LOOK_SECONDS)
+
+    def is_calling(self) -> bool:
+        """True within a call under one of the open grants."""
+        grant = current_grant.get()
+        return grant is not None and self._live.get(grant.execution_id) is grant
+
+    def issue(self, grant: Grant, ttl_seconds: float | None = None) -> str:
+        """Issues a token for an open grant.
+
+        Raises:
+            ConfigError: the lifetime or the context does not fit a token.
+        """
+        return self._tokens().issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
+
+    def renew(self, grant: Grant) -> tuple[str, float]:
+        """Issues a fresh token for a live grant; returns it and its expiry, in seconds since the Unix epoch.
+
+        Raises:
+            AccessDenied: the grant has a fixed lifetime.
+        """
+        if not grant.renewable:
+            raise AccessDenied("the token of this execution is not renewed")
+        token = self.issue(grant)
+        return token, self._tokens().verify(token).expires_at
+
+    def find(self, token: str | None) -> Grant:
+        """Finds the live grant of a token.
+
+        Raises:
+            InvalidToken: the token is foreign or expired, or does not match its execution.
+        """
+        if token is None:
+            raise InvalidToken("a call needs the token of its execution")
+        claims = self._tokens().verify(token)
+        grant = self._live.get(claims.execution_id)
+        if grant is None or not grant.live:
+            raise InvalidToken("the execution of this token has ended")
+        context = grant.context
+        if (claims.user_id, claims.organization_id, claims.session_id, claims.scopes) != (
+            context.user_id,
+            context.organization_id,
+            context.session_id,
+            context.scopes,
+        ):
+            raise InvalidToken("the token does not belong to its execution")
+        return grant
+
+
+class OutsideExecution:
+    """Execution whose program runs elsewhere. As a context manager it ends with the block."""
+
+    def __init__(self, grant: Grant, grants: Grants) -> None:
+        self._grant = grant
+        self._grants = grants
+
+    @property
+    def execution_id(self) -> str:
+        return self._grant.execution_id
+
+    def token(self, ttl_seconds: float | None = None) -> str:
+        """Issues a token. Its holder can renew it while the execution lives.
+
+        Raises:
+            ConfigError: the lifetime or the context does not fit a token.
+            MissingExtra: the extra `http` is not installed.
+        """
+        return self._grants.issue(self._grant, ttl_seconds)
+
+    def end(self) -> None:
+        """Invalidates its tokens, and cancels the calls that still run. Idempotent."""
+        self._grants.close(self._grant)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()

@@ -1,0 +1,186 @@
+"""Rate limits of tools, users and organizations, and the store that counts calls.
+
+The algorithm is GCRA, the generic cell rate algorithm. A bucket stores one time: until when it is paid for. A call pays
+for one interval, `seconds / count`. A bucket is full when it is paid for `count` intervals from now. So in any time T
+at most `count + T * count / seconds` calls are allowed.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from typing import NamedTuple
+
+from corral.arguments import checked
+from corral.errors import ConfigError, RateLimited
+from corral.tools import Tool
+from corral.tools.rates import Rate, RateScope, parse_rates
+from corral.types import ExecutionContext
+
+_LONGEST_ID = 120
+"""Longer ids are hashed before they go into a key. In characters, with the organization."""
+
+
+class Bucket(NamedTuple):
+    """Calls that are counted together: an ASCII key of bounded length, and its rate."""
+
+    key: str
+    rate: Rate
+
+
+class Refusal(NamedTuple):
+    """Refusal of a call: the bucket that stays full longest, and for how many seconds.
+
+    No bucket: the store is out of reach, and `seconds` is the time until the next attempt.
+    """
+
+    seconds: float
+    bucket: Bucket | None
+
+
+class RateStore(ABC):
+    """Store that counts calls. Subclass it to share limits between hosts."""
+
+    @abstractmethod
+    async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
+        """Counts one call in every bucket if all allow it, else in none. No two buckets have the same key.
+
+        After `Refusal.seconds` all of them allow a call, unless another caller took it. A store that is out of reach
+        must not raise.
+        """
+
+    async def aclose(self) -> None:
+        """Frees what the store holds. Idempotent."""
+
+
+class MemoryRates(RateStore):
+    """Counts in this process, for any number of event loops and threads.
+
+    At most `most_keys` buckets are kept. Above that, empty buckets are dropped, which loses nothing. If nearly all are
+    in use, the least recently used ones are reset: refusing instead would let a caller with ever new names lock out
+    all others, and would not stop that caller.
+
+    Raises:
+        ConfigError: `most_keys` is not positive.
+    """
+
+    def __init__(self, *, most_keys: int = 100_000, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        if most_keys < 1:
+            raise ConfigError(f"most_keys must be positive, not {most_keys}")
+        self._most_keys = most_keys
+        self._clock = clock
+        self._paid_until: dict[str, int] = {}  # in microseconds; the last one taken is at the end
+        self._lock = threading.Lock()
+
+    async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
+        longest, narrowest = 0, None
+        taken: list[tuple[str, int]] = []
+        with self._lock:
+            now = self._clock() // 1000
+            paid_until = self._paid_until
+            for bucket in buckets:
+                key, rate = bucket
+                interval = rate.interval_us
+                full = now + rate.count * interval
+                until = paid_until.get(key, now)
+                if until < now:
+                    until = now
+                elif until > full:  # the rate was another one, and lower, when it was paid for
+                    until = full
+                until += interval
+                if until - full > longest:
+                    longest, narrowest = until - full, bucket
+                taken.append((key, until))
+            if narrowest is not None:
+                return Refusal(longest / 1_000_000, narrowest)
+            for key, until in taken:
+                paid_until.pop(key, None)
+                paid_until[key] = until
+            if len(paid_until) > self._most_keys:
+                self._make_room(now)
+        return None
+
+    def _make_room(self, now: int) -> None:
+        """Drops an eighth at least, so that it is seldom called: it takes milliseconds."""
+        live = {key: until for key, until in self._paid_until.items() if until > now}
+        excess = len(live) - self._most_keys * 7 // 8
+        self._paid_until = dict(islice(live.items(), max(excess, 0), None))
+
+
+@checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimits:
+    """Rate limits over all tools together, and their store. A tool's own rates apply as well.
+
+    Raises:
+        ConfigError: a rate is wrong.
+    """
+
+    user: str | None = None
+    """For each user of each organization, for example `30/minute`."""
+    organization: str | None = None
+    """For each organization, all its users together."""
+    everyone: str | None = None
+    """For all calls."""
+    store: RateStore = field(default_factory=MemoryRates)
+    _rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        given: dict[RateScope, str | None] = {
+            "user": self.user,
+            "organization": self.organization,
+            "everyone": self.everyone,
+        }
+        try:
+            rates = parse_rates({scope: text for scope, text in given.items() if text is not None})
+        except ValueError as error:
+            raise ConfigError(f"RateLimits: {error}") from None
+        object.__setattr__(self, "_rates", rates)
+
+    def buckets(self, tool: Tool, name: str, context: ExecutionContext) -> tuple[Bucket, ...]:
+        """Returns the buckets of a call of `tool`, which programs call by `name`; none if no rate applies."""
+        if not (tool.rates or self._rates):
+            return ()
+        whose = _identities(context)
+        # tool names have no colon, so that keys are unambiguous
+        common = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
+        return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
+
+    async def take(self, buckets: Sequence[Bucket], name: str) -> None:
+        """Counts one call of the tool that programs call by `name`.
+
+        Raises:
+            RateLimited: a bucket is full; the call is counted in none.
+        """
+        refusal = await self.store.take(buckets)
+        if refusal is not None:
+            raise RateLimited(_explained(refusal, name), retry_after_seconds=refusal.seconds)
+
+
+def _identities(context: ExecutionContext) -> dict[RateScope, str]:
+    """Returns the caller's key for each scope: distinct, and short whatever the ids are."""
+    tenant = context.organization_id
+    organization = "-" if tenant is None else f"{len(tenant)}:{tenant}"
+    return {"user": _key(f"{organization}:{context.user_id}"), "organization": _key(organization), "everyone": ""}
+
+
+def _key(identity: str) -> str:
+    if len(identity) <= _LONGEST_ID and identity.isascii():
+        return identity
+    return "#" + sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()  # others begin with a digit or "-"
+
+
+def _explained(refusal: Refusal, name: str) -> str:
+    again = f"try again in {math.ceil(refusal.seconds * 10) / 10:.1f}".removesuffix(".0") + " s"
+    if refusal.bucket is None:
+        return f"tools.{name} has a rate limit that cannot be checked at the moment; {again}"
+    scope, tool, _ = refusal.bucket.key.split(":", 2)
+    whose = "for everyone" if scope == "everyone" else f"per {scope}"
+    which = "" if tool else " over all tools"
+    return f"tools.{name}: the limit of {refusal.bucket.rate} {whose}{which} is used up; {again}"

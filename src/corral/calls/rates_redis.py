@@ -1,0 +1,171 @@
+"""Rate limits of several hosts, counted in one Redis or Valkey. Needs the extra `redis`, and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+from corral.arguments import checked
+from corral.calls.rates import Bucket, MemoryRates, RateStore, Refusal
+from corral.errors import ConfigError, MissingExtra
+from corral.logs import get_logger
+
+try:
+    from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+    from redis.asyncio.connection import parse_url
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+except ModuleNotFoundError as error:
+    raise MissingExtra(f"RedisRates needs the module {error.name}: pip install 'corral[redis]'") from error
+
+__all__ = ["RedisRates", "WhenAway"]
+
+logger = get_logger("corral.rates")
+
+WhenAway: TypeAlias = Literal["deny", "allow", "local"]
+"""Policy while Redis does not answer; "local" counts calls in this process."""
+
+_CONSEQUENCES = {
+    "deny": "calls with a rate limit are denied",
+    "allow": "calls are not limited",
+    "local": "this process counts alone",
+}
+_CONNECTIONS = 16
+"""Of each event loop; further calls wait for one, within the timeout."""
+_RETRY_SECONDS = 1.0
+"""Retry delay that programs are given while calls are denied."""
+
+# As MemoryRates.take; ARGV has for each key the interval and how far a full bucket is paid for, in microseconds. The
+# numbers stay below 2^53. EVAL, not EVALSHA: so nothing has to be loaded again after a restart or a failover.
+_TAKE = """
+local time = redis.call("TIME")
+local now = time[1] * 1000000 + time[2]
+local paid, longest, narrowest = {}, 0, 0
+for i, key in ipairs(KEYS) do
+  local interval, full = tonumber(ARGV[2 * i - 1]), now + tonumber(ARGV[2 * i])
+  local before = tonumber(redis.call("GET", key) or now)
+  paid[i] = math.min(math.max(before, now), full) + interval
+  if paid[i] - full > longest then longest, narrowest = paid[i] - full, i end
+end
+if narrowest == 0 then
+  for i, key in ipairs(KEYS) do
+    redis.call("SET", key, string.format("%.0f", paid[i]), "PX", math.ceil((paid[i] - now) / 1000))
+  end
+end
+return {longest, narrowest}
+"""
+
+
+@contextmanager
+def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
+    """Lets the second half of a timeout begin when the event loop sees the end of the first.
+
+    If the loop stands still for all of it, answers that came meanwhile are read.
+    """
+    loop = asyncio.get_running_loop()
+    middle = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + seconds))
+    try:
+        yield
+    finally:
+        middle.cancel()
+
+
+@checked
+class RedisRates(RateStore):
+    """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share their limits.
+
+    Give it a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with `{prefix}` in braces, so
+    that a cluster keeps all of them on one node. It serves one event loop at a time: with a URL it reconnects in
+    another loop; a client stays with its own. Call `aclose` in the loop that was used.
+
+    A call waits for `timeout_seconds` at most; on Python 3.11 with a client of yours, for its `socket_timeout` if that
+    is longer. `when_away` applies when the time is over, or Redis answers with an error; the log has one warning
+    then, and another one when Redis is back.
+
+    Raises:
+        ConfigError: an option is wrong.
+    """
+
+    def __init__(
+        self,
+        redis: str | Redis | RedisCluster,
+        *,
+        when_away: WhenAway = "deny",
+        prefix: str = "corral:rate:",
+        timeout_seconds: float = 0.25,
+    ) -> None:
+        if not prefix or set(prefix) & set("{}"):
+            raise ConfigError(f"prefix={prefix!r} must be a text without braces, which would move keys in a cluster")
+        if not 0 < timeout_seconds <= 60:
+            raise ConfigError(f"timeout_seconds must be positive and at most 60, not {timeout_seconds}")
+        if isinstance(redis, str):
+            try:
+                parse_url(redis)
+            except ValueError as error:
+                raise ConfigError(f"RedisRates: {error}") from None
+        self._redis = redis
+        self._when_away: WhenAway = when_away
+        self._prefix = f"{{{prefix}}}"
+        self._timeout_seconds = timeout_seconds
+        self._local = MemoryRates()
+        self._own: tuple[asyncio.AbstractEventLoop, Redis] | None = None
+        self._away = False
+
+    async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
+        """Raises ConfigError in an event loop that is not asyncio's."""
+        client = self._client()
+        keys = [self._prefix + bucket.key for bucket in buckets]
+        times = [each for _, rate in buckets for each in (rate.interval_us, rate.interval_us * rate.count)]
+        refusal = None
+        try:
+            async with asyncio.timeout(self._timeout_seconds) as limit:
+                with _second_half(limit, self._timeout_seconds / 2):
+                    longest_us, narrowest = await client.eval(_TAKE, len(keys), *keys, *times)
+                if narrowest:
+                    refusal = Refusal(longest_us / 1_000_000, buckets[narrowest - 1])
+        except Exception as error:
+            return await self._take_without_redis(buckets, error)
+        if self._away:
+            self._away = False
+            logger.warning("Redis answers again: rate limits are shared as before")
+        return refusal
+
+    async def aclose(self) -> None:
+        if self._own is not None:
+            loop, client = self._own
+            self._own = None
+            if loop is asyncio.get_running_loop():
+                await client.aclose()
+
+    def _client(self) -> Redis | RedisCluster:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ConfigError("RedisRates runs on asyncio only, as redis-py does; on trio use MemoryRates") from None
+        if not isinstance(self._redis, str):
+            return self._redis
+        if self._own is None or self._own[0] is not loop:
+            pool = BlockingConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
+                self._redis,
+                max_connections=_CONNECTIONS,
+                timeout=None,
+                socket_timeout=None,  # with one redis-py uses wait_for, which in Python 3.11 may lose a cancellation
+                retry=Retry(NoBackoff(), 1),  # for a connection that was lost since its last use
+            )
+            self._own = (loop, Redis.from_pool(pool))
+        return self._own[1]
+
+    async def _take_without_redis(self, buckets: Sequence[Bucket], error: Exception) -> Refusal | None:
+        if not self._away:
+            self._away = True
+            problem = f"{type(error).__name__}: {error}"
+            logger.warning("Redis does not answer, so %s: %s", _CONSEQUENCES[self._when_away], problem)
+        match self._when_away:
+            case "deny":
+                return Refusal(_RETRY_SECONDS, None)
+            case "allow":
+                return None
+            case "local":
+                return await self._local.take(buckets)

@@ -1,0 +1,116 @@
+"""Scopes: compares those that a tool requires with those of the caller.
+
+Only the host defines what a scope implies: `admin` does not imply `admin:read` by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from corral.errors import ScopeDenied
+from corral.rendering.lists import first_few
+from corral.results import ProgramCapabilities
+from corral.tools import Tool, ToolRegistry
+from corral.types import ExecutionError, References, ToolName, ToolReference
+
+_MOST_NAMED = 10
+"""Maximum number of tools that an early denial names."""
+
+
+class ImpliedScopes:
+    """Scopes that a scope implies, transitively.
+
+    Raises:
+        ConfigError: a value is one string instead of a collection.
+    """
+
+    def __init__(self, implied: Mapping[str, Iterable[str]]) -> None:
+        self._implied = {scope: frozenset(given) for scope, given in implied.items()}
+
+    def held_with(self, scopes: frozenset[str]) -> frozenset[str]:
+        """Returns these scopes and all that they imply."""
+        held: set[str] = set()
+        coming = set(scopes)
+        while coming:
+            held |= coming
+            coming = {given for scope in coming for given in self._implied.get(scope, ())} - held
+        return frozenset(held)
+
+
+def require_scopes(tool: Tool, name: str, held: frozenset[str]) -> None:
+    """Raises ScopeDenied, which names the missing scopes, unless `held` has all that the tool requires."""
+    if missing := _missing(tool, held):
+        raise ScopeDenied(f"tools.{name} needs {missing}")
+
+
+def _missing(tool: Tool, held: frozenset[str]) -> str | None:
+    """Describes the missing scopes of a tool; None if none is missing."""
+    if missing := tool.scopes - held:
+        return f"the scope{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))}"
+    if tool.any_scope and not tool.any_scope & held:
+        return f"one of the scopes {', '.join(sorted(tool.any_scope))}"
+    return None
+
+
+def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapabilities:
+    """Returns the tools and scopes that a program with these references may use. Unknown names are left out."""
+    known = tools.snapshot()
+    used: dict[str, Tool] = {}
+    for reference in references.named:
+        named = next((name for name in _paths(reference) if name in known), None)
+        if named is not None:
+            used[str(named)] = known[named]
+        else:  # a namespace as a whole
+            used |= {str(each): tool for each, tool in known.items() if each.namespace == reference.path}
+    scopes = {scope for tool in used.values() for scope in tool.scopes | tool.any_scope}
+    return ProgramCapabilities(tools=tuple(used), scopes=tuple(sorted(scopes)), any_tool=references.computed)
+
+
+def early_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
+    """Returns the denial of a program that names tools whose scopes the caller lacks; None if it names none.
+
+    Tools with computed names are denied when they are called.
+    """
+    return _denial(references, tools.snapshot().get, held)
+
+
+def hidden_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
+    """Returns the denial of a program that names hidden tools. For the audit log only: the caller must not see it."""
+    return _denial(references, lambda name: tools.hidden(str(name)), held) if tools.hides() else None
+
+
+def denied_unseen(name: str, tools: ToolRegistry, held: frozenset[str]) -> ScopeDenied | None:
+    """Returns the denial of a call of a hidden tool. For the audit log only: the caller must not see it."""
+    tool = tools.hidden(name)
+    missing = None if tool is None else _missing(tool, held)
+    return None if missing is None else ScopeDenied(f"tools.{name} needs {missing}")
+
+
+def _denial(
+    references: References, find: Callable[[ToolName], Tool | None], held: frozenset[str]
+) -> ExecutionError | None:
+    missing: dict[ToolName, str] = {}
+    first: ToolReference | None = None
+    for reference in references.named:
+        for named in _paths(reference):
+            tool = find(named)
+            if tool is not None and named not in missing and (lacks := _missing(tool, held)):
+                first = first or reference
+                missing[named] = f"tools.{named} needs {lacks}"
+            if tool is not None:
+                break
+    if first is None:
+        return None
+    return ExecutionError(
+        code=ScopeDenied.code,
+        name=ScopeDenied.__name__,
+        message="; ".join(first_few(list(missing.values()), _MOST_NAMED)),
+        line=first.line,
+        column=first.column,
+    )
+
+
+def _paths(reference: ToolReference) -> Iterable[ToolName]:
+    """Yields the tools that a path may name: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
+    name = ToolName.parse(reference.path)
+    return (name,) if name.namespace is None else (name, ToolName(None, name.namespace))

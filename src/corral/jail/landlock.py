@@ -1,0 +1,122 @@
+"""Landlock: what a process may open, decided once and for ever. Facts: landlock(7), linux/landlock.h.
+
+The host makes the ruleset; the launcher applies it in the child. Whatever right a kernel knows is handled, hence
+denied, unless a rule grants it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+# asm-generic/unistd.h; the same on every architecture.
+_SYS_CREATE_RULESET = 444
+_SYS_ADD_RULE = 445
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+_EXECUTE = 1 << 0
+_READ_FILE = 1 << 2
+_READ_DIR = 1 << 3
+_WRITING = _READ_FILE | _READ_DIR | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
+"""WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER and TRUNCATE too; no links, devices, sockets."""
+_OF_FILES = _EXECUTE | _READ_FILE | 1 << 1 | 1 << 14 | 1 << 15
+"""EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE and IOCTL_DEV: a rule for a file has no others."""
+PROGRAMS = _EXECUTE | _READ_FILE | _READ_DIR
+"""Rights of commands in folders of programs."""
+WORKSPACE = _WRITING | _EXECUTE | 1 << 10 | 1 << 12
+"""Rights of commands in their own folders: MAKE_FIFO and MAKE_SYM too; no devices, no sockets."""
+DEVICE = _READ_FILE | 1 << 1 | 1 << 15
+_FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""By ABI: how many rights over files it knows; they are the lowest bits. Later ABIs have as many as 5."""
+_NET_RIGHTS = 0b11
+"""Bind and connect over TCP, from ABI 4."""
+_SCOPES = 0b11
+"""Abstract unix sockets and signals to processes outside, from ABI 6."""
+COVERS_TRUNCATE = 3
+"""ABI from which on truncate(2) is one of the rights."""
+SCOPES_SIGNALS = 6
+"""ABI from which on signals to processes outside are denied."""
+
+
+class _RulesetAttributes(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathBeneath(ctypes.Structure):
+    """Packed in the kernel: it does not read the four bytes that are behind the descriptor here."""
+
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+@cache
+def abi() -> int:
+    """The kernel's Landlock version, 0 where it has none or it is switched off."""
+    return max(0, ctypes.CDLL(None).syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION))
+
+
+def ruleset(
+    *,
+    executable: Iterable[Path],
+    readable: Iterable[Path],
+    listable: Iterable[Path] = (),
+    writable: Iterable[Path] = (),
+) -> int:
+    """A descriptor of rules that leave nothing but reading these files and what is in these folders.
+
+    Those in `executable` may be executed too. Folders in `listable`, and all below them, may be listed, not read. In
+    those of `writable`, files and folders may be made, changed, moved and removed too.
+
+    Raises:
+        OSError: the kernel has no Landlock, or a path does not exist.
+    """
+    granted = (
+        (executable, _READ_FILE | _EXECUTE),
+        (readable, _READ_FILE),
+        (listable, _READ_DIR),
+        (writable, _WRITING),
+    )
+    return ruleset_of((path, rights) for paths, rights in granted for path in paths)
+
+
+def ruleset_of(rules: Iterable[tuple[Path, int]]) -> int:
+    """A descriptor of rules that grant these rights, to files and to all that is in folders, and nothing else.
+
+    Raises:
+        OSError: the kernel has no Landlock, or a path does not exist.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = abi()
+    attributes = _RulesetAttributes(
+        fs=(1 << _FS_RIGHTS[max(1, min(version, 5))]) - 1,
+        net=_NET_RIGHTS if version >= 4 else 0,
+        scoped=_SCOPES if version >= 6 else 0,
+    )
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    made = _checked(libc.syscall(_SYS_CREATE_RULESET, ctypes.byref(attributes), size, 0))
+    try:
+        for path, rights in rules:
+            parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                allowed = rights & attributes.fs
+                if not stat.S_ISDIR(os.fstat(parent).st_mode):
+                    allowed &= _OF_FILES
+                rule = _PathBeneath(allowed, parent)
+                _checked(libc.syscall(_SYS_ADD_RULE, made, _RULE_PATH_BENEATH, ctypes.byref(rule), 0))
+            finally:
+                os.close(parent)
+    except BaseException:
+        os.close(made)
+        raise
+    return made
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

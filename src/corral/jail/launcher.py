@@ -1,0 +1,605 @@
+"""The launcher: a small process that starts guests for its host, and ends them when the host is gone.
+
+It is run by `python -I -S start_launcher.py FD PID`, has one thread and knows only the standard library, of which it
+imports what is written in C: the rest takes as long to start as Python itself. A host with threads and an event loop
+cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking *thread* ends; here neither
+matters. It decides nothing: what to apply to a child comes ready-made in a plan.
+
+Messages on the control socket (SOCK_SEQPACKET, `marshal` of the same Python, descriptors attached):
+    {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
+     "user": number | null, "confine": bool, "filter": bytes | null, "ruleset": bool,
+     "scratch": path | null, "directory": path | null, "enters": bool, "supervise": bool}
+     [landlock ruleset] [a user and a mount namespace to enter, and perhaps one of the network]
+        remembered
+    {"forget": [number, ...]}
+        those plans are not needed any more, nor are their descriptors
+    {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
+        one child by that plan; the last one only if the plan's arguments name it, or if the child is supervised: then
+        the one before is missing, and the options are {"arguments", "environment", "directory"}
+    {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool,
+     "overlays": [path, ...], "kept": [path, ...]}  [socket]
+        a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
+        so many bytes and files, and an overlay hides each of these folders, but for what is mounted or kept below; the
+        socket gets {"space": 1} with descriptors of both namespaces and of the roots, or {"error": text}
+    {"network": port, "user": number | null}  [socket, a user namespace]
+        a network namespace that has the loopback and nothing else, and a socket that listens there; the socket gets
+        {"network": 1} with descriptors of both, or {"error": text}
+    {"limit": pid, "data": bytes, "user": number}  [socket]
+        RLIMIT_DATA of a process of that user; the socket gets {"limit": 1}, or {"error": text}
+    {"end": true}
+        kill all children, and end
+
+A supervised child has no namespaces to end with. It is the child of a supervisor, which is what the lifeline tells of:
+that ends, on SIGTERM too, once nothing is left of all that the child has started.
+
+A child's lifeline (SOCK_SEQPACKET, JSON, as are the answers above) carries {"pid": n} with a descriptor of the process
+before the engine runs, or {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host
+closing it kills the child.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+    from json.encoder import encode_basestring_ascii
+    from types import TracebackType
+    from typing import Any, NoReturn
+
+    from corral.jail import privileges
+else:
+    import _signal as signal
+    import _socket as socket
+    from _json import encode_basestring_ascii
+
+    if "." in __name__:
+        from importlib import import_module
+
+        privileges = import_module("corral.jail.privileges")
+    else:  # the launcher's own process, which has nothing of the host's packages
+        privileges = __import__("privileges")
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import fcntl
+    import resource
+
+FILTER_FD = 10
+"""Descriptor from which bubblewrap, which applies the filter itself, reads it."""
+INFO_FD = 11
+"""Descriptor to which bubblewrap writes the guest's process number; the host reads it."""
+OPTIONS_FD = 12
+"""Descriptor from which bubblewrap reads options, so that they do not show on its command line."""
+_MESSAGE_BYTES = 1 << 17
+_MAX_DESCRIPTORS = 8
+_ROUNDS = 1000
+
+# linux/sched.h, linux/mount.h
+_CLONE_NEWNS = 0x0002_0000
+_CLONE_NEWUSER = 0x1000_0000
+_CLONE_NEWNET = 0x4000_0000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x8_0000
+# linux/sockios.h, linux/if.h
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+_BACKLOG = 64
+
+
+class _Suppressed:
+    """Suppresses errors within a block, as contextlib.suppress does, which takes a while to import."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
+        return kind is not None and issubclass(kind, self._errors)
+
+
+def start(control: int, host: int) -> None:
+    """Serves the host until its end of the socket `control` closes or it ends itself, then kills what still runs."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two for each child; children have a limit of their own
+    reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
+    own = os.dup(control)  # which its children do not inherit
+    while own in reserved:
+        own = os.dup(own)
+    for number in (control, *reserved):
+        os.dup2(nothing, number, inheritable=False)  # so that no descriptor of another use gets these numbers
+    launcher = _Launcher(socket.socket(fileno=own))
+    try:
+        launcher.serve_host(host)
+    except (EOFError, ConnectionError):  # the host has ended
+        launcher.end()
+        launcher.clear()
+    else:
+        launcher.end()
+
+
+class Children:
+    """Processes that are made, watched and ended for whoever holds the other end of `control`."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._poll = select.poll()
+        self._lifelines: dict[int, tuple[socket.socket, int]] = {}
+        """By the lifeline's descriptor: itself, and the child's process descriptor."""
+        self._children: dict[int, tuple[int, int]] = {}
+        """By process descriptor: pid, and the lifeline's descriptor."""
+        self._supervisors: set[int] = set()
+        """Process descriptors of those that have to end others first."""
+
+    def take(self, message: bytes, descriptors: list[int]) -> bool:
+        """Does what a message asks for; its descriptors are ours now. False if it was the last."""
+        raise NotImplementedError
+
+    def serve(self, watched: int | None = None) -> None:
+        """Goes on until the last message.
+
+        Raises:
+            EOFError, ConnectionError: the other end of `control`, or the process that `watched` describes, is gone.
+        """
+        self._poll.register(self._control.fileno(), select.POLLIN)
+        if watched is not None:
+            self._poll.register(watched, select.POLLIN)
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._control.fileno():
+                    data, descriptors = receive(self._control, _MESSAGE_BYTES, _MAX_DESCRIPTORS)
+                    if not data:
+                        raise EOFError
+                    if not self.take(data, descriptors):
+                        return
+                elif descriptor == watched:
+                    raise EOFError
+                elif descriptor in self._children:
+                    self._reap(descriptor)
+                elif descriptor in self._lifelines:
+                    self._poll.unregister(descriptor)
+                    self._kill(self._lifelines[descriptor][1])
+
+    def end(self) -> None:
+        """Kills and reaps every child."""
+        for child in self._children:
+            self._kill(child)
+        for child in list(self._children):
+            self._reap(child)
+
+    def ended(self, pid: int) -> None:
+        """A child has ended; until this returns, nobody else can have its number."""
+
+    def _kill(self, child: int) -> None:
+        with _Suppressed(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGTERM if child in self._supervisors else signal.SIGKILL)
+
+    def start(self, lifeline: socket.socket, become: Callable[[], NoReturn], *, supervises: bool = False) -> int | None:
+        """A child that becomes what it is to be, or an error on its lifeline. Returns its process's descriptor."""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(lifeline, "error", f"fork: {error.strerror}")
+            lifeline.close()
+            return None
+        if pid == 0:
+            become()
+        child = os.pidfd_open(pid)
+        self._lifelines[lifeline.fileno()] = lifeline, child
+        self._children[child] = pid, lifeline.fileno()
+        if supervises:
+            self._supervisors.add(child)
+        self._poll.register(child, select.POLLIN)
+        self._poll.register(lifeline, 0)  # POLLHUP, which is always reported, says that the host has closed it
+        return child
+
+    def _reap(self, child: int) -> None:
+        pid, descriptor = self._children.pop(child)
+        self._supervisors.discard(child)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in `end` it may not have ended yet
+        self.ended(pid)
+        _, status = os.waitpid(pid, 0)
+        lifeline, _ = self._lifelines.pop(descriptor)
+        for watched in (child, descriptor):
+            with _Suppressed(KeyError):
+                self._poll.unregister(watched)
+        tell(lifeline, "status", os.waitstatus_to_exitcode(status))
+        lifeline.close()
+        os.close(child)
+
+
+class _Launcher(Children):
+    def __init__(self, control: socket.socket) -> None:
+        super().__init__(control)
+        self._plans: dict[int, Mapping[str, Any]] = {}
+        self._rulesets: dict[int, int] = {}
+        self._namespaces: dict[int, list[int]] = {}
+
+    def serve_host(self, host: int) -> None:
+        """Until the host says that it wants no more.
+
+        Raises:
+            EOFError, ConnectionError: it has ended without.
+        """
+        ended = os.pidfd_open(host)
+        privileges.adopt_orphans()
+        if os.getppid() != host:
+            raise EOFError  # before it could be watched
+        self.serve(ended)  # a process that it forked off may have its end of the socket, so that is not enough
+
+    def take(self, message: bytes, descriptors: list[int]) -> bool:
+        content = marshal.loads(message)  # noqa: S302 from our host, who starts whatever it likes
+        if "end" in content:
+            return False
+        if "plan" in content:
+            number = content["plan"]
+            self._plans[number] = content
+            if content["ruleset"] and descriptors:
+                self._rulesets[number] = descriptors.pop(0)
+            if content["enters"]:
+                self._namespaces[number] = descriptors
+            return True
+        if "forget" in content:
+            for number in content["forget"]:
+                self._forget(number)
+            return True
+        if "space" in content:
+            if descriptors:  # else the host sees that the socket is closed
+                self._make(_become_space, content, descriptors[0])
+            return True
+        if "limit" in content:
+            if descriptors:
+                self._make(_become_limiter, content, descriptors[0])
+            return True
+        if "network" in content:
+            if len(descriptors) == 2:
+                self._make(lambda asked, reply: _become_network(asked, descriptors[1], reply), content, descriptors[0])
+            for descriptor in descriptors[1:]:
+                os.close(descriptor)
+            return True
+        try:
+            if descriptors:  # else the host sees that the lifeline is closed
+                plan = content["start"]
+                lifeline = socket.socket(fileno=descriptors[3])
+                namespaces = self._namespaces.get(plan, [])
+                self.start(
+                    lifeline,
+                    lambda: _become(self._plans[plan], self._rulesets.get(plan), namespaces, descriptors, lifeline),
+                    supervises=self._plans[plan]["supervise"],
+                )
+        finally:
+            for descriptor in descriptors[:3] + descriptors[4:]:
+                os.close(descriptor)
+        return True
+
+    def _forget(self, plan: int) -> None:
+        self._plans.pop(plan, None)
+        for descriptor in [self._rulesets.pop(plan, None), *self._namespaces.pop(plan, [])]:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _make(
+        self, make: Callable[[Mapping[str, Any], socket.socket], NoReturn], content: Mapping[str, Any], answer: int
+    ) -> None:
+        reply = socket.socket(fileno=answer)
+        pid = os.fork()
+        if pid == 0:
+            make(content, reply)
+        reply.close()
+        os.waitpid(pid, 0)  # a few milliseconds: it makes namespaces and ends
+
+    def ended(self, pid: int) -> None:
+        # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
+        with _Suppressed(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        self._end_orphans(pid)
+
+    def _end_orphans(self, ended: int) -> None:
+        """Ends what a child has left: processes that a server had forked, or a supervisor that somebody has killed.
+
+        They would else be zombies of process 1, which is the host itself in a container without an init. They may fork
+        meanwhile.
+        """
+        known = {ended, *(pid for pid, _ in self._children.values())}
+        children = f"/proc/self/task/{os.getpid()}/children"
+        for _ in range(_ROUNDS):
+            with _Suppressed(OSError):  # a kernel without such files
+                with open(children, "rb") as file:
+                    orphans = {int(each) for each in file.read().split()} - known
+                for orphan in orphans:
+                    os.kill(orphan, signal.SIGKILL)
+                for orphan in orphans:
+                    os.waitpid(orphan, 0)
+                if orphans:
+                    continue
+            return
+
+    def clear(self) -> None:
+        """Removes what the host did not live to remove."""
+        for scratch in {plan["scratch"] for plan in self._plans.values()} - {None}:
+            _remove(scratch)
+
+
+def _remove(directory: str) -> None:
+    """Removes a directory and all that is in it, as shutil.rmtree does, which takes a while to import.
+
+    The host's other launchers may be at it too. A tree that is too deep stays until the next process clears it.
+    """
+    with _Suppressed(OSError, RecursionError):
+        for entry in list(os.scandir(directory)):
+            if entry.is_dir(follow_symlinks=False):
+                _remove(entry.path)
+            else:
+                with _Suppressed(OSError):
+                    os.unlink(entry.path)
+        os.rmdir(directory)
+
+
+def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
+    """One message and the descriptors that came with it, which no child inherits; none if there was no room for all.
+
+    socket.recv_fds would leave them inheritable: until Python 3.12 at least, it ignores its flags.
+
+    Raises:
+        OSError: as recvmsg(2).
+    """
+    descriptors: list[int] = []
+    close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # absent on macOS
+    data, parts, flags, _ = connection.recvmsg(size, socket.CMSG_LEN(4 * count), close_on_exec)
+    for level, kind, content in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors += memoryview(content[: len(content) // 4 * 4]).cast("i")
+    if flags & socket.MSG_CTRUNC:  # some were lost, and which is not known
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return data, []
+    return data, descriptors
+
+
+def tell(lifeline: socket.socket, key: str, value: int | str, descriptors: Sequence[int] = ()) -> None:
+    """Sends a message of one entry, and descriptors.
+
+    Raises:
+        OSError: the descriptors cannot be sent. Without any, nobody may be there to take the message.
+    """
+    data = f'{{"{key}": {value if isinstance(value, int) else encode_basestring_ascii(value)}}}'.encode()
+    if descriptors:
+        rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors)
+        lifeline.sendmsg([data], [rights], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        return
+    with _Suppressed(OSError):
+        lifeline.setblocking(False)
+        os.write(lifeline.fileno(), data)  # which the system call filter allows, if it is in force already
+
+
+# --- in the child, between fork and exec --------------------------------------------------------------------------
+
+
+def _become(
+    plan: Mapping[str, Any],
+    ruleset: int | None,
+    namespaces: Sequence[int],
+    descriptors: Sequence[int],
+    lifeline: socket.socket,
+) -> NoReturn:
+    """Turns this process into the guest, or says on the lifeline what failed and ends."""
+    step = "descriptors"
+    try:
+        parent = os.getppid()
+        os.setsid()
+        executable = os.open(plan["executable"], os.O_PATH | os.O_CLOEXEC)
+        if plan["directory"] is not None:
+            os.chdir(plan["directory"])
+        privileges.close_on_exec()  # all of ours do so anyway
+        for place, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, place)
+        if not plan["confine"] and plan["filter"]:
+            os.dup2(_readable(plan["filter"]), FILTER_FD)
+            os.dup2(descriptors[4], INFO_FD)
+            for options in descriptors[5:6]:
+                os.dup2(options, OPTIONS_FD)
+        me = os.pidfd_open(os.getpid())  # while there is a descriptor for it: those of other children are open here too
+        step = "limits"
+        limits = dict(plan["limits"])
+        files = limits.pop(resource.RLIMIT_NOFILE, None)
+        for number, value in limits.items():
+            resource.setrlimit(number, (value, value))
+        step = "privileges"
+        if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
+            privileges.drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
+        if plan["enters"]:
+            step = "namespaces"
+            _enter(namespaces)
+        # after the change of user, which would undo it
+        privileges.tie_to_parent(parent, signal.SIGTERM if plan["supervise"] else signal.SIGKILL)
+        arguments, environment = plan["arguments"], plan["environment"]
+        if plan["supervise"]:
+            step = "supervision"
+            given = marshal.loads(_content(descriptors[4]))  # noqa: S302
+            arguments, environment = given["arguments"], given["environment"]
+            _supervise(lifeline, me)
+            os.chdir(given["directory"])
+        else:
+            tell(lifeline, "pid", os.getpid(), [me])
+        step = "limits"
+        if files is not None:  # now: it also bounds what all processes of this user are sending (unix(7), ETOOMANYREFS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        step = "no_new_privs"
+        if plan["confine"]:
+            privileges.forgo_privileges()
+        step = "landlock"
+        if plan["ruleset"]:
+            if ruleset is None:
+                raise OSError("the rules are not there")
+            privileges.restrict(ruleset)
+        step = "seccomp"
+        if plan["confine"] and plan["filter"]:
+            privileges.seal(plan["filter"])
+        step = "exec"
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
+        with _Suppressed(PermissionError):
+            os.execve(plan["executable"], arguments, environment)  # noqa: S606
+        # Its path leads through directories that the guest's user may not enter; its descriptor does not.
+        os.execve(f"/proc/self/fd/{executable}", arguments, environment)  # noqa: S606
+    except BaseException as error:
+        tell(lifeline, "error", f"{step}: {error}")
+        if plan["supervise"]:
+            os.write(2, f"{step}: {error}\n".encode())  # the lifeline is the supervisor's
+    os._exit(125)
+
+
+def _supervise(lifeline: socket.socket, me: int) -> None:
+    """Returns in a child. This process ends with its status, or on SIGTERM, once all that came of it has ended.
+
+    Signals of processes in a Landlock domain that scopes them reach those within: for this process that is the
+    child's own domain, which is below, with all that is in it, whoever its parent is; it is not so the other way
+    round. And kill(2) of -1 leaves no moment for one of them to fork.
+    """
+    privileges.forgo_privileges()
+    privileges.scope_signals()
+    privileges.adopt_orphans()
+    heard = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    tell(lifeline, "pid", os.getpid(), [me])
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+        return
+    privileges.close_from(0)  # the command's, and those of others
+    code = None
+    while code is None and signal.sigwait(heard) == signal.SIGCHLD:
+        with _Suppressed(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                if ended[0] == child:
+                    code = os.waitstatus_to_exitcode(ended[1])
+    with _Suppressed(ChildProcessError):
+        while True:
+            with _Suppressed(OSError):  # there is none
+                os.kill(-1, signal.SIGKILL)
+            os.waitpid(-1, 0)
+    code = -signal.SIGKILL if code is None else code
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _content(descriptor: int) -> bytes:
+    """All of a file in memory."""
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _enter(namespaces: Sequence[int]) -> None:
+    """Goes into a space's namespaces, whose owner this user is, and keeps none of the capabilities that this brings.
+
+    Raises:
+        OSError: they are not there, or of another user.
+    """
+    if len(namespaces) not in (2, 3):
+        raise OSError("the session's namespaces are not there")
+    for descriptor, kind in zip(namespaces, (_CLONE_NEWUSER, _CLONE_NEWNS, _CLONE_NEWNET), strict=False):
+        privileges.call(privileges.libc.setns(descriptor, kind))
+    privileges.drop_privileges(None)
+
+
+def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
+    """Makes namespaces with file systems in memory, sends their descriptors, which keep them, and ends.
+
+    The mounts of the host stay visible in it, and what is unmounted there goes here too.
+    """
+    step = "place"
+    try:
+        user = content["user"]
+        os.chdir(content["place"])
+        step = "privileges"
+        if user is not None:
+            privileges.drop_privileges(user)
+            privileges.show()  # so that its files in /proc are its own
+        step = "namespaces"
+        user_map, group_map = (f"{privileges.NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
+        privileges.call(privileges.libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+        for name, value in (("setgroups", "deny"), ("uid_map", user_map), ("gid_map", group_map)):
+            with open(f"/proc/self/{name}", "wb", buffering=0) as file:
+                file.write(value.encode())
+        privileges.call(privileges.libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
+        step = "file systems"
+        roots: list[int] = []
+        for number, (size, files) in enumerate(content["space"]):
+            options = f"size={size},nr_inodes={files + 1},mode=0777".encode()
+            flags = _MS_NOSUID | _MS_NODEV | (0 if content["executable"] else _MS_NOEXEC)
+            privileges.call(privileges.libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
+            roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        step = "overlays"
+        _overlay(content["overlays"], content["kept"])
+        kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
+        tell(reply, "space", 1, [*kept, *roots])
+    except BaseException as error:
+        tell(reply, "error", f"{step}: {error}")
+    os._exit(0)
+
+
+def _overlay(folders: Sequence[str], kept: Sequence[str]) -> None:
+    """Mounts overlays of folders over themselves, read-only: their files are inodes of these namespaces' own then.
+
+    Locks and watches belong to an inode. What is mounted below is bound again, as an overlay does not show it.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        mounted = [line.split()[4].replace(rb"\040", b" ").decode() for line in file]
+    below: list[tuple[int, str]] = []
+    for path in (*mounted, *kept):
+        if any(path.startswith(f"{folder}/") for folder in folders):
+            with _Suppressed(OSError):  # out of this user's reach, and so of everybody's in here
+                below.append((os.open(path, os.O_PATH), path))
+    for folder in folders:
+        flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
+        options = f"lowerdir=/proc/self/fd/{os.open(folder, os.O_PATH)}:empty,userxattr".encode()
+        privileges.call(privileges.libc.mount(b"overlay", folder.encode(), b"overlay", flags, options))
+    for descriptor, path in below:
+        source = f"/proc/self/fd/{descriptor}".encode()
+        privileges.call(privileges.libc.mount(source, path.encode(), None, _MS_BIND | _MS_REC, None))
+
+
+def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket) -> NoReturn:
+    """Makes a network namespace that the user namespace `owner` owns, listens in it, sends both, and ends."""
+    step = "privileges"
+    try:
+        if content["user"] is not None:
+            privileges.drop_privileges(content["user"])
+        step = "namespaces"
+        privileges.call(privileges.libc.setns(owner, _CLONE_NEWUSER))
+        privileges.call(privileges.libc.unshare(_CLONE_NEWNET))
+        step = "loopback"
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        fcntl.ioctl(listener, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
+        listener.bind(("127.0.0.1", content["network"]))
+        listener.listen(_BACKLOG)
+        namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        tell(reply, "network", 1, [namespace, listener.fileno()])
+    except BaseException as error:
+        tell(reply, "error", f"{step}: {error}")
+    os._exit(0)
+
+
+def _become_limiter(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
+    """Bounds the memory of a process as its own user may, where root may not without CAP_SYS_RESOURCE, and ends."""
+    try:
+        privileges.drop_privileges(content["user"])
+        resource.prlimit(content["limit"], resource.RLIMIT_DATA, (content["data"], content["data"]))
+        tell(reply, "limit", 1)
+    except BaseException as error:
+        tell(reply, "error", str(error))
+    os._exit(0)
+
+
+def _readable(data: bytes) -> int:
+    """A pipe that holds `data`."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading

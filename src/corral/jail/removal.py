@@ -1,0 +1,105 @@
+"""Removing what hostile programs have left: trees of any depth, whose folders may be closed to their owner."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+TEMPORARY = ".corral-"
+"""Begins the names of what is there for a moment."""
+_MOST_STEPS = 1_000_000
+"""Names that one removal touches; a program may add some meanwhile."""
+_ON_LINUX = sys.platform == "linux"
+"""Elsewhere there are no jails, and nobody hostile leaves files."""
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if _ON_LINUX else 0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if _ON_LINUX else 0
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder with all that is in it, as far as this user may. Links are removed, and not followed."""
+    if not _ON_LINUX:
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):
+        parent = os.open(path.parent, _FOLDER)
+        try:
+            remove_beneath(parent, path.name)
+        finally:
+            os.close(parent)
+
+
+def remove_beneath(parent: int, name: str) -> bool:
+    """Removes a file, or a folder with all that is in it. False if there is none.
+
+    A folder's own folders move up beside it first, so that no depth is too much.
+
+    Raises:
+        OSError: as the system calls; EBUSY if a program adds files as fast as they are removed.
+    """
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        return False
+    except IsADirectoryError:
+        pass
+    except PermissionError:  # POSIX lets unlink(2) of a folder fail so
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise
+    else:
+        return True
+    if not _ON_LINUX:
+        shutil.rmtree(name, dir_fd=parent)
+        return True
+    steps = itertools.count()
+    left = [name]
+    while left:
+        left += _remove_folder(parent, left.pop(), steps)
+    return True
+
+
+def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
+    """Empties and removes a folder. Its own folders are in `parent` then, under the names that are returned."""
+    moved: list[str] = []
+    while True:
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=parent)
+            return moved
+        try:
+            folder = open_folder(parent, name)
+        except FileNotFoundError:  # a program has removed it
+            return moved
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if next(steps) > _MOST_STEPS:
+                        raise OSError(errno.EBUSY, "a program adds files as fast as they are removed")
+                    with suppress(FileNotFoundError):  # likewise
+                        if not entry.is_dir(follow_symlinks=False):
+                            os.unlink(entry.name, dir_fd=folder)
+                            continue
+                        beside = f"{TEMPORARY}{secrets.token_hex(8)}"
+                        os.close(open_folder(folder, entry.name))
+                        os.rename(entry.name, beside, src_dir_fd=folder, dst_dir_fd=parent)
+                        moved.append(beside)
+        finally:
+            os.close(folder)
+
+
+def open_folder(parent: int, name: str) -> int:
+    """A descriptor of a folder, which its owner may search and change from now on."""
+    place = os.open(name, _PLACE, dir_fd=parent)
+    try:
+        path = Path(f"/proc/self/fd/{place}")  # chmod(2) has no way not to follow a link
+        with suppress(OSError):
+            path.chmod(0o700)
+        return os.open(path, _FOLDER)
+    finally:
+        os.close(place)

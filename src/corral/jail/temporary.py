@@ -1,0 +1,202 @@
+"""Temporary folders: all of a process are in one that it holds a lock on, so that one without a holder can be cleared.
+
+Who ends in order removes its own; the launcher removes those of a host that was killed; what is left where both were
+killed goes when the next process makes its first folder in the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral.concurrency.forks import ProcessOwner, after_fork
+from corral.jail.removal import remove_beneath, remove_tree
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import fcntl
+
+_PREFIX = "corral-"
+_HELD = ".held"
+"""A file with a lock, flock(2), which the kernel releases when the last process ends that has it from its maker."""
+_MOST_SEEN = 1000
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Writes a file so that no reader sees half of it: under a name that nobody has, and then in its place.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written to.
+    """
+    file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        Path(written).chmod(mode)
+        Path(written).replace(path)
+    except BaseException:
+        Path(written).unlink(missing_ok=True)
+        raise
+
+
+class TemporaryFolder:
+    """A new folder that every user may read, until `close`, or until this object or the process ends.
+
+    Raises:
+        OSError: nothing can be written where temporary files go.
+    """
+
+    def __init__(self) -> None:
+        with _lock:
+            self._home, self.path = _make_folder()
+        self._remove = weakref.finalize(self, _remove, self._home, self.path)
+        self._remove.atexit = False  # what runs from it ends before
+
+    @property
+    def home(self) -> Path | None:
+        """Folder to remove if this process is killed; None in a fork of the process that made it."""
+        return self._home.path if self._home.owner.is_current else None
+
+    def close(self) -> None:
+        """Removes it with all that is in it. Idempotent; in a process that was forked off its maker it does nothing."""
+        self._remove()
+
+
+class _Home:
+    """The folder that holds those of one process in one place."""
+
+    def __init__(self, place: str) -> None:
+        self.owner = ProcessOwner()
+        self.folders = 0
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        self._numbers = itertools.count()
+        self._descriptor: int | None = None
+        try:
+            if sys.platform == "win32":
+                return  # it has no such locks, and nothing is cleared there
+            self.path.chmod(0o711)  # guests may be other users; they need not see more than their own folder
+            new = self.path / f"{_HELD}.new"
+            self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with contextlib.suppress(OSError):  # not every file system has locks; nobody else then clears it
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+                new.rename(self.path / _HELD)  # nobody sees it without its lock
+        except BaseException:
+            self.end()
+            raise
+
+    def make_folder(self) -> Path:
+        folder = self.path / str(next(self._numbers))
+        folder.mkdir()
+        folder.chmod(0o755)  # whatever the umask
+        self.folders += 1
+        return folder
+
+    def end(self) -> None:
+        remove_tree(self.path)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_homes: dict[str, _Home] = {}
+"""This process's own, by where temporary files go."""
+_cleared: set[str] = set()
+_lock = threading.RLock()
+"""Reentrant: a folder that nobody has any more may be removed at any moment, also by the thread that makes one."""
+
+
+class _Process:
+    """Lives as long as this process. What is finalized with it is so after all that was made later."""
+
+
+_process = _Process()
+
+
+def _remove_all() -> None:
+    with _lock:
+        for home in _homes.values():
+            if home.owner.is_current:
+                home.end()
+        _homes.clear()
+
+
+weakref.finalize(_process, _remove_all)
+
+
+def _make_folder() -> tuple[_Home, Path]:
+    place = tempfile.gettempdir()
+    home = _homes.get(place)
+    if home is not None:
+        with contextlib.suppress(FileNotFoundError):  # somebody has cleared the place
+            return home, home.make_folder()
+    if place not in _cleared and sys.platform != "win32":
+        _cleared.add(place)
+        _clear(place)
+    home = _Home(place)
+    try:
+        folder = home.make_folder()
+    except BaseException:
+        home.end()
+        raise
+    _homes[place] = home
+    return home, folder
+
+
+def _remove(home: _Home, folder: Path) -> None:
+    if not home.owner.is_current:
+        return
+    remove_tree(folder)
+    with _lock:
+        home.folders -= 1
+        if home.folders == 0:
+            home.end()
+            for place in [place for place, each in _homes.items() if each is home]:
+                del _homes[place]
+
+
+def _clear(place: str) -> None:
+    """Removes what processes that have ended have left."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in itertools.islice((each for each in entries if each.name.startswith(_PREFIX)), _MOST_SEEN):
+            with contextlib.suppress(OSError):
+                _clear_home(entry.path)
+
+
+def _clear_home(path: str) -> None:
+    """Removes a home, if it is this user's and nobody holds it.
+
+    Raises:
+        OSError: it is none, or held, or not to be removed.
+    """
+    with contextlib.ExitStack() as opened:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened.callback(os.close, directory)
+        held = os.open(_HELD, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        opened.callback(os.close, held)
+        of_home, of_file = os.fstat(directory), os.fstat(held)
+        if {of_home.st_uid, of_file.st_uid} != {os.geteuid()} or not stat.S_ISREG(of_file.st_mode):
+            return
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.scandir(directory) as entries:
+            folders = [each.name for each in entries if each.name != _HELD]
+        for name in folders:
+            remove_beneath(directory, name)
+        os.unlink(_HELD, dir_fd=directory)
+        Path(path).rmdir()
+
+
+def _reset_in_fork() -> None:
+    """In a process that was forked off: the homes are its parent's."""
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have had it
+    _homes.clear()
+
+
+after_fork(_reset_in_fork)

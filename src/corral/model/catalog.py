@@ -1,0 +1,307 @@
+"""Text about tools for a model's prompt, within a budget of tokens: as much of each tool as there is room for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import groupby, islice
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from corral.arguments import checked
+from corral.errors import ConfigError
+from corral.model.printing.abbreviations import abbreviate
+from corral.model.printing.printers import Degree, DegreePrinter, comment_lines
+from corral.model.printing.signatures import in_order
+from corral.model.shapes.descriptions import text_lines
+from corral.model.shapes.shape import Doc
+from corral.model.token_budget import fill_budget
+from corral.model.token_estimate import estimated_tokens
+from corral.rendering.lists import first_few
+from corral.tools import Tool, ToolRegistry
+from corral.tools.words import words
+from corral.types import Language, ToolName
+
+CatalogLevel: TypeAlias = Literal["full", "signatures", "names", "namespaces"]
+"""The least that is shown of any tool: its declaration; its signature; its name; that there is one in a namespace."""
+
+_LEVELS: Mapping[Degree, CatalogLevel] = {
+    Degree.COUNTED: "namespaces",
+    Degree.NAMED: "names",
+    Degree.SHORT: "signatures",
+    Degree.SUMMED: "signatures",
+    Degree.GIVEN: "signatures",
+    Degree.FULL: "full",
+}
+_LEAST_BUDGET = 500
+"""Tokens: enough to say how to look for tools, and the names of some."""
+_NEWS_SHARE = 8
+"""News may take this part of the budget when all of it is spent."""
+_MANNERS: Mapping[Degree, str] = {
+    Degree.COUNTED: "not all of them named",
+    Degree.NAMED: "some by name only",
+    Degree.SHORT: "some in short",
+    Degree.SUMMED: "some in short",
+    Degree.GIVEN: "some in short",
+    Degree.FULL: "in full",
+}
+
+_MOST_UNGROUPED = 40
+"""Names of a namespace that are listed in full, not by their groups."""
+_LEAST_GROUP = 3
+_MAX_REASON, _MOST_REASONS = 200, 10
+"""Characters of the reason why a namespace has no tools, and number of those reasons."""
+_MOST_GROUPS = 40
+"""Groups without a named tool that are mentioned."""
+
+ToolsByName: TypeAlias = Mapping[ToolName, Tool]
+
+
+@checked
+class Catalog:
+    """The tools of a registry as a text for a model's prompt, and later what has changed since.
+
+    `text` never changes, so that a prompt that begins with it can be cached; `news()` is to be appended. If not all
+    tools have room in full, each is shown in less: names before signatures, first lines of descriptions before the
+    rest, inputs before results. The text then says how to look for more.
+
+    Args:
+        tools: may change at any time.
+        budget_tokens: for the text and its news together; when it is spent, each of the news may still take an eighth.
+        count_tokens: how many tokens a text has; an estimate, if it is not given.
+        first: names of tools and namespaces that are likely to be needed. They are shown in full before any others are
+            shown, in this order, as far as there is room.
+        learnt: what is known of results that tools do not declare, by name; see `LearntResults`.
+        complete: these are all tools that programs will have; else the text always says how to look for more.
+
+    Raises:
+        ConfigError: the budget is less than 500.
+    """
+
+    def __init__(
+        self,
+        tools: ToolRegistry,
+        language: Language = "typescript",
+        *,
+        budget_tokens: int = 4_000,
+        count_tokens: Callable[[str], int] | None = None,
+        first: Collection[str] = (),
+        complete: bool = True,
+        learnt: Mapping[ToolName, str] = MappingProxyType({}),
+    ) -> None:
+        if budget_tokens < _LEAST_BUDGET:
+            raise ConfigError(f"budget_tokens={budget_tokens} is too little to tell anything; at least {_LEAST_BUDGET}")
+        self._tools = tools
+        self._language: Language = language
+        self._budget = budget_tokens
+        self._count = count_tokens or estimated_tokens
+        self._first = tuple(first)
+        self._learnt = learnt
+        self.complete = complete
+        self._shown: ToolsByName = tools.snapshot()
+        self.level: CatalogLevel
+        """The least that is shown of any tool, in the text or in news."""
+        self.level, self.text = self._show(self._shown, budget_tokens, "")
+        self._spent = self._count(self.text)
+
+    @property
+    def has_streams(self) -> bool:
+        """True if one of the tools streams."""
+        return any(tool.stream for tool in self._shown.values())
+
+    @property
+    def has_untyped(self) -> bool:
+        """True if one of the tools does not say what it returns."""
+        return any(tool.has_schemas and tool.output_schema is None for tool in self._shown.values())
+
+    def again(self, tools: ToolRegistry) -> Catalog:
+        """A catalog of the same text for another conversation, where this one has told no news. Its registry has the
+        same tools now."""
+        other = copy(self)
+        vars(other).update(_tools=tools)
+        return other
+
+    def news(self) -> str:
+        """Text to append for tools that came, changed or went since the text or the last news; may be empty.
+
+        It counts as shown then.
+        """
+        before, now = self._shown, self._tools.snapshot()
+        self._shown = now
+        new = {name: tool for name, tool in now.items() if name not in before or _differ(before[name], tool)}
+        gone = [str(name) for name in before if name not in now]
+        if not new and not gone:
+            return ""
+        room = max(self._budget - self._spent, self._budget // _NEWS_SHARE)
+        text = self._list("Gone: ", gone, room // 2) if gone else ""
+        if new:
+            level, shown = self._show(new, room - self._count(text), "New or changed: ")
+            self.level = min(self.level, level, key=list(_LEVELS.values()).index)
+            text = shown + text
+        self._spent += self._count(text)
+        return text
+
+    def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
+        """The tools within the budget, and the least that is shown of any of them."""
+        tools = {name: self._with_learnt(name, tool) for name, tool in tools.items()} if self._learnt else tools
+        views = DegreePrinter(tools, self._language)
+        names = sorted(tools, key=_by_turns(tools))
+        whole = self._whole(views, {name: tools[name] for name in names}, budget, heading)
+        if whole is not None:
+            return "full", whole
+
+        def text(degrees: Mapping[ToolName, Degree]) -> str:
+            return self._partial(views, degrees, budget, heading)
+
+        def cost(degrees: Mapping[ToolName, Degree]) -> int:
+            # What weighs more than all tokens has no room, and is not read to find that out.
+            heaviest = max((views.weight(*each) for each in degrees.items()), default=0)
+            return heaviest if heaviest > budget else self._count(text(degrees))
+
+        degrees = fill_budget(names, self._likely(tools), cost, budget)
+        return _LEVELS[min(degrees.values())], text(degrees)
+
+    def _with_learnt(self, name: ToolName, tool: Tool) -> Tool:
+        told = self._learnt.get(name, "")
+        return replace(tool, description=f"{tool.description}\n\n{told[0].upper()}{told[1:]}") if told else tool
+
+    def _likely(self, tools: ToolsByName) -> list[ToolName]:
+        """Tools that the host named, by themselves or by namespace, in its order."""
+        return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
+
+    def _whole(self, views: DegreePrinter, tools: ToolsByName, budget: int, heading: str) -> str | None:
+        """All of it, if there is room. Names are looked at first, then descriptions, then the declarations of more and
+        more of the tools: to read and print all of very many would take long."""
+        if self._count("\n".join(f"{name.name}(): Promise" for name in tools)) > budget:
+            return None
+        legend = abbreviate({name: Doc(tool.description) for name, tool in tools.items()})
+        told = [f"{name.name}(): Promise {' '.join(text_lines(doc.text))}" for name, doc in legend.docs.items()]
+        if self._count("\n".join((*legend.lines, *told))) > budget:
+            return None
+        kept = 1
+        while kept < len(tools):
+            if any(views.weight(name, Degree.FULL) > budget for name in islice(tools, kept)):
+                return None
+            if self._count(views.declare(dict.fromkeys(islice(tools, kept), Degree.FULL))) > budget:
+                return None
+            kept *= 2
+        if any(views.weight(name, Degree.FULL) > budget for name in tools):
+            return None
+        remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
+        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}")
+        text += self._missing(heading) + views.declare_whole()
+        return text if self._count(text) <= budget else None
+
+    def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
+        """The text for tools in these degrees. As room shrinks, more namespaces are counted instead of listed."""
+        manner = _MANNERS[min(degrees.values())]
+        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
+            heading
+        )
+        shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
+        if shown:
+            text += views.declare(shown)
+        named = [name for name, degree in degrees.items() if degree is Degree.NAMED]
+        by_name = [name for name, degree in degrees.items() if degree <= Degree.NAMED]
+        counted = Counter(name.namespace for name in by_name)
+        for namespace, group in groupby(in_order(named), key=lambda name: name.namespace):
+            every = [name.name for name in by_name if name.namespace == namespace]
+            text += self._remark("\n".join(_names(namespace, [name.name for name in group], every)))
+            del counted[namespace]
+        if counted:
+            spaces = [
+                f"{count} without one" if space is None else f"{space} ({count})"
+                for space, count in sorted(counted.items(), key=lambda item: item[0] or "")
+            ]
+            text += self._list("Namespaces: ", spaces, budget // 2 if named or shown else budget - self._count(text))
+        return text
+
+    def _missing(self, heading: str) -> str:
+        """Reasons for namespaces without tools, such as a server that is not connected; news have none."""
+        if heading:
+            return ""
+        problems = self._tools.problems
+        missing = sorted(problems.keys() - frozenset(self._tools.namespaces()))
+        told = [f"{space}: {' '.join(problems[space].split())[:_MAX_REASON]}" for space in missing]
+        return self._remark("\n".join(told[:_MOST_REASONS]))
+
+    def _list(self, heading: str, items: Sequence[str], budget: int) -> str:
+        """The items on one line, as many of the first ones as are within the budget."""
+        kept = len(items)
+        while True:
+            text = self._remark(heading + ", ".join(first_few(items, kept)))
+            if not kept or self._count(text) <= budget:
+                return text
+            kept //= 2
+
+    def _remark(self, text: str) -> str:
+        return comment_lines(text, self._language)
+
+
+def _advice(tools: Iterable[ToolName]) -> str:
+    """Directions for finding out more, with the first of the tools as an example."""
+    example = next(iter(tools), "name")
+    return (
+        ' Look for more: `await tools.search("words")` gives { items: { name, signature, description }[] },'
+        f' `await tools.describe("{example}")` gives {{ declaration }}, for a list of names a list.'
+    )
+
+
+def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, ...]]:
+    """The order in which tools are to be shown: those without a namespace, which are the host's own, then the first one
+    of each namespace, then the second ones. In a namespace names of few words come first, those of larger groups before
+    others: they do what is usual, and the longer ones something special.
+    """
+    sizes = Counter((name.namespace, _group(name.name)) for name in tools)
+
+    def plainness(name: ToolName) -> tuple[object, ...]:
+        return name.name.count("_"), len(words(name.name)), -sizes[name.namespace, _group(name.name)], name.name
+
+    turns: dict[ToolName, int] = {}
+    for _, members in groupby(in_order(tools), key=lambda name: name.namespace):
+        turns |= {name: turn for turn, name in enumerate(sorted(members, key=plainness))}
+    return lambda name: (name.namespace is not None, turns[name], str(name))
+
+
+def _group(name: str) -> str:
+    """The beginning that a name shares with others: `issues_` of `issues_list_for_repo`. Empty if it has none."""
+    beginning, underscore, end = name.partition("_")
+    return beginning + underscore if beginning and end else ""
+
+
+def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) -> Iterator[str]:
+    """Lines with the names of a namespace that are to be told. Of very many the beginning of a group is said once."""
+    sizes = Counter(map(_group, every))
+    grouped = {group for group, size in sizes.items() if group and size >= _LEAST_GROUP}
+    if len(every) <= _MOST_UNGROUPED or len(grouped) < 2:
+        grouped = set[str]()
+    rest = [name for name in named if _group(name) not in grouped]
+    unnamed = sum(_group(name) not in grouped for name in every) - len(rest)
+    items = [*rest, *([f"and {unnamed} more"] if unnamed else [])]
+    place = "" if namespace is None else f"{namespace}: "
+    if not grouped:
+        yield f"{place}{', '.join(items)}"
+        return
+    example = min((name for name in named if _group(name) in grouped), key=len, default=f"{min(grouped)}...")
+    yield f"{place}names begin with their group, as tools.{'' if namespace is None else f'{namespace}.'}{example}"
+    for group in sorted(grouped & set(map(_group, named))):
+        ends = [name.removeprefix(group) for name in named if _group(name) == group]
+        yield f"{group} ({sizes[group]}): {', '.join([*ends, *(['...'] if len(ends) < sizes[group] else [])])}"
+    others = [f"{group} ({sizes[group]})" for group in sorted(grouped - set(map(_group, named)))]
+    if others or items:
+        yield f"others: {', '.join([*first_few(others, _MOST_GROUPS), *items])}"
+
+
+def _differ(before: Tool, after: Tool) -> bool:
+    """True if a model is to be shown the later one of two tools of the same name."""
+    return before is not after and _content(before) != _content(after)
+
+
+def _content(tool: Tool) -> tuple[object, ...]:
+    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream, tool.rate_limit
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

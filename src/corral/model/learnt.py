@@ -1,0 +1,658 @@
+"""Results of tools that declare none: what was seen of them, so that a model need not guess.
+
+Only types are kept, no value and no key that looks like data. They are for the reader: no program is checked against
+them, and no result is compared with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from corral.arguments import checked
+from corral.errors import ConfigError
+from corral.jail.temporary import write_whole
+from corral.tools import Tool
+from corral.tools.json_schema.plain_data import json_value
+from corral.tools.schema import says_nothing
+from corral.tools.signature import underlying_function
+from corral.types import ExecutionContext, JsonSchema, Language, ToolName, TrustDomain
+
+LearntLevel: TypeAlias = Literal["off", "kinds", "shapes"]
+"""Learns nothing; if results are texts or JSON; their members and items too."""
+_Kind: TypeAlias = Literal["text", "json", "integer", "number", "boolean", "null", "bytes", "object", "list", "unknown"]
+
+_REMARK = "seen in results, not promised"
+_MAX_REMARK = 200
+"""Characters of all that a model reads of a tool's results."""
+_SHOWN_FROM, _EXECUTIONS, _REQUIRED_FROM = 5, 2, 10
+"""Results, and executions that they came from, before a shape is shown; results before its members are required."""
+_RESTART_AFTER = 3
+"""Results in a row of another shape, after which what was seen before counts no more."""
+
+_MAX_KINDS = 3
+_MAX_MEMBERS = 40
+_MAX_DEPTH = 4
+_MAX_PARTS = 150
+"""Places in what is kept of one tool."""
+_MAX_LOOKS = 150
+"""Values that are looked at in one result."""
+_ALL_LOOKED_AT, _ONE_OF = 30, 8
+"""Results that are all looked into; and how many later ones stand for one that is."""
+_MAX_ITEMS = 8
+"""Items of a list, and values of a dictionary, that are looked at: some from everywhere."""
+_MAX_JSON_TEXTS, _MAX_JSON_CHARS = 5, 1_000
+"""Texts of one result that are tried as JSON, and their length."""
+_MANY_ALIKE = 20
+"""Members of one kind from which on an object is a dictionary."""
+
+_MAX_TOOLS = 1_000
+_MAX_FILE_BYTES = 8_000_000
+
+_WIDER: Mapping[_Kind, _Kind] = {"integer": "number", "json": "text"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+_DIGITS = re.compile(r"[0-9]{3}|[0-9].*[a-zA-Z_].*[0-9]")
+"""In names of members that are numbers of something, or hashes."""
+
+_WORDS: Mapping[_Kind, str] = {
+    "text": "text",
+    "json": "text of JSON",
+    "integer": "number",
+    "number": "number",
+    "boolean": "true or false",
+    "null": "null",
+    "bytes": "bytes",
+    "object": "JSON object",
+    "list": "JSON list",
+}
+
+
+class _Notation(NamedTuple):
+    """Types as a language writes them, for a reader."""
+
+    kinds: Mapping[_Kind, str]
+    list_of: str
+    list_of_union: str
+    dictionary: str
+    object: str
+    separator: str
+    name: str
+    elided: str
+
+
+_NOTATIONS: Mapping[Language, _Notation] = {
+    "typescript": _Notation(
+        {
+            "text": "string",
+            "json": "string (JSON)",
+            "integer": "number",
+            "number": "number",
+            "boolean": "boolean",
+            "null": "null",
+            "bytes": "Uint8Array",
+            "unknown": "unknown",
+        },
+        "%s[]",
+        "(%s)[]",
+        "Record<string, %s>",
+        "{ %s }",
+        "; ",
+        "%s",
+        "…",
+    ),
+    "python": _Notation(
+        {
+            "text": "str",
+            "json": "str (JSON)",
+            "integer": "int",
+            "number": "float",
+            "boolean": "bool",
+            "null": "None",
+            "bytes": "bytes",
+            "unknown": "Any",
+        },
+        "list[%s]",
+        "list[%s]",
+        "dict[str, %s]",
+        "{%s}",
+        ", ",
+        '"%s"',
+        "...",
+    ),
+}
+_SCHEMAS: Mapping[_Kind, JsonSchema] = {
+    "text": {"type": "string"},
+    "json": {"type": "string", "contentMediaType": "application/json"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "null": {"type": "null"},
+    "bytes": {"type": "string", "format": "binary"},
+    "unknown": {},
+}
+_ORDER = {kind: place for place, kind in enumerate(("object", "list", *_SCHEMAS))}
+_KINDS: Mapping[type, _Kind] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "text",
+    bytes: "bytes",
+    bytearray: "bytes",
+    dict: "object",
+    list: "list",
+    tuple: "list",
+    set: "list",
+    frozenset: "list",
+}
+
+
+# --- what was seen ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Seen:
+    """Types of the values at one place of results: of them all, of members of a name, or of items of a list."""
+
+    times: int = 0
+    """Number of values."""
+    results: int = 0
+    """Number of results that had any."""
+    kinds: set[_Kind] = field(default_factory=set[_Kind])
+    objects: int = 0
+    """Number of values that are objects with these members."""
+    members: dict[Annotated[str, Field(pattern=f"^{_NAME.pattern}$")], Seen] = field(default_factory=dict[str, "Seen"])
+    values: Seen | None = None
+    """Of dictionaries: objects whose keys are data. There are no members then."""
+    items: Seen | None = None
+
+
+def look(value: object, depth: int = _MAX_DEPTH) -> Seen:
+    """Looks at a sample of a value, of bounded size; `depth` is how many levels of objects and lists are kept."""
+    return _Look().at(value, depth)
+
+
+class _Look:
+    def __init__(self) -> None:
+        self._left = _MAX_LOOKS
+        self._json_texts = _MAX_JSON_TEXTS
+
+    def at(self, value: object, depth: int) -> Seen:
+        self._left -= 1
+        if isinstance(value, Enum):
+            value = value.value
+        kind = _kind(value)
+        seen = Seen(1, 1)
+        if kind == "text" and self._is_json(value):
+            kind = "json"
+        seen.kinds.add(kind)
+        if depth > 0 and kind == "object":
+            self._look_into(cast("Mapping[object, object]", value), seen, depth - 1)
+        elif depth > 0 and kind == "list":
+            seen.items = self._each(_some(cast("list[object]", value)), depth - 1)
+        return seen
+
+    def _look_into(self, value: Mapping[object, object], seen: Seen, depth: int) -> None:
+        some = list(islice(value.items(), _MAX_MEMBERS + 1))
+        named = [(key, each) for key, each in some if isinstance(key, str) and _is_name(key)]
+        nameless = len(some) - len(named)
+        alike = len({_kind(each) for _, each in some} - {"null"}) < 2
+        if len(some) > _MAX_MEMBERS or 2 * nameless > len(some) or (nameless and alike):
+            seen.values = self._each([each for _, each in _some(some)], depth)
+            return
+        seen.objects = 1
+        for key, each in named:
+            if self._left <= 0:
+                break
+            seen.members[key] = self.at(each, depth)
+        _tell_dictionary(seen)
+
+    def _each(self, values: list[object], depth: int) -> Seen:
+        seen = Seen()
+        for each in values:
+            if self._left <= 0:
+                break
+            widen(seen, self.at(each, depth), in_one=True)
+        return seen
+
+    def _is_json(self, text: object) -> bool:
+        if not isinstance(text, str) or not 1 < len(text) <= _MAX_JSON_CHARS or text[0] not in "{[":
+            return False
+        self._json_texts -= 1
+        return self._json_texts >= 0 and isinstance(json_value(text), dict | list)
+
+
+def _kind(value: object) -> _Kind:
+    """The kind of plain data as a program gets it: a bridge writes dates and the like as texts."""
+    known: _Kind | None = _KINDS.get(type(value))
+    if known is None:
+        known = next((kind for each, kind in _KINDS.items() if isinstance(value, each)), None)
+    return "text" if known is None else known
+
+
+def _is_name(key: str) -> bool:
+    return _NAME.fullmatch(key) is not None and _DIGITS.search(key) is None
+
+
+def _some(values: Any) -> list[Any]:
+    """The first, the last and some between, without going through all."""
+    if not isinstance(values, list | tuple):
+        return list(islice(values, _MAX_ITEMS))
+    some = cast("list[Any]", values)
+    if len(some) <= _MAX_ITEMS:
+        return list(some)
+    return [some[place * (len(some) - 1) // (_MAX_ITEMS - 1)] for place in range(_MAX_ITEMS)]
+
+
+def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
+    """Adds what else was seen at a place; `in_one`: in the same result."""
+    seen.times += more.times
+    seen.results = max(seen.results, more.results) if in_one else seen.results + more.results
+    kinds = seen.kinds | more.kinds
+    for narrow, wide in _WIDER.items():
+        if wide in kinds:
+            kinds.discard(narrow)
+    if len(kinds) > _MAX_KINDS or "unknown" in kinds:
+        seen.kinds, seen.members, seen.values, seen.items = {"unknown"}, {}, None, None
+        return
+    seen.kinds = kinds
+    if more.items is not None:
+        seen.items = seen.items or Seen()
+        widen(seen.items, more.items, in_one=in_one)
+    if seen.values is None and more.values is None:
+        seen.objects += more.objects
+        for name, member in more.members.items():
+            widen(seen.members.setdefault(name, Seen()), member, in_one=in_one)
+        _tell_dictionary(seen)
+    else:
+        widen(_as_dictionary(seen), more.values or _united(more.members), in_one=in_one)
+
+
+def _as_dictionary(seen: Seen) -> Seen:
+    """Makes an object a dictionary, and returns its values."""
+    if seen.values is None:
+        seen.values = _united(seen.members)
+        seen.members, seen.objects = {}, 0
+    return seen.values
+
+
+def _united(members: Mapping[str, Seen]) -> Seen:
+    united = Seen()
+    for each in members.values():
+        widen(united, each, in_one=True)
+    return united
+
+
+def _tell_dictionary(seen: Seen) -> None:
+    """Makes an object a dictionary if its names are data: there are many, most come once, or all hold the same."""
+    members = list(seen.members.values())
+    once = sum(each.results == 1 for each in members)
+    kinds = {kind for each in members for kind in each.kinds} - {"null"}
+    if (
+        len(members) > _MAX_MEMBERS
+        or (len(members) > _MANY_ALIKE and len(kinds) == 1)
+        or (len(members) > 1 and kinds in ({"object"}, {"list"}) and len(set(map(_outline, members))) == 1)
+        or (seen.results >= _RESTART_AFTER <= once and 2 * once > len(members))
+    ):
+        _as_dictionary(seen)
+
+
+def _outline(seen: Seen) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of the members of a value, and of its items."""
+    return frozenset(seen.members), frozenset(seen.items.members if seen.items else ())
+
+
+def _is_alike(seen: Seen, new: Seen) -> bool:
+    """True if a result is of the shape that was seen before: of its kinds, and at least half of its members known."""
+    if "unknown" in seen.kinds or seen.kinds <= {"null"}:
+        return True
+    known: set[_Kind] = {*seen.kinds, "null"}
+    for narrow, wide in _WIDER.items():
+        known |= {narrow, wide} if known & {narrow, wide} else set[_Kind]()
+    if not new.kinds <= known:
+        return False
+    if seen.items is not None and new.items is not None and not _is_alike(seen.items, new.items):
+        return False
+    if seen.values is not None:
+        new_values = [*new.members.values(), *([] if new.values is None else [new.values])]
+        return all(_is_alike(seen.values, each) for each in new_values)
+    common = seen.members.keys() & new.members.keys()
+    if seen.members and 2 * len(common) < len(new.members):
+        return False
+    return all(_is_alike(seen.members[name], new.members[name]) for name in common)
+
+
+def _parts(seen: Seen) -> Iterator[Seen]:
+    yield from (each for each in (seen.items, seen.values, *seen.members.values()) if each is not None)
+
+
+def _count(seen: Seen) -> int:
+    return 1 + sum(map(_count, _parts(seen)))
+
+
+def _cut(seen: Seen, depth: int) -> None:
+    """Forgets what is nested deeper."""
+    if depth == 0:
+        seen.members, seen.values, seen.items, seen.objects = {}, None, None, 0
+    for each in _parts(seen):
+        _cut(each, depth - 1)
+
+
+def _bound(seen: Seen) -> None:
+    """Forgets the deepest levels of what is kept until it is small enough."""
+    for depth in reversed(range(_MAX_DEPTH)):
+        if _count(seen) <= _MAX_PARTS:
+            return
+        _cut(seen, depth)
+
+
+def _is_shown(member: Seen) -> bool:
+    """False if a name came in one result only: it may be data."""
+    return member.results > 1
+
+
+def _is_required(member: Seen, owner: Seen) -> bool:
+    return member.times == owner.objects and member.results >= _REQUIRED_FROM
+
+
+def json_schema(seen: Seen) -> JsonSchema:
+    """JSON Schema of what was seen, open for what was not."""
+    alternatives = [_schema_of(kind, seen) for kind in sorted(seen.kinds, key=_ORDER.__getitem__)]
+    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives} if alternatives else {}
+
+
+def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
+    if kind == "list":
+        return {"type": "array"} if seen.items is None else {"type": "array", "items": json_schema(seen.items)}
+    if kind != "object":
+        return dict(_SCHEMAS[kind])
+    if seen.values is not None:
+        return {"type": "object", "additionalProperties": json_schema(seen.values)}
+    shown = {name: member for name, member in seen.members.items() if _is_shown(member)}
+    schema: JsonSchema = {"type": "object"}
+    if shown:
+        schema["properties"] = {name: json_schema(member) for name, member in shown.items()}
+    if required := [name for name, member in shown.items() if _is_required(member, seen)]:
+        schema["required"] = required
+    return schema
+
+
+def type_text(seen: Seen, language: Language, characters: int) -> str:
+    """The type of what was seen, on one line for a reader, with as many levels and members as there is room for."""
+    forms = [*((depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)), *((1, most) for most in range(16, 1, -1))]
+    texts = (_type(seen, _NOTATIONS[language], depth, members) for depth, members in forms)
+    return next((text for text in texts if len(text) <= characters), _words(seen))
+
+
+def _type(seen: Seen, notation: _Notation, depth: int, most_members: int) -> str:
+    def of(kind: _Kind) -> str:
+        if kind == "list":
+            item = seen.items or Seen()
+            template = notation.list_of_union if len(item.kinds) > 1 else notation.list_of
+            return template % _type(item, notation, depth, most_members)
+        if kind != "object":
+            return notation.kinds[kind]
+        if seen.values is not None:
+            return notation.dictionary % _type(seen.values, notation, depth, most_members)
+        shown = [(name, member) for name, member in seen.members.items() if _is_shown(member)]
+        if depth == 0 or not shown:
+            return f"{{{notation.elided}}}"
+        members = [
+            f"{notation.name % name}{'' if _is_required(member, seen) else '?'}: "
+            f"{_type(member, notation, depth - 1, most_members)}"
+            for name, member in shown[:most_members]
+        ]
+        members += [notation.elided] if len(shown) > most_members else []
+        return notation.object % notation.separator.join(members)
+
+    kinds: list[_Kind] = sorted(seen.kinds, key=_ORDER.__getitem__) or ["unknown"]
+    return " | ".join(dict.fromkeys(map(of, kinds)))
+
+
+def _words(seen: Seen) -> str:
+    """The kinds in words, without members."""
+    words = dict.fromkeys(_WORDS[kind] for kind in sorted(seen.kinds - {"unknown"}, key=_ORDER.__getitem__))
+    parsed = ", parsed already" if seen.kinds & {"object", "list"} else ""
+    return f"{' or '.join(words)}{parsed}" if words else ""
+
+
+# --- what was learnt ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Learnt:
+    """Results of one version of a tool, as one tenant has seen them."""
+
+    tool: str
+    version: str
+    organization_id: str | None
+    user_id: str
+    seen: Seen = field(default_factory=Seen)
+    other: Seen | None = None
+    """The last results, if they are of another shape."""
+    executions: int = 0
+    last_execution: str = ""
+
+    def add(self, new: Seen, execution_id: str) -> None:
+        if execution_id != self.last_execution:
+            self.last_execution = execution_id
+            self.executions += 1
+        if _is_alike(self.seen, new):
+            if self.other is not None:
+                widen(self.seen, self.other)
+                self.other = None
+            widen(self.seen, new)
+        else:
+            self.other = self.other or Seen()
+            widen(self.other, new)
+            if self.other.results == _RESTART_AFTER:
+                self.seen, self.other = self.other, None
+        for seen in (self.seen, self.other):
+            if seen is not None:
+                _bound(seen)
+
+    def whole(self) -> Seen:
+        if self.other is None:
+            return self.seen
+        whole = Seen()
+        widen(whole, self.seen)
+        widen(whole, self.other)
+        return whole
+
+
+_ENTRY, _ENTRIES = TypeAdapter(_Learnt), TypeAdapter(list[_Learnt])
+
+
+class LearntTool(NamedTuple):
+    """Results of a tool, as one user of an organization has seen them."""
+
+    tool: str
+    organization_id: str | None
+    user_id: str
+    results: int
+    """Number of results."""
+    schema: JsonSchema
+    """JSON Schema of them, such as `output_schema=` takes."""
+
+
+@checked
+class LearntResults:
+    """Kinds or shapes of the results of tools that declare none, as they were seen; never a value.
+
+    It is kept in memory, for each user of an organization and each version of a tool (its name, namespace, function,
+    description and schemas). Models read it in `search`, `describe`, and the feedback on programs that failed; shapes
+    in the catalog too. Nothing is checked against it.
+
+    Args:
+        level: `kinds` is text or JSON; `shapes` has members and items too, as Corral shows them after five results from
+            two executions; `off` learns nothing.
+        file: is read now, if it exists, and written by `save`, which closing the Corral calls.
+
+    Raises:
+        ConfigError: the file is not one of learnt results, or cannot be read.
+    """
+
+    def __init__(self, level: LearntLevel = "kinds", *, file: str | Path | None = None) -> None:
+        self.level: LearntLevel = level
+        self._file = None if file is None else Path(file)
+        self._lock = threading.RLock()
+        self._versions: WeakKeyDictionary[Tool, str] = WeakKeyDictionary()
+        self._tenants: dict[TrustDomain, dict[str, _Learnt]] = {}
+        self._size = 0
+        self._is_changed = False
+        if self._file is not None:
+            self._read(self._file)
+
+    def observe(self, tool: Tool, value: object, context: ExecutionContext, execution_id: str) -> None:
+        """Learns from a result that a program has received, as plain data."""
+        if self.level == "off" or tool.stream or not says_nothing(tool.output_schema):
+            return
+        with self._lock:
+            self._is_changed = True
+            learnt = self._learnt(tool, context.trust_domain)
+            seen = learnt.seen
+            is_enough = self.level == "kinds" or (seen.results > _ALL_LOOKED_AT and seen.results % _ONE_OF)
+            if is_enough and learnt.other is None and _kind(value) in seen.kinds:
+                seen.results += 1
+                return
+            learnt.add(look(value, _MAX_DEPTH if self.level == "shapes" else 0), execution_id)
+
+    def told(self, tool: Tool, context: ExecutionContext, language: Language, *, lasting: bool = False) -> str:
+        """One line for a model about the results of a tool, of 200 characters at most; empty if nothing is known.
+
+        `lasting`: only a shape that was seen often enough, for texts that are to stay as they are.
+        """
+        if not self._tenants or tool.stream or not tool.has_schemas or not says_nothing(tool.output_schema):
+            return ""
+        with self._lock:
+            of_tenant = self._tenants.get(context.trust_domain)
+            known = None if of_tenant is None else of_tenant.get(self._version(tool))
+            if known is None:
+                return ""
+            seen = known.whole()
+            is_ready = known.executions >= _EXECUTIONS and any(each.results >= _SHOWN_FROM for each in _parts(seen))
+            if self.level == "shapes" and is_ready:
+                told = type_text(seen, language, _MAX_REMARK - len(_REMARK) - 2)
+            else:
+                told = "" if lasting else _words(seen)
+        return told and f"{_REMARK}: {told}"
+
+    def told_in_catalog(
+        self, tools: Mapping[ToolName, Tool], context: ExecutionContext, language: Language
+    ) -> Mapping[ToolName, str]:
+        """The lines for a prompt."""
+        if self.level != "shapes" or not self._tenants:
+            return {}
+        told = {name: self.told(tool, context, language, lasting=True) for name, tool in tools.items()}
+        return {name: text for name, text in told.items() if text}
+
+    def tools(self, context: ExecutionContext | None = None) -> tuple[LearntTool, ...]:
+        """Returns what was learnt: all of it, or what a caller's own results have taught."""
+        with self._lock:
+            return tuple(
+                LearntTool(learnt.tool, tenant.organization_id, tenant.user_id, seen.results, json_schema(seen))
+                for tenant, of_tenant in self._tenants.items()
+                if context is None or tenant == context.trust_domain
+                for learnt in of_tenant.values()
+                for seen in [learnt.whole()]
+            )
+
+    def forget(self, tool: str | None = None, context: ExecutionContext | None = None) -> None:
+        """Forgets what was learnt of a tool, in all its versions, or of all; of all users, or of one."""
+        with self._lock:
+            self._is_changed = True
+            for tenant, of_tenant in list(self._tenants.items()):
+                if context is None or tenant == context.trust_domain:
+                    for version in [each for each, learnt in of_tenant.items() if tool in (None, learnt.tool)]:
+                        self._drop(tenant, version)
+
+    def save(self) -> None:
+        """Writes the file, if there is one and anything has changed: whole, and for its owner only.
+
+        What was learnt last is written first, up to 8 MB.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        if self._file is None or not self._is_changed:
+            return
+        self._is_changed = False
+        with self._lock:
+            every = [learnt for of_tenant in self._tenants.values() for learnt in of_tenant.values()]
+        texts: list[bytes] = []
+        room = _MAX_FILE_BYTES - 2
+        for learnt in reversed(every):
+            with self._lock:
+                texts.append(_ENTRY.dump_json(learnt, exclude_defaults=True, exclude={"last_execution"}))
+            room -= len(texts[-1]) + 1
+            if room < 0:
+                texts.pop()
+                break
+        try:
+            write_whole(self._file, f"[{b','.join(reversed(texts)).decode()}]")
+        except OSError as error:
+            raise ConfigError(f"{self._file}: learnt results cannot be written: {error.strerror}") from error
+
+    def _read(self, file: Path) -> None:
+        try:
+            with file.open("rb") as opened:
+                text = opened.read(_MAX_FILE_BYTES + 1)
+            every = _ENTRIES.validate_json(text[:_MAX_FILE_BYTES]) if text else []
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "LearntResults did not write it"
+            raise ConfigError(f"{file} has no learnt results: {reason}; delete it, or name another file") from error
+        for learnt in every:
+            for seen in (learnt.seen, learnt.other):
+                if seen is not None:
+                    _cut(seen, _MAX_DEPTH)
+                    _bound(seen)
+            self._keep(learnt)
+
+    def _learnt(self, tool: Tool, tenant: TrustDomain) -> _Learnt:
+        version = self._version(tool)
+        of_tenant = self._tenants.get(tenant, {})
+        if (known := of_tenant.get(version)) is not None:
+            return known
+        return self._keep(_Learnt(tool=tool.label, version=version, **tenant._asdict()))
+
+    def _keep(self, learnt: _Learnt) -> _Learnt:
+        """Takes in what is to be learnt of a tool; beyond the bound, the first of the tenant with the most goes."""
+        of_tenant = self._tenants.setdefault(TrustDomain(learnt.organization_id, learnt.user_id), {})
+        self._size += learnt.version not in of_tenant
+        of_tenant[learnt.version] = learnt
+        if self._size > _MAX_TOOLS:
+            tenant = max(self._tenants, key=lambda each: len(self._tenants[each]))
+            self._drop(tenant, next(iter(self._tenants[tenant])))
+        return learnt
+
+    def _drop(self, tenant: TrustDomain, version: str) -> None:
+        del self._tenants[tenant][version]
+        self._size -= 1
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+    def _version(self, tool: Tool) -> str:
+        known = self._versions.get(tool)
+        if known is None:
+            function = underlying_function(tool.function)
+            source = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+            named = (tool.namespace, tool.name, *source, tool.description)
+            try:
+                written = to_json((named, tool.input_schema, tool.output_schema))
+            except ValueError:  # nested too deeply
+                written = to_json(named)
+            known = self._versions[tool] = hashlib.sha256(written).hexdigest()
+        return known

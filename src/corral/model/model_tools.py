@@ -1,0 +1,451 @@
+"""Tools and prompts for models."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from corral.errors import InvalidArguments, SandboxError, ToolError
+from corral.events import OnEvent
+from corral.languages import LANGUAGES
+from corral.logs import get_logger
+from corral.model import Catalog
+from corral.results import ExecutionResult
+from corral.tools import Tool, ToolCall, ToolRegistry, define_tool
+from corral.tools.json_schema.document_schema import PendingValidation
+from corral.tools.json_schema.problems import SchemaMismatch
+from corral.types import Approve, Audience, ExecutionContext, ExecutionError, JsonSchema, Language
+
+logger = get_logger("corral")
+
+Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
+"""`Corral.execute`."""
+Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None], Awaitable[ExecutionResult]]
+"""Function from validated arguments, caller, `on_event` and `tool_call_id` to a result."""
+_SKILLS_CHARS = 4_000
+"""Characters of all skills in the rules: about 1,000 tokens."""
+_NAMES_SHOWN, _MAX_NAME_CHARACTERS = 20, 60
+"""Files of a session that are named, and characters of a name; others are counted."""
+_PLAIN_NAME = re.compile(r"\w[\w .()+@-]*/?")
+"""Names of files that can stand in a prompt: programs and users choose them."""
+_CLIENTS: Mapping[Language, tuple[str, ...]] = {
+    "typescript": ("fetch", "EventSource", "WebSocket"),
+    "python": ("urllib.request",),
+}
+_LIBRARY: Mapping[Language, str] = {"typescript": "", "python": "the standard library"}
+_ABSENT: Mapping[Language, tuple[str, ...]] = {"typescript": (), "python": ("processes",)}
+"""Things that no program has."""
+_PYTHON_CLIENTS = ("requests", "httpx")
+"""Packages that send requests as `urllib.request` does."""
+Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
+"""Function from a caller to its `tools.search` and `tools.describe`, by name."""
+
+_RULES: Mapping[Language, str] = {
+    "typescript": """\
+Write the body of an async function: top-level `await`; `return` a small JSON value. You read that and what \
+`console.log` prints, nothing else; the next program keeps nothing{but}.
+`await tools.name({ ... })`, names and fields exactly as declared. Results are parsed already (no `JSON.parse`)\
+{unknown}. Together: `await Promise.all(list.map(async ...))`; in turn: `for ... of`, not `forEach`.
+A failed call throws (`error.message`); where some may fail, use `Promise.allSettled` and return what failed.
+""",
+    "python": """\
+Write a module: top-level `await`; the last expression is the result, a small JSON value. You read that and what is \
+printed, nothing else; the next program keeps nothing{but}.
+`await tools.name(key=value)`, names exactly as declared; objects are dicts. Results are parsed already (no \
+`json.loads`){unknown}. Together: `await asyncio.gather(*...)`.
+A failed call raises; where some may fail, use `return_exceptions=True` and return what failed.
+""",
+}
+_UNKNOWN: Mapping[Language, str] = {
+    "typescript": "; `unknown` is a text or JSON: look at one before you rely on it",
+    "python": "; `Any` is a text or JSON: look at one before you rely on it",
+}
+"""Rule where a tool does not say what it returns."""
+_STREAMS: Mapping[Language, str] = {
+    "typescript": """\
+A tool that gives an AsyncIterable is a stream: `for await (const item of tools.name({ ... }))`; `break` ends it.
+""",
+    "python": """\
+A tool that gives an AsyncIterator is a stream: `async for item in tools.name(key=value)`; `break` ends it.
+""",
+}
+"""Rules where a tool streams."""
+_FAILURE = """\
+{checked}If a program is rejected, nothing ran; if it fails, you are told which calls took effect: write only the rest.
+"""
+
+_CODE: JsonSchema = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "The program."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_SEARCH: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "description": "Words; without any, all tools are listed."},
+        "namespace": {"type": "string", "description": "Only tools of this one."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        "offset": {"type": "integer", "minimum": 0, "default": 0},
+    },
+    "additionalProperties": False,
+}
+_DESCRIBE: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "name": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
+            "description": "As programs write it, without `tools.`; or several of them",
+        },
+        "depth": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 20,
+            "description": "Levels of objects shown of results; by default at most 2",
+        },
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Things that programs have besides the language and their tools."""
+
+    mounts: tuple[tuple[str, bool], ...] = ()
+    """Directories of a session, and if programs may change them."""
+    files: tuple[str, ...] = ()
+    """Names of files and folders in the working directory."""
+    packages: tuple[str, ...] = ()
+    """Packages that they may import."""
+    python: str = ""
+    """Version of Python, if it is not the newest."""
+    standard_library: bool = True
+    """False if programs in Python have only parts of it."""
+    origins: tuple[str, ...] = ()
+    """Origins that they may send requests to."""
+    skills: tuple[tuple[str, str, str], ...] = ()
+    """Name, description and folder of each skill."""
+    calls: int | None = None
+    """Number of calls that a program may make."""
+    seconds: float | None = None
+    """Time that it may take."""
+    checked: bool = False
+    """True if programs are checked against the declarations before they run."""
+
+    @classmethod
+    def of(cls, several: Sequence[Surroundings]) -> Surroundings:
+        """Things that one of several has, within the limits of each."""
+        return cls(
+            mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
+            files=tuple(dict.fromkeys(name for each in several for name in each.files)),
+            packages=tuple(dict.fromkeys(name for each in several for name in each.packages)),
+            python=min((each.python for each in several), default=""),
+            standard_library=all(each.standard_library for each in several),
+            origins=tuple(dict.fromkeys(origin for each in several for origin in each.origins)),
+            skills=tuple(dict.fromkeys(skill for each in several for skill in each.skills)),
+            calls=min((each.calls for each in several if each.calls is not None), default=None),
+            seconds=min((each.seconds for each in several if each.seconds is not None), default=None),
+            checked=all(each.checked for each in several),
+        )
+
+    def told(self, language: Language) -> str:
+        """Rules about them for a model."""
+        importable = self._importable(language)
+        absent = [
+            *([] if importable else ["imports"]),
+            *([] if self.origins else ["network"]),
+            *([] if self.mounts else ["files"]),
+            *_ABSENT[language],
+        ]
+        sentences = [
+            *([f"You may import {importable}."] if importable else []),
+            *([f"No {_listed(absent, 'or')}."] if absent else []),
+            *self._limits(),
+        ]
+        lines = [" ".join(sentences)] if sentences else []
+        if self.origins:
+            clients = [*_CLIENTS[language], *(each for each in _PYTHON_CLIENTS if each in self.packages)]
+            named = _listed([f"`{each}`" for each in clients], "and")
+            verb = "sends" if len(clients) == 1 else "send"
+            lines.append(f"{named} {verb} requests to {', '.join(self.origins)} and nowhere else.")
+        if self.mounts:
+            places = [f"{path} ({'' if writable else 'read-only, '}by absolute path)" for path, writable in self.mounts]
+            home = next((place for place, (_, writable) in enumerate(self.mounts) if writable), None)
+            if home is not None:
+                places[home] = f"{self.mounts[home][0]} (the working directory)"
+            lines.append(f"Files stay from one program to the next: {', '.join(places)}.{self._files_told()}")
+        return "".join(f"{line}\n" for line in [*lines, *self._skills_told()])
+
+    def _importable(self, language: Language) -> str | None:
+        """Everything that programs may import; None if there is nothing."""
+        named = [f"`{name}`" for name in self.packages]
+        if library := _LIBRARY[language]:
+            library = library if self.standard_library else f"some modules of {library}"
+            return _listed([*named, f"{library} of Python {self.python}" if self.python else library], "and")
+        if not (self.mounts or named):
+            return None
+        files = "`fs`, " if self.mounts else ""
+        return _listed([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
+
+    def _limits(self) -> list[str]:
+        limits = [] if self.calls is None else [f"{self.calls} calls"]
+        limits += [] if self.seconds is None else [f"{self.seconds:g} s"]
+        return [f"At most {_listed(limits, 'and')}."] if limits else []
+
+    def _files_told(self) -> str:
+        plain = [name for name in self.files if len(name) <= _MAX_NAME_CHARACTERS and _PLAIN_NAME.fullmatch(name)]
+        shown = [f"`{name}`" for name in plain[:_NAMES_SHOWN]]
+        more = len(self.files) - len(shown)
+        return f" There are {_listed([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
+
+    def _skills_told(self) -> list[str]:
+        """A line for each skill, as far as there is room for them."""
+        if not self.skills:
+            return []
+        lines = [f"- {name}, {folder}: {description}" for name, description, folder in self.skills]
+        shown = [line for number, line in enumerate(lines) if sum(map(len, lines[: number + 1])) <= _SKILLS_CHARS]
+        more = [f"- and {len(lines) - len(shown)} more"] if len(shown) < len(lines) else []
+        return ["Skills are folders with instructions, in SKILL.md, and modules to import:", *shown, *more]
+
+
+def _listed(items: Sequence[str], last: str) -> str:
+    """The items as a sentence lists them, with a word before the last one."""
+    return f" {last} ".join(each for each in (", ".join(items[:-1]), *items[-1:]) if each)
+
+
+NOWHERE = Surroundings()
+"""Nothing but the language and tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ModelTool:
+    """Tool for a model, which an integration passes to its framework. It takes one object, as in `input_schema`."""
+
+    name: str
+    description: str
+    input_schema: JsonSchema
+    language: Language
+    """Language of its programs."""
+    answer: Answer = field(repr=False)
+    read: Callable[[object], Any] = field(repr=False)
+    """Validates arguments. Raises ToolError."""
+
+    def __repr__(self) -> str:
+        return f"<ModelTool {self.name}, {LANGUAGES[self.language].title}>"
+
+    async def __call__(
+        self,
+        arguments: Mapping[str, object],
+        context: ExecutionContext | None = None,
+        *,
+        on_event: OnEvent | None = None,
+        tool_call_id: str | None = None,
+    ) -> str:
+        """Returns the text for the model, also if the arguments or the program are wrong.
+
+        Raises:
+            As `run`.
+        """
+        return (await self.run(arguments, context, on_event=on_event, tool_call_id=tool_call_id)).model_text()
+
+    async def run(
+        self,
+        arguments: Mapping[str, object],
+        context: ExecutionContext | None = None,
+        *,
+        on_event: OnEvent | None = None,
+        tool_call_id: str | None = None,
+    ) -> ExecutionResult:
+        """Runs the tool and returns the result; for wrong arguments its status is `rejected`. Nulls are ignored.
+
+        `on_event` receives the program's events, as with `Corral.execute`. `tool_call_id` is the framework's id of the
+        model's tool call, for the events.
+
+        Raises:
+            StartFailed: the sandbox did not start. Only the log has the reason: frameworks show errors to models.
+            ConfigError: the Corral is closed, or runs no programs in this language.
+        """
+        try:
+            read = self.read(_without_nulls(arguments))
+            return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id)
+        except ToolError as error:
+            return _refused(error, self.language)
+        except SandboxError as error:
+            correlation = secrets.token_hex(6)
+            logger.error("a program for a model could not be run (correlation id %s): %s", correlation, error)
+            raise type(error)(f"the sandbox could not be used (correlation id {correlation})") from error
+
+
+class ModelOptions(Audience, total=False):
+    """Options of `Corral.model_tools`. `context` is the caller of the catalog, if none is given."""
+
+    name: str
+    """Name of the tool that runs programs; by default `execute_code`."""
+    label: str
+    """Suffix of all names, as in `execute_code_sales`, for a model with several Corrals."""
+    catalog: Catalog | None
+    """Catalog of the tools, instead of a new one."""
+    tools: ToolRegistry | None
+    """Tools of the programs, instead of the Corral's."""
+    search: bool
+    """True adds `search_tools` and `describe_tools`; by default, unless the catalog declares all tools in full."""
+    env: Mapping[str, str] | None
+    """Environment of programs: `process.env`, in Python `os.environ`."""
+    approve: Approve | None
+    """Decides on calls that need an approval, in place of the Corral's function."""
+    in_prompt: bool
+    """True if the prompt is that of `system_prompt`, so that the description needs only one sentence."""
+
+
+def model_tools(
+    execute: Execute,
+    language: Language,
+    catalog: Catalog,
+    discovery: Discovery,
+    options: ModelOptions,
+    surroundings: Surroundings = NOWHERE,
+) -> tuple[ModelTool, ...]:
+    """Makes the tool that runs programs; and, by `options`, two search tools."""
+
+    async def run(
+        input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None, tool_call_id: str | None
+    ) -> ExecutionResult:
+        return await execute(
+            input["code"],
+            language=language,
+            context=context,
+            env=env,
+            hide_denied=hide_denied,
+            on_event=on_event,
+            tool_call_id=tool_call_id,
+            approve=approve,
+        )
+
+    hide_denied, env, approve = options.get("hide_denied"), options.get("env"), options.get("approve")
+    in_prompt = options.get("in_prompt", False)
+    label = options.get("label", "")
+    end = f"_{label}" if label else ""
+    how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, surroundings, catalog)}"
+    description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_told_of_env(language, env)}"
+    runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
+    searches = options.get("search", catalog.level != "full" or not catalog.complete)
+    return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
+
+
+def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
+    """Wraps `tools.search` and `tools.describe` as tools for the model."""
+
+    async def ask(which: str, input: object, context: ExecutionContext) -> Any:
+        tool = discovery(context)[which]
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), ToolCall(context)))
+
+    async def search(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
+        return _answered(_found_text(await ask("search", input, context), language), language)
+
+    async def describe(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
+        found: object = await ask("describe", input, context)
+        described = cast("list[dict[str, str]]", found if isinstance(found, list) else [found])
+        return _answered("\n".join(each["declaration"] for each in described), language)
+
+    return (
+        _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
+        _model_tool(
+            f"describe_tools{end}",
+            "Declares a tool that programs can call, or several.",
+            _DESCRIBE,
+            describe,
+            language,
+        ),
+    )
+
+
+def system_prompt(
+    base: str, language: Language, catalogs: Mapping[str, Catalog], surroundings: Surroundings = NOWHERE
+) -> str:
+    """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
+    rules = _rules(language, surroundings, *catalogs.values())
+    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{rules}"
+    shown = [
+        f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
+        if len(catalogs) > 1
+        else catalog.text.rstrip()
+        for name, catalog in catalogs.items()
+    ]
+    return "\n\n".join(part for part in (base.rstrip(), rules.rstrip(), *shown) if part)
+
+
+def _told(language: Language, surroundings: Surroundings, catalog: Catalog) -> str:
+    return f"{_rules(language, surroundings, catalog)}\n{catalog.text.rstrip()}"
+
+
+def _rules(language: Language, surroundings: Surroundings, *catalogs: Catalog) -> str:
+    streams = _STREAMS[language] if any(catalog.has_streams for catalog in catalogs) else ""
+    rules = _RULES[language].replace("{but}", " but files" if surroundings.mounts else "")
+    rules = rules.replace("{unknown}", _UNKNOWN[language] if any(each.has_untyped for each in catalogs) else "")
+    failure = _FAILURE.replace("{checked}", "Programs are type-checked. " if surroundings.checked else "")
+    return f"{rules}{surroundings.told(language)}{streams}{failure}"
+
+
+def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:
+    return f"\n\n`{LANGUAGES[language].environment}` has {', '.join(sorted(env))}." if env else ""
+
+
+def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
+    def called(input: object) -> None:
+        """Never called: only its signature is used."""
+
+    tool = define_tool(name=name, input_schema=schema, execute=called)
+
+    def read(arguments: object) -> Any:
+        try:
+            value: object = tool.input.load(arguments)
+        except SchemaMismatch as mismatch:
+            raise tool.refused(arguments, mismatch) from mismatch
+        if type(value) is PendingValidation:
+            raise InvalidArguments(f'tool "{name}": the arguments are too large')
+        return value
+
+    return ModelTool(
+        name=name,
+        description=description,
+        input_schema=deepcopy(schema),
+        language=language,
+        answer=answer,
+        read=read,
+    )
+
+
+def _without_nulls(arguments: object) -> object:
+    """Drops null arguments: some providers make a model write every argument, and send null for omitted ones."""
+    if not isinstance(arguments, Mapping):
+        return arguments
+    given = cast("Mapping[object, object]", arguments)
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _found_text(found: dict[str, Any], language: Language) -> str:
+    comment = LANGUAGES[language].comment
+    lines = [
+        f"{item['signature']}  {comment} {item['description']}" if item["description"] else item["signature"]
+        for item in found["items"]
+    ]
+    if "hint" in found:
+        lines.append(found["hint"])
+    if found["next_offset"] is not None:
+        lines.append(f"{found['remaining']} more, from offset {found['next_offset']} on")
+    return "\n".join([*lines, ""])
+
+
+def _answered(text: str, language: Language) -> ExecutionResult:
+    return ExecutionResult(execution_id="", status="succeeded", language=language, value=text)
+
+
+def _refused(error: ToolError, language: Language) -> ExecutionResult:
+    shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
+    return ExecutionResult(execution_id="", status="rejected", language=language, error=shown, exit_code=1)

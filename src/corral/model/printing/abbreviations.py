@@ -1,0 +1,47 @@
+"""Beginnings that many descriptions share, printed once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from corral.model.shapes.descriptions import text_lines
+from corral.model.shapes.shape import Doc
+from corral.types import ToolName
+
+_SENTENCE_END = re.compile(r"[.:!?]\s+")
+_MAX_SENTENCES = 3
+_LEAST_CHARACTERS = 40
+_LEAST_USES = 3
+
+
+class AbbreviatedDocs(NamedTuple):
+    lines: list[str]
+    """The meaning of each sign."""
+    docs: Mapping[ToolName, Doc]
+    """The tools' docs, with a sign in place of each common beginning."""
+
+
+def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
+    """The descriptions, with a sign in place of the sentences that at least three of them begin with."""
+    counts = Counter(beginning for doc in docs.values() for beginning in _beginnings(doc.text))
+    signs: dict[str, str] = {}
+    shorter: dict[ToolName, Doc] = {}
+    for name, doc in docs.items():
+        common = [each for each in _beginnings(doc.text) if counts[each] >= _LEAST_USES]
+        best = max(common, key=lambda each: (counts[each] - 1) * len(each), default="")
+        if best:
+            sign = signs.setdefault(best, f"[{len(signs) + 1}]")
+            doc = replace(doc, text=f"{sign} {doc.text[len(best) :]}")
+        shorter[name] = doc
+    return AbbreviatedDocs([f"{sign} is: {' '.join(text_lines(text))}" for text, sign in signs.items()], shorter)
+
+
+def _beginnings(text: str) -> Iterator[str]:
+    """The first sentence, the first two and so on, if they are long; never all of the text."""
+    for found, _ in zip(_SENTENCE_END.finditer(text), range(_MAX_SENTENCES), strict=False):
+        if found.end() >= _LEAST_CHARACTERS and found.end() < len(text):
+            yield text[: found.end()]

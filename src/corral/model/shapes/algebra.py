@@ -1,0 +1,325 @@
+"""Unions and intersections of shapes, simplified as far as that makes them shorter or more exact.
+
+TypeScript's own `&` is right for objects that are open. Where an index signature or a closed object takes part it is
+not, and such objects are merged into one. Both are bounded: what would multiply out to too many alternatives is
+widened instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import product
+
+from corral.model.shapes.shape import (
+    ANY_ARRAY,
+    ANY_KEY,
+    ANY_OBJECT,
+    INTEGER,
+    NEVER,
+    OBJECTS,
+    UNKNOWN,
+    Array,
+    Constant,
+    Definition,
+    Doc,
+    Intersection,
+    KeyPattern,
+    Kind,
+    Object,
+    Primitive,
+    Property,
+    Shape,
+    TypeReference,
+    Union,
+)
+from corral.model.shapes.traits import members_of, primitives_around, properties_of, traits
+
+_MAX_PAIRS = 64
+"""Most pairs of alternatives that an intersection of unions is expanded to."""
+_MAX_ALTERNATIVES = 256
+"""Most alternatives that TypeScript may find in one intersection."""
+_MOST_IN_A_ROW = 8
+_MAX_PATTERNS = 32
+"""Most patterns of an object for property names: each property is compared with each pattern."""
+MAX_EXPANSIONS = 3
+"""Maximum nesting of expanded unions and definitions; below it they are intersected by name."""
+
+_SCALARS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null"))
+_OTHERWISE_OPEN = Object(additional=UNKNOWN)
+_TRUE_AND_FALSE = (Constant("boolean", "true"), Constant("boolean", "false"))
+
+
+def union(shapes: Iterable[Shape]) -> Shape:
+    """The union of the shapes, in their order."""
+    members = dict.fromkeys(member for shape in shapes for member in members_of(shape))
+    members.pop(NEVER, None)
+    if UNKNOWN in members:
+        return UNKNOWN
+    if all(constant in members for constant in _TRUE_AND_FALSE):
+        members[Primitive("boolean")] = None
+    kept = [each for each in members if not any(wider in members for wider in primitives_around(each))]
+    if len(kept) > 1:
+        return Union(tuple(kept))
+    return kept[0] if kept else NEVER
+
+
+def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
+    """The intersection of two shapes."""
+    if left == right or right == UNKNOWN:
+        return left
+    if left == UNKNOWN:
+        return right
+    about_left, about_right = traits(left), traits(right)
+    if not about_left.kinds & about_right.kinds:
+        return NEVER
+    if about_left.kinds <= about_right.kinds and _is_whole(right):
+        return left
+    if about_right.kinds <= about_left.kinds and _is_whole(left):
+        return right
+    match left, right:
+        case Constant(), Constant():
+            return NEVER
+        case (Constant() as constant, Primitive() as primitive) | (Primitive() as primitive, Constant() as constant):
+            return constant if primitive in primitives_around(constant) else NEVER
+        case Object(), Object():
+            return _merge_objects(left, right, expansions)
+        case Array(), Array():
+            return _merge_arrays(left, right, expansions)
+        case _:
+            by_name = about_left.transparent and about_right.transparent and not _conflict(left, right)
+            multiplied = None if by_name else _multiply(left, right, expansions)
+            return _by_name(left, right, expansions) if multiplied is None else multiplied
+
+
+def intersect_all(shapes: Sequence[Shape]) -> Shape:
+    """The intersection of shapes. Many are combined pairwise, so that no large one is merged with each small one."""
+    while len(shapes) > _MOST_IN_A_ROW:
+        pairs = (shapes[start : start + 2] for start in range(0, len(shapes), 2))
+        shapes = [reduce(intersect, pair) for pair in pairs]
+    return reduce(intersect, shapes, UNKNOWN)
+
+
+def intersect_kind(shape: Shape, kind: Kind, constraint: Shape) -> Shape:
+    """Applies the constraint, which is of that kind, to the values of that kind and to no others.
+
+    Of a shape that accepts everything, only what the constraint accepts is left: schemas mean it so.
+    """
+    if kind not in traits(shape).kinds:
+        return shape
+    match shape:
+        case Union(members=members):
+            return union(intersect_kind(member, kind, constraint) for member in members)
+        case TypeReference(definition=Definition(shape=found)) if found and len(traits(found).kinds) > 1:
+            return intersect_kind(found, kind, constraint)
+        case _:
+            return intersect(shape, constraint)
+
+
+def fill_additional(shape: Shape, additional: Shape) -> Shape:
+    """Says what the properties are like that no part of the shape speaks of.
+
+    Named definitions keep their names where they are only to be closed, which would not show.
+    """
+
+    def filled(each: Shape) -> Shape:
+        is_open = isinstance(each, Object) and each.additional is None
+        return replace(each, additional=additional) if is_open else each
+
+    return _replace_each(shape, members_of(shape) if additional == NEVER else alternatives(shape), filled)
+
+
+def fill_rest(shape: Shape, rest: Shape) -> Shape:
+    """Says what the items are like that no part of the shape speaks of."""
+
+    def filled(each: Shape) -> Shape:
+        return replace(each, rest=rest) if isinstance(each, Array) and each.rest is None else each
+
+    return _replace_each(shape, alternatives(shape), filled)
+
+
+def _replace_each(shape: Shape, alternatives: Sequence[Shape] | None, change: Callable[[Shape], Shape]) -> Shape:
+    if alternatives is None:
+        return shape
+    changed = [change(each) for each in alternatives]
+    return shape if changed == list(alternatives) else union(changed)
+
+
+def _is_whole(shape: Shape) -> bool:
+    """True if the shape accepts every value of its kinds."""
+    match shape:
+        case Primitive():
+            return shape != INTEGER
+        case Object() | Array():
+            return shape in (ANY_OBJECT, ANY_ARRAY)
+        case Union(members=members):
+            return all(_is_whole(member) for member in members)
+        case _:
+            return False
+
+
+def _conflict(left: Shape, right: Shape) -> bool:
+    """True if both announce a property as different objects or arrays, which may have to be merged."""
+    others = properties_of(right)
+    return any(
+        one != other and UNKNOWN not in (one, other) and not traits(one).kinds & traits(other).kinds <= _SCALARS
+        for name, shapes in properties_of(left).items()
+        for one, other in product(shapes, others.get(name, ()))
+    )
+
+
+# --- intersections by name
+
+
+def _by_name(left: Shape, right: Shape, expansions: int) -> Shape:
+    """An intersection for TypeScript to work out: references, then one object of all that has no name, then unions."""
+    references: dict[Shape, None] = {}
+    unions: dict[Shape, None] = {}
+    nameless: Shape = UNKNOWN
+    alternatives = 1
+    for factor in (*_factors(left), *_factors(right)):
+        about = traits(factor)
+        if isinstance(factor, Object):
+            nameless = intersect(nameless, factor, expansions)
+        elif alternatives == 1 or alternatives * about.alternatives <= _MAX_ALTERNATIVES:
+            (references if isinstance(factor, TypeReference) else unions)[factor] = None
+            alternatives = math.prod(traits(each).alternatives for each in (*references, *unions))
+        elif about.kinds <= OBJECTS:
+            nameless = intersect(nameless, _OTHERWISE_OPEN, expansions)
+    factors = (*references, *(() if nameless == UNKNOWN else (nameless,)), *unions)
+    if NEVER in factors:
+        return NEVER
+    return factors[0] if len(factors) == 1 else Intersection(factors)
+
+
+def _factors(shape: Shape) -> tuple[Shape, ...]:
+    return shape.members if isinstance(shape, Intersection) else (shape,)
+
+
+# --- intersections worked out
+
+
+def _multiply(left: Shape, right: Shape, expansions: int) -> Shape | None:
+    """The intersection without `&`; None if that cannot be had, or would be too long."""
+    if expansions >= MAX_EXPANSIONS:
+        return None
+    if isinstance(left, Union) or isinstance(right, Union):
+        return _distribute(members_of(left), members_of(right), expansions + 1)
+    for one, other in ((left, right), (right, left)):
+        match one:
+            case TypeReference(definition=Definition(shape=found)) if found:
+                both = intersect(found, other, expansions + 1)
+                return one if both == found else both
+            case Intersection():
+                found = alternatives(one, expansions + 1)
+                if found is not None:
+                    return union(intersect(each, other, expansions + 1) for each in found)
+            case _:
+                pass
+    return None
+
+
+def _distribute(lefts: Sequence[Shape], rights: Sequence[Shape], expansions: int) -> Shape | None:
+    left_scalars = {each for each in lefts if isinstance(each, Primitive | Constant)}
+    right_scalars = {each for each in rights if isinstance(each, Primitive | Constant)}
+    compounds = len(lefts) + len(rights) - len(left_scalars) - len(right_scalars)
+    if compounds * (len(lefts) + len(rights)) > _MAX_PAIRS**2:
+        return None
+    scalars = [
+        each
+        for own, others in ((lefts, right_scalars), (rights, left_scalars))
+        for each in own
+        if isinstance(each, Primitive | Constant) and any(wider in others for wider in (each, *primitives_around(each)))
+    ]
+    pairs = [
+        (left, right)
+        for left, right in product(lefts if compounds else (), rights)
+        if not (left in left_scalars and right in right_scalars) and traits(left).kinds & traits(right).kinds
+    ]
+    if len(pairs) > _MAX_PAIRS:
+        return None
+    return union([*scalars, *(intersect(left, right, expansions) for left, right in pairs)])
+
+
+def alternatives(shape: Shape, expansions: int = 0) -> list[Shape] | None:
+    """Shapes without names, unions or intersections that the shape is the union of; None if they are too many."""
+    match shape:
+        case TypeReference(definition=definition):
+            return None if definition.shape is None else alternatives(definition.shape, expansions)
+        case Union(members=members):
+            found: list[Shape] = []
+            for member in members:
+                more = alternatives(member, expansions)
+                if more is None or len(found) + len(more) > _MAX_PAIRS:
+                    return None
+                found += more
+            return found
+        case Intersection(members=members):
+            factors = [alternatives(member, expansions) for member in members]
+            known = [each for each in factors if each is not None]
+            if len(known) < len(factors) or math.prod(map(len, known)) > _MAX_PAIRS:
+                return None
+            merge = partial(intersect, expansions=expansions)
+            return [reduce(merge, combination) for combination in product(*known)]
+        case _:
+            return [shape]
+
+
+def _merge_objects(left: Object, right: Object, expansions: int) -> Shape:
+    properties: list[Property] = []
+    sides = [(side, {each.name: each for each in side.properties}) for side in (left, right)]
+    for name in dict.fromkeys(name for _, listed in sides for name in listed):
+        shapes = [listed[name].shape if name in listed else unlisted(side, name) for side, listed in sides]
+        declared = [listed[name] for _, listed in sides if name in listed]
+        required = any(each.required for each in declared)
+        shape = intersect(shapes[0], shapes[1], expansions)
+        if shape == NEVER and required:
+            return NEVER
+        if shape == NEVER and NEVER in shapes and declared[0].shape != NEVER and len(declared) == 1:
+            continue  # the other side is closed
+        properties.append(Property(name, shape, required, next((each.doc for each in declared if each.doc), Doc())))
+    patterns = {
+        pattern: shape
+        for own, other in ((left, right), (right, left))
+        for pattern, constraint in own.patterns
+        if (shape := intersect(constraint, unlisted(other, pattern), expansions)) != NEVER
+    }
+    given = [each.additional for each in (left, right) if each.additional is not None]
+    additional = reduce(lambda one, other: intersect(one, other, expansions), given) if given else None
+    return Object(tuple(properties), few_patterns(patterns.items()), additional)
+
+
+def few_patterns(patterns: Iterable[tuple[KeyPattern, Shape]]) -> tuple[tuple[KeyPattern, Shape], ...]:
+    """The patterns; if they are many, one for all names in place of the last ones."""
+    found = tuple(patterns)
+    if len(found) <= _MAX_PATTERNS:
+        return found
+    kept = dict(found[: _MAX_PATTERNS - 1])
+    others = (shape for _, shape in found[_MAX_PATTERNS - 1 :])
+    return tuple((kept | {ANY_KEY: union((kept.get(ANY_KEY, NEVER), *others))}).items())
+
+
+def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
+    """An object's shape for a property that it does not list, or for all that match a pattern."""
+    sure = [constraint for pattern, constraint in shape.patterns if pattern.exact and pattern.covers(key)]
+    if sure:
+        return reduce(intersect, sure)
+    otherwise = UNKNOWN if shape.additional is None else shape.additional
+    return union([otherwise, *(constraint for pattern, constraint in shape.patterns if pattern.overlaps(key))])
+
+
+def _merge_arrays(left: Array, right: Array, expansions: int) -> Shape:
+    length = max(len(left.prefix), len(right.prefix))
+    prefix = tuple(intersect(_item(left, index), _item(right, index), expansions) for index in range(length))
+    given = [each.rest for each in (left, right) if each.rest is not None]
+    rest = reduce(lambda one, other: intersect(one, other, expansions), given) if given else None
+    ends = [each.max_items for each in (left, right) if each.max_items is not None]
+    return Array(prefix, rest, max(left.min_items, right.min_items), min(ends, default=None))
+
+
+def _item(shape: Array, index: int) -> Shape:
+    if index < len(shape.prefix):
+        return shape.prefix[index]
+    return UNKNOWN if shape.rest is None else shape.rest

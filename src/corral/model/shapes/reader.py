@@ -1,0 +1,332 @@
+"""Reads JSON Schema, draft 2020-12 and what is common in older drafts and in OpenAPI, into shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+from corral.model.shapes.algebra import fill_additional, fill_rest, intersect, intersect_all, intersect_kind, union
+from corral.model.shapes.alternatives import branch, exclusive, forbid, mixed
+from corral.model.shapes.constants import constants
+from corral.model.shapes.definitions import Definitions
+from corral.model.shapes.descriptions import describe
+from corral.model.shapes.names import pascal_case
+from corral.model.shapes.objects import read_object
+from corral.model.shapes.shape import (
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    NEVER,
+    NULL,
+    NUMBER,
+    OBJECTS,
+    STRING,
+    UNKNOWN,
+    Array,
+    Constant,
+    Definition,
+    Kind,
+    Object,
+    Property,
+    Shape,
+    TypeReference,
+    Union,
+)
+from corral.model.shapes.traits import members_of, traits
+from corral.model.shapes.type_systems import TypeSystem
+from corral.tools.json_schema.indexed_schema import IndexedSchema, ReferenceScope, ReferenceTarget, integer
+from corral.tools.json_schema.keywords import Pointer, listing, mapping, subschemas
+from corral.tools.json_schema.older_drafts import enumerated
+
+_MAX_LEVELS = 60
+"""Deeper schemas are unknown. Each level costs several frames of the interpreter's stack."""
+_MAX_LEVELS_AROUND_DEFINITION = 20
+"""Maximum depth of reading at which a definition may be read in between, to merge it."""
+_MAX_ALIASES = 30
+"""Longest chain of schemas that are mere references or combinations of references."""
+_MAX_COMBINED = 500
+"""Most definitions that such combinations may reach in total."""
+_MAX_CONDITIONS = 100
+"""Most conditions of a schema that count: each may look at all others."""
+_MIN_READS = 1_000
+_READS_PER_NODE = 10
+
+_OBJECT_KEYWORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties", "propertyNames"))
+_ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contains", "minItems", "maxItems"))
+"""These imply a type where none is given."""
+_SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
+"""Keywords whose subschemas describe the same value as the schema."""
+_BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluatedItems", "unevaluatedProperties"}
+"""Without any of these, types and constants are all that a schema says."""
+
+_NONE_ANNOUNCED: frozenset[str] = frozenset()
+
+_MAYBE_BYTES = union((STRING, BYTES))
+
+
+class Reader:
+    """Reads the schemas of one document.
+
+    Never raises, and takes a time that is linear in the size of the document: what is nested too deeply, refers to
+    itself with nothing in between, or would be read over and over, is unknown.
+    """
+
+    def __init__(
+        self,
+        document: IndexedSchema,
+        *,
+        root_name: str,
+        definitions: Definitions,
+        language: TypeSystem,
+        returns_bytes: bool = False,
+    ) -> None:
+        self._document = document
+        self._root_name = root_name
+        self._definitions = definitions
+        self._language = language
+        self._binary = BYTES if returns_bytes else _MAYBE_BYTES
+        """The shape of `format: binary`."""
+        self._depth = 0
+        self._depth_of_definition = 0
+        self._reads_left = _MIN_READS + _READS_PER_NODE * document.size
+        self._circular: dict[ReferenceTarget, bool] = {}
+        self._reached: dict[ReferenceTarget, set[ReferenceTarget]] = {}
+
+    def read_root(self, root: Pointer = ()) -> Shape:
+        """The shape of the values of the schema there: a reference if something in the document refers to all of it."""
+        if root or not self._document.has_references:
+            return self._read(self._document.at(root), ReferenceScope())
+        targets = self._document.targets_within(ReferenceTarget((), ReferenceScope()))
+        whole = next((target for target in targets if target and not target.pointer), None)
+        return self._read(self._document.root, ReferenceScope()) if whole is None else self._reference(whole)
+
+    def _read(self, schema: object, scope: ReferenceScope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
+        """`announced` are the properties that schemas around this one describe for the same value; None if any."""
+        if schema is False:
+            return NEVER
+        keywords = mapping(schema)
+        too_deep = self._depth - self._depth_of_definition >= _MAX_LEVELS
+        if not keywords or too_deep or self._reads_left <= 0:
+            return UNKNOWN
+        self._reads_left -= 1
+        self._depth += 1
+        try:
+            return self._schema(keywords, self._document.enter(keywords, scope), announced)
+        finally:
+            self._depth -= 1
+
+    def _schema(self, keywords: dict[str, object], scope: ReferenceScope, announced: frozenset[str] | None) -> Shape:
+        references = [
+            UNKNOWN if target is None else self._reference(target)
+            for target in self._document.references(keywords, scope)
+        ]
+        shape = intersect_all(references)
+        if keywords.keys().isdisjoint(_BEYOND_TYPES):  # as those of most schemas
+            if not (references and self._document.references_stand_alone):
+                shape = self._typed(shape, keywords, scope)
+        elif not (references and self._document.references_stand_alone):
+            shape = self._combined(shape, keywords, scope, announced)
+            shape = self._typed(shape, keywords, scope)
+            shape = self._conditional(shape, keywords, scope)
+            shape = self._unevaluated(shape, keywords, scope)
+            shape = self._negated(shape, keywords, scope)
+        nullable = keywords.get("nullable") is True
+        return union((shape, NULL)) if nullable else shape
+
+    # --- references
+
+    def _reference(self, target: ReferenceTarget) -> Shape:
+        if self._is_circular(target):
+            return UNKNOWN
+        base_name = self._base_name(target)
+        definition = self._definitions.find(self._document, target, base_name)
+        if definition is None:
+            doc = describe(self._document.at(target.pointer), base_name)
+            definition = Definition(base_name, doc, partial(self._definition, target))
+            self._definitions.add(self._document, target, definition)
+        return TypeReference(definition)
+
+    def _definition(self, target: ReferenceTarget) -> Shape | None:
+        if self._depth > _MAX_LEVELS_AROUND_DEFINITION:
+            return None
+        outer, self._depth_of_definition = self._depth_of_definition, self._depth
+        binary, self._binary = self._binary, _MAYBE_BYTES  # an input may refer to it too
+        try:
+            return self._read(self._document.at(target.pointer), target.scope)
+        finally:
+            self._depth_of_definition, self._binary = outer, binary
+
+    def _base_name(self, target: ReferenceTarget) -> str:
+        title = mapping(self._document.at(target.pointer)).get("title")
+        if target.pointer:
+            return pascal_case(target.pointer[-1], self._language.taken)
+        return pascal_case(title if isinstance(title, str) else self._root_name, self._language.taken)
+
+    def _is_circular(self, target: ReferenceTarget) -> bool:
+        """True if values of the target are described by the target itself, or too indirectly to tell."""
+        if target not in self._circular:
+            seen: set[ReferenceTarget] = set()
+            reached = self._reached_from(target)
+            for _ in range(_MAX_ALIASES):
+                seen |= reached
+                if not reached or target in seen or len(seen) > _MAX_COMBINED:
+                    break
+                reached = set[ReferenceTarget]().union(*map(self._reached_from, reached)) - seen
+            self._circular[target] = bool(reached)
+        return self._circular[target]
+
+    def _reached_from(self, target: ReferenceTarget) -> set[ReferenceTarget]:
+        """Targets of the references that describe the same value as the target."""
+        if target not in self._reached:
+            found: set[ReferenceTarget] = set()
+            waiting = [(self._document.at(target.pointer), target.scope)]
+            while waiting and len(found) <= _MAX_COMBINED:
+                schema, outer = waiting.pop()
+                scope = self._document.enter(schema, outer)
+                found.update(each for each in self._document.references(schema, scope) if each is not None)
+                waiting += [(member, scope) for path, member in subschemas(schema) if path[0] in _SAME_VALUE_KEYWORDS]
+            self._reached[target] = found
+        return self._reached[target]
+
+    # --- combinations
+
+    def _combined(
+        self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope, announced: frozenset[str] | None
+    ) -> Shape:
+        parts = listing(keywords.get("allOf"))
+        for each in map(_announced, (keywords, *map(mapping, parts))):
+            announced = None if announced is None or each is None else announced | each
+        shape = intersect_all([shape, *(self._read(member, scope, announced) for member in parts)])
+        for keyword in ("anyOf", "oneOf"):
+            members = [self._read(member, scope, announced) for member in listing(keywords.get(keyword))]
+            if members:
+                one_of, mixes = keyword == "oneOf", self._language.mixes_members
+                members = members if one_of or mixes else mixed(members)
+                either = exclusive(members, one_of=one_of, announced=announced, with_named=mixes)
+                shape = intersect(shape, either)
+        return shape
+
+    def _conditional(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
+        """Conditions that stand alone in an `allOf` are about this shape too."""
+        room = _MAX_CONDITIONS
+        for schema in (keywords, *map(mapping, listing(keywords.get("allOf")))):
+            inner = self._document.enter(schema, scope)
+            for condition, then, otherwise in islice(self._conditions(schema, inner), room):
+                room -= 1
+                if traits(shape).kinds <= OBJECTS:
+                    shape = branch(shape, condition, then, otherwise)
+        return shape
+
+    def _conditions(self, keywords: dict[str, object], scope: ReferenceScope) -> Iterator[tuple[Shape, Shape, Shape]]:
+        if "if" in keywords:
+            condition, then, otherwise = (keywords.get(each, True) for each in ("if", "then", "else"))
+            yield self._read(condition, scope), self._read(then, scope), self._read(otherwise, scope)
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, dependent in mapping(keywords.get(keyword)).items():
+                required = listing(dependent)
+                schema = {"required": required} if required else dependent
+                yield _present(name), self._read(schema, scope), UNKNOWN
+
+    def _unevaluated(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
+        if "unevaluatedProperties" in keywords:
+            shape = fill_additional(shape, self._read(keywords["unevaluatedProperties"], scope))
+        if "unevaluatedItems" in keywords:
+            shape = fill_rest(shape, self._read(keywords["unevaluatedItems"], scope))
+        return shape
+
+    def _negated(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
+        """Understood are: nothing at all, not certain constants, not null, and not with a certain property."""
+        negated = keywords.get("not")
+        if negated is True or negated == {}:
+            return NEVER
+        match mapping(negated):
+            case {"required": [str() as name], **others} if others.keys() <= {"type"}:
+                return intersect_kind(shape, "object", forbid(name))
+            case {**others} if others.keys() <= {"const", "enum", "type"}:
+                excluded = frozenset(members_of(self._read(others, scope)))
+                if all(isinstance(each, Constant) or each == NULL for each in excluded):
+                    return union(each for each in members_of(shape) if each not in excluded)
+            case _:
+                pass
+        return shape
+
+    # --- types
+
+    def _typed(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
+        """Applies the type and the constants. Without a type, keywords of objects and arrays imply one."""
+        declared = keywords.get("type")
+        types = [declared] if isinstance(declared, str) else listing(declared)
+        integers = "integer" in types and "number" not in types
+        if "const" in keywords:
+            shape = intersect(shape, constants([keywords["const"]], integers=integers))
+        if isinstance(keywords.get("enum"), list):
+            shape = intersect(shape, constants(enumerated(keywords), integers=integers))
+        if types:
+            return intersect(shape, union([self._of_type(each, keywords, scope) for each in types]))
+        implied: list[tuple[Kind, Shape]] = []
+        if keywords.keys() & _OBJECT_KEYWORDS:
+            implied.append(("object", self._of_type("object", keywords, scope)))
+        if keywords.keys() & _ARRAY_KEYWORDS:
+            implied.append(("array", self._of_type("array", keywords, scope)))
+        if shape == UNKNOWN and implied:
+            shape = union(constraint for _, constraint in implied)
+            return Union((shape, UNKNOWN)) if isinstance(shape, Array) else shape
+        for kind, constraint in implied:
+            shape = intersect_kind(shape, kind, constraint)
+        return shape
+
+    def _of_type(self, name: object, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
+        match name:
+            case "string" if keywords.get("format") == "binary":
+                return self._binary
+            case "string":
+                return STRING
+            case "integer" if self._language.has_integers:
+                return INTEGER
+            case "number" | "integer":
+                return NUMBER
+            case "boolean":
+                return BOOLEAN
+            case "null":
+                return NULL
+            case "object":
+                return read_object(keywords, partial(self._read, scope=scope), self._names(keywords, scope))
+            case "array":
+                return self._array(keywords, scope)
+            case _:
+                return UNKNOWN
+
+    def _array(self, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
+        prefix, rest = keywords.get("prefixItems"), "items"
+        if isinstance(keywords.get("items"), list):
+            prefix, rest = keywords["items"], "additionalItems"
+        maximum = integer(keywords.get("maxItems"))
+        return Array(
+            tuple(self._read(member, scope) for member in listing(prefix)),
+            self._read(keywords[rest], scope) if rest in keywords else None,
+            max(integer(keywords.get("minItems")) or 0, 0),
+            None if maximum is None else max(maximum, 0),
+        )
+
+    def _names(self, keywords: dict[str, object], scope: ReferenceScope) -> object:
+        """The schema of the properties' names, at the end of a chain of references; None if there is none."""
+        schema = keywords.get("propertyNames")
+        for _ in range(_MAX_ALIASES):
+            target = next(self._document.references(schema, scope), None)
+            if target is None:
+                break
+            schema, scope = self._document.at(target.pointer), target.scope
+        return schema
+
+
+def _present(name: str) -> Object:
+    return Object((Property(name, UNKNOWN, required=True),))
+
+
+def _announced(keywords: dict[str, object]) -> frozenset[str] | None:
+    """The properties that a schema itself describes; None if it describes any, whatever their names."""
+    others = (keywords.get(each, False) for each in ("additionalProperties", "unevaluatedProperties"))
+    if "$ref" in keywords or "patternProperties" in keywords or any(schema is not False for schema in others):
+        return None
+    return frozenset(mapping(keywords.get("properties")))

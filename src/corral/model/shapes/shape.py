@@ -1,0 +1,196 @@
+"""Shapes of values: the notion that JSON Schema is read into and that declarations are printed from.
+
+Shapes are frozen and compare by what they accept; texts for the reader do not count. A named shape is a `Definition`,
+which other shapes mention by `TypeReference`, so that recursive shapes are finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, final
+
+Kind: TypeAlias = Literal["string", "bytes", "number", "boolean", "null", "array", "object"]
+
+ALL_KINDS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null", "array", "object"))
+
+OBJECTS: frozenset[Kind] = frozenset(("object",))
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """Description: lines of text, tags with their texts, and the default as JSON. Printing makes it safe."""
+
+    text: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
+    default: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.tags or self.default not in (None, "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Accepts everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Accepts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """Accepts every value of a kind that has no parts. Integers are numbers, where a language tells them apart."""
+
+    kind: Literal["string", "bytes", "number", "integer", "boolean", "null", "object"]
+    """"object" is for readers only: an object whose members are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Accepts one string, number or boolean; `text` is how both JSON and TypeScript spell it."""
+
+    kind: Literal["string", "number", "boolean"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`prefix` says what the first items are, `rest` what the others are: None if that was left open."""
+
+    prefix: tuple[Shape, ...] = ()
+    rest: Shape | None = None
+    min_items: int = 0
+    max_items: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    name: str
+    shape: Shape
+    required: bool
+    doc: Doc = field(default=Doc(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPattern:
+    """Keys that begin with `prefix` and end with `suffix`, with a hole for a text or a number between the two.
+
+    Unless `exact`, the regular expression it stands for matches only some of these keys.
+    """
+
+    prefix: str
+    suffix: str
+    hole: Literal["string", "number"] = "string"
+    exact: bool = True
+
+    def covers(self, other: KeyPattern | str) -> bool:
+        """True if every key of the other pattern, or this one key, is among the keys of this one."""
+        if isinstance(other, KeyPattern):
+            fits = self.hole == "string" or self == other
+            return fits and other.prefix.startswith(self.prefix) and other.suffix.endswith(self.suffix)
+        hole = other[len(self.prefix) : len(other) - len(self.suffix)]
+        if other != f"{self.prefix}{hole}{self.suffix}":
+            return False
+        return self.hole == "string" or hole.isdecimal()
+
+    def overlaps(self, other: KeyPattern | str) -> bool:
+        """True if this one key is, or some keys of the other pattern may be, among the keys of this one."""
+        if isinstance(other, str):
+            return self.covers(other)
+        prefixes = sorted((self.prefix, other.prefix), key=len)
+        suffixes = sorted((self.suffix, other.suffix), key=len)
+        return prefixes[1].startswith(prefixes[0]) and suffixes[1].endswith(suffixes[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """`patterns` and `additional` say what properties not listed are like.
+
+    `additional` is None if that was left open: other properties are then allowed, but nobody announced any.
+    """
+
+    properties: tuple[Property, ...] = ()
+    patterns: tuple[tuple[KeyPattern, Shape], ...] = ()
+    additional: Shape | None = None
+    title: str = field(default="", compare=False)
+    """Title of the schema, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """At least two different members, none of them a union. Made by `algebra.union`."""
+
+    members: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Intersection:
+    """At least two members, none of them an intersection. Made by `algebra.intersect`."""
+
+    members: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeReference:
+    """Accepts what the definition accepts."""
+
+    definition: Definition
+
+
+Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Union | Intersection | TypeReference
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Facts about a shape for intersections."""
+
+    kinds: frozenset[Kind]
+    """The kinds of values it may accept; too many rather than too few."""
+    alternatives: int = 1
+    """Number of members of a union in its place."""
+    transparent: bool = False
+    """True if it accepts only objects, and says nothing of properties that it does not list: `&` is then exact."""
+    accepts_empty: bool = False
+    """True if `{}` certainly is a value of it."""
+
+
+@final
+class Definition:
+    """A shape that has a name. It is read when first needed, because definitions may mention each other."""
+
+    def __init__(self, base_name: str, doc: Doc, read: Callable[[], Shape | None]) -> None:
+        self.base_name = base_name
+        """A valid type name; several definitions may want the same one."""
+        self.doc = doc
+        self.traits: Traits | None = None
+        """A cache of what `algebra.traits` found out about the shape."""
+        self._read = read
+        self._reading = False
+        self._shape: Shape | None = None
+
+    @property
+    def shape(self) -> Shape | None:
+        """None while it is being read, or where reading it now would nest too deeply."""
+        if self._shape is None and not self._reading:
+            self._reading = True
+            try:
+                self._shape = self._read()
+            finally:
+                self._reading = False
+        return self._shape
+
+
+UNKNOWN = Unknown()
+NEVER = Never()
+STRING = Primitive("string")
+NUMBER = Primitive("number")
+INTEGER = Primitive("integer")
+BOOLEAN = Primitive("boolean")
+BYTES = Primitive("bytes")
+NULL = Primitive("null")
+ELIDED = Primitive("object")
+ANY_ARRAY = Array()
+ANY_OBJECT = Object()
+ANY_KEY = KeyPattern("", "", exact=False)

@@ -1,0 +1,63 @@
+"""Properties of a type system that reading a schema depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TypeSystem:
+    taken: frozenset[str]
+    """Types of the language itself: programs, and the declarations too, go on to use them."""
+    has_integers: bool
+    """True if a type can tell integers from other numbers."""
+    mixes_members: bool
+    """True if a literal may have properties of several members of a union, if none of them forbids it."""
+    writes_defaults: bool
+    """True if the default of a parameter is a part of its declaration."""
+    has_object_types: bool
+    """True if the type of an object can be written where it is used. If not, each is declared under a name."""
+
+
+TYPESCRIPT = TypeSystem(
+    taken=frozenset(
+        """
+        AggregateError Array ArrayBuffer ArrayBufferLike ArrayBufferView ArrayLike AsyncDisposable AsyncGenerator
+        AsyncIterable AsyncIterableIterator AsyncIterator Atomics Awaited BigInt BigInt64Array BigUint64Array Boolean
+        CallableFunction Capitalize ConstructorParameters DataView Date Disposable Error EvalError Exclude Extract
+        FinalizationRegistry Float16Array Float32Array Float64Array Function Generator IArguments Infinity InstanceType
+        Int16Array Int32Array Int8Array Intl Iterable IterableIterator Iterator IteratorResult JSON Lowercase Map Math
+        NaN NewableFunction NoInfer NonNullable Number Object Omit OmitThisParameter Parameters Partial Pick Promise
+        PromiseLike PropertyDescriptor PropertyKey Proxy RangeError Readonly ReadonlyArray ReadonlyMap ReadonlySet
+        Record ReferenceError Reflect RegExp RegExpExecArray RegExpMatchArray Required ReturnType Set SharedArrayBuffer
+        String Symbol SyntaxError TemplateStringsArray ThisParameterType ThisType TypeError URIError Uint16Array
+        Uint32Array Uint8Array Uint8ClampedArray Uncapitalize Uppercase WeakKey WeakMap WeakRef WeakSet
+        """.split()
+    ),
+    has_integers=False,
+    mixes_members=True,
+    writes_defaults=False,
+    has_object_types=True,
+)
+PYTHON = TypeSystem(
+    taken=frozenset(
+        """
+        Any ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError
+        BrokenPipeError BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError
+        ConnectionRefusedError ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning
+        EnvironmentError Exception ExceptionGroup False FileExistsError FileNotFoundError FloatingPointError
+        FutureWarning GeneratorExit IOError ImportError ImportWarning IndentationError IndexError InterruptedError
+        IsADirectoryError KeyError KeyboardInterrupt Literal LookupError MemoryError ModuleNotFoundError NameError
+        Never None NotADirectoryError NotImplemented NotImplementedError NotRequired OSError OverflowError
+        PendingDeprecationWarning PermissionError ProcessLookupError PythonFinalizationError RecursionError
+        ReferenceError ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError
+        SyntaxWarning SystemError SystemExit TabError TimeoutError True TypeAlias TypeError TypedDict
+        UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning
+        Union UserWarning ValueError Warning ZeroDivisionError
+        """.split()
+    ),
+    has_integers=True,
+    mixes_members=False,
+    writes_defaults=True,
+    has_object_types=False,
+)

@@ -1,0 +1,1 @@
+"""GraphQL: a bridge, and operations of a service as tools."""

@@ -1,0 +1,1 @@
+"""gRPC: a bridge, and methods of a server as tools."""

@@ -1,0 +1,402 @@
+"""Message types for JSON Schemas: the descriptors, and how each field relates to its JSON value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+
+from corral.tools.json_schema.keywords import listing, mapping, resolved
+from corral.types import JsonSchema
+
+Kind: TypeAlias = Literal["bool", "bytes", "double", "int64", "message", "string", "struct", "value"]
+Shape: TypeAlias = Literal["one", "list", "map", "wrapped_list", "wrapped_map"]
+"""Number of values of a field. A wrapped one is a message around `items`, because an empty list is no missing one."""
+
+VALUE = ".google.protobuf.Value"
+STRUCT = ".google.protobuf.Struct"
+_SCALARS: Mapping[str, Kind] = {"boolean": "bool", "integer": "int64", "number": "double", "string": "string"}
+_TYPES: Mapping[Kind, FieldDescriptorProto.Type.ValueType] = {
+    "bool": FieldDescriptorProto.TYPE_BOOL,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+    "double": FieldDescriptorProto.TYPE_DOUBLE,
+    "int64": FieldDescriptorProto.TYPE_INT64,
+    "message": FieldDescriptorProto.TYPE_MESSAGE,
+    "string": FieldDescriptorProto.TYPE_STRING,
+    "struct": FieldDescriptorProto.TYPE_MESSAGE,
+    "value": FieldDescriptorProto.TYPE_MESSAGE,
+}
+_OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
+_REPEATED = FieldDescriptorProto.LABEL_REPEATED
+_FIELD_NUMBERS = 2**25
+"""Field numbers in use; a tag then takes four bytes."""
+_RESERVED_NUMBERS = range(19_000, 20_000)
+"""Numbers that protobuf keeps for itself."""
+_MAX_MESSAGES = 300
+_MAX_DEPTH = 24
+_MISSING = object()
+
+
+@dataclass(slots=True, eq=False)
+class MessagePlan:
+    """Relation of a message to a JSON object. `name` is its full name."""
+
+    name: str
+    fields: list[FieldPlan] = field(default_factory=list["FieldPlan"])
+
+
+class FieldType(NamedTuple):
+    """Type of a field: a kind, its message if it is one, and a shape."""
+
+    kind: Kind
+    shape: Shape = "one"
+    message: MessagePlan | None = None
+    nullable: bool = False
+
+
+_SCALAR_TYPES: Mapping[object, FieldType] = {name: FieldType(kind) for name, kind in _SCALARS.items()}
+_BYTES = FieldType("bytes")
+_COMBINING = frozenset(("anyOf", "oneOf", "allOf"))
+_OPEN = _COMBINING | {"not", "patternProperties"}
+
+
+class FieldPlan(NamedTuple):
+    """Relation of a field to a member of a JSON object."""
+
+    key: str
+    name: str
+    type: FieldType
+    required: bool = False
+
+
+class RootPlan(NamedTuple):
+    """Relation of a request or response to a JSON value: to an object, or by its one field `whole` to any value."""
+
+    message: MessagePlan
+    whole: FieldPlan | None = None
+
+
+class Built(NamedTuple):
+    """Message of a tool. `comments` are descriptions of its fields, by path from the message."""
+
+    plan: RootPlan
+    comments: list[tuple[tuple[int, ...], str]]
+
+
+@lru_cache(4096)
+def proto_name(name: str) -> str:
+    """Returns the name as an identifier of protobuf. Names that are none get a hash, so that two remain two."""
+    if name.isascii() and name.isidentifier():
+        return name
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{plain}_{_digest(name) % 2**24:06x}".replace("__", "_", 1)
+
+
+def input_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
+    """Fills the request message of a tool. An input without declared properties is one Struct."""
+    return _Builder(proto, full_name, schema or {}).root("input", "struct", typed=typed)
+
+
+def output_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
+    """Fills the response message of a tool: its object, or `result`. Only the declared schema decides."""
+    return _Builder(proto, full_name, schema or {}).root("result", "value", typed=typed)
+
+
+class _Builder:
+    """Builds a message, and within it the messages of its parts."""
+
+    def __init__(self, proto: DescriptorProto, full_name: str, schema: JsonSchema) -> None:
+        self._root = schema
+        self._proto = proto
+        self._full_name = full_name
+        self._names: set[str] = set()
+        """Names of nested messages."""
+        self._messages: dict[int, MessagePlan] = {}
+        """Plans of objects, by the identity of their schemas."""
+        self._open: set[int] = set()
+        """Schemas whose type is being found."""
+        self._made: list[Mapping[str, object]] = []
+        """Schemas that are not part of the root, alive so that no other gets their identity."""
+        self._places: dict[str, int] = {}
+        """Index of each nested message, by name."""
+        self.comments: list[tuple[tuple[int, ...], str]] = []
+        """Descriptions of fields, by path from the message."""
+
+    def root(self, whole: str, untyped: Kind, *, typed: bool) -> Built:
+        plan = MessagePlan(self._full_name)
+        schema: Mapping[str, object] = self._resolved(self._root) if typed else {}
+        if _is_closed_object(schema):
+            self._messages[id(schema)] = plan
+            properties = mapping(schema.get("properties"))
+            self._names = {proto_name(key) for key in properties}
+            self._fill(self._proto, plan, schema, 0)
+            return Built(RootPlan(plan), self.comments)
+        if schema.get("type") == "null":
+            return Built(RootPlan(plan, FieldPlan(whole, "", FieldType("value", nullable=True))), [])
+        self._names = {whole}
+        found = self._type(schema, whole, 0) if typed else FieldType(untyped)
+        if found.kind == "value" and found.shape == "one":
+            found = FieldType(untyped)
+        found = _with_presence(found, _MISSING, required=True)
+        plan.fields = [FieldPlan(whole, whole, found, required=True)]
+        self._add_field(self._proto, plan.fields[0], 1)
+        return Built(RootPlan(plan, plan.fields[0]), self.comments)
+
+    def _resolved(self, schema: Mapping[str, object]) -> Mapping[str, object]:
+        if "$ref" not in schema:
+            return schema
+        for _ in range(_MAX_DEPTH):
+            reference = schema.get("$ref")
+            if not isinstance(reference, str):
+                return schema
+            schema = mapping(resolved(self._root, reference))
+        return {}
+
+    def _fill(self, proto: DescriptorProto, plan: MessagePlan, schema: Mapping[str, object], depth: int) -> None:
+        required = listing(schema.get("required"))
+        properties = mapping(schema.get("properties"))
+        names: set[str] = set()
+        taken = _numbers(properties)
+        place = () if proto is self._proto else (3, self._places[proto.name])
+        for index, (key, member) in enumerate(properties.items()):
+            name = proto_name(key)
+            while name in names:
+                name += "_"
+            names.add(name)
+            members = mapping(member)
+            found = self._type(members, key, depth + 1)
+            is_required = key in required
+            default = members.get("default", _MISSING)
+            made = FieldPlan(key, name, _with_presence(found, default, required=is_required), is_required)
+            plan.fields.append(made)
+            self._add_field(proto, made, taken[key])
+            description = members.get("description")
+            if description and isinstance(description, str):
+                self.comments.append(((*place, 2, index), description))
+        if len(set(map(_camel, names))) < len(names):
+            proto.options.deprecated_legacy_json_field_conflicts = True
+
+    def _type(self, given: Mapping[str, object], hint: str, depth: int) -> FieldType:
+        """Finds the type of a schema. What has none in protobuf is a Value."""
+        schema = self._resolved(given) if "$ref" in given else given
+        if (scalar := _scalar(schema)) is not None:
+            return scalar
+        if (known := self._messages.get(id(schema))) is not None:
+            return FieldType("message", message=known)
+        if not schema or depth > _MAX_DEPTH or id(schema) in self._open:
+            return FieldType("value")
+        self._open.add(id(schema))
+        try:
+            return self._typed(schema, _hint_of(given, hint), depth)
+        finally:
+            self._open.discard(id(schema))
+
+    def _typed(self, schema: Mapping[str, object], hint: str, depth: int) -> FieldType:
+        alternatives = listing(schema.get("anyOf")) or listing(schema.get("oneOf"))
+        if alternatives and not {"type", "properties", "allOf"} & schema.keys():
+            return self._union(alternatives, hint, depth)
+        everything = listing(schema.get("allOf"))
+        if len(everything) == 1 and not {"type", "properties"} & schema.keys():
+            return self._type(mapping(everything[0]), hint, depth + 1)
+        kinds = schema.get("type", _MISSING)
+        if several := listing(kinds):
+            each_kind: list[Mapping[str, object]] = [{**schema, "type": kind} for kind in several]
+            self._made += each_kind
+            return self._union(list[object](each_kind), hint, depth)
+        if kinds is _MISSING:
+            values = listing(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
+            found = {type(value) for value in values}
+            if found == {str}:
+                return FieldType("string")
+            kinds = "object" if "properties" in schema else "array" if "items" in schema else None
+        if kinds == "array":
+            return self._array(schema, hint, depth)
+        if kinds == "object":
+            return self._object(schema, hint, depth)
+        return FieldType("value")
+
+    def _union(self, alternatives: list[object], hint: str, depth: int) -> FieldType:
+        others = [mapping(each) for each in alternatives if not _is_null(each)]
+        nullable = len(others) < len(alternatives)
+        if not others:
+            return FieldType("value", nullable=True)
+        first = self._type(others[0], hint, depth + 1)
+        if len(others) > 1:
+            same = first.kind in ("bool", "double", "int64", "string") and first.shape == "one"
+            if not same or any(self._type(each, hint, depth + 1) != first for each in others[1:]):
+                return FieldType("value")
+        return first._replace(nullable=nullable or first.nullable)
+
+    def _array(self, schema: Mapping[str, object], hint: str, depth: int) -> FieldType:
+        items = mapping(schema.get("items"))
+        if "prefixItems" in schema or not items:
+            return FieldType("value", "list")
+        return _many(self._type(items, f"{hint}_item", depth + 1), "list")
+
+    def _object(self, schema: Mapping[str, object], hint: str, depth: int) -> FieldType:
+        if _is_closed_object(schema):
+            return self._message(schema, hint, depth)
+        others = mapping(schema.get("additionalProperties"))
+        if others and not {"properties", "patternProperties"} & schema.keys():
+            return _many(self._type(others, f"{hint}_value", depth + 1), "map")
+        return FieldType("struct")
+
+    def _message(self, schema: Mapping[str, object], hint: str, depth: int) -> FieldType:
+        if len(self._messages) >= _MAX_MESSAGES:
+            return FieldType("struct")
+        proto, plan = self._nested(hint)
+        self._messages[id(schema)] = plan
+        self._fill(proto, plan, schema, depth)
+        return FieldType("message", message=plan)
+
+    def _nested(self, hint: str) -> tuple[DescriptorProto, MessagePlan]:
+        name = _pascal(proto_name(hint))
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        self._places[name] = len(self._proto.nested_type)
+        return self._proto.nested_type.add(name=name), MessagePlan(f"{self._full_name}.{name}")
+
+    def _add_field(self, proto: DescriptorProto, plan: FieldPlan, number: int) -> None:
+        found = plan.type
+        if found.shape in ("wrapped_list", "wrapped_map"):
+            holder, held = self._nested(f"{plan.key}_{'list' if found.shape == 'wrapped_list' else 'map'}")
+            shape: Shape = "list" if found.shape == "wrapped_list" else "map"
+            self._add_field(holder, FieldPlan("items", "items", found._replace(shape=shape)), 1)
+            _optional(proto, plan, number, FieldDescriptorProto.TYPE_MESSAGE, f".{held.name}")
+        elif found.shape == "one":
+            _optional(proto, plan, number, _TYPES[found.kind], _type_name(found))
+        elif found.shape == "list":
+            made = proto.field.add(name=plan.name, number=number, label=_REPEATED, type=_TYPES[found.kind])
+            _name_types(made, plan, _type_name(found))
+        else:
+            entry = proto.nested_type.add(name=f"{''.join(map(_capital, plan.name.split('_')))}Entry")
+            if proto is self._proto:
+                self._names.add(entry.name)
+            entry.options.map_entry = True
+            text = FieldDescriptorProto.TYPE_STRING
+            entry.field.add(name="key", json_name="key", number=1, label=_OPTIONAL, type=text)
+            value = entry.field.add(name="value", json_name="value", number=2, label=_OPTIONAL, type=_TYPES[found.kind])
+            if name := _type_name(found):
+                value.type_name = name
+            path = self._full_name if proto is self._proto else f"{self._full_name}.{proto.name}"
+            made = proto.field.add(
+                name=plan.name, number=number, label=_REPEATED, type=FieldDescriptorProto.TYPE_MESSAGE
+            )
+            _name_types(made, plan, f".{path}.{entry.name}")
+
+
+def _optional(
+    proto: DescriptorProto, plan: FieldPlan, number: int, kind: FieldDescriptorProto.Type.ValueType, type_name: str
+) -> None:
+    """Adds a field with presence; a scalar has one by a oneof of its own."""
+    made = proto.field.add(
+        name=plan.name,
+        json_name=plan.key,
+        number=number,
+        label=_OPTIONAL,
+        type=kind,
+        proto3_optional=True,
+        oneof_index=len(proto.oneof_decl),
+    )
+    if type_name:
+        made.type_name = type_name
+    proto.oneof_decl.add(name=f"_{plan.name}")
+
+
+def _name_types(made: FieldDescriptorProto, plan: FieldPlan, type_name: str) -> None:
+    made.json_name = plan.key
+    if type_name:
+        made.type_name = type_name
+
+
+def _type_name(found: FieldType) -> str:
+    if found.message is not None:
+        return f".{found.message.name}"
+    return {"value": VALUE, "struct": STRUCT}.get(found.kind, "")
+
+
+def _scalar(schema: Mapping[str, object]) -> FieldType | None:
+    """Returns the type of a schema with one scalar type and no alternatives."""
+    kind = schema.get("type")
+    found = _SCALAR_TYPES.get(kind) if type(kind) is str else None
+    if found is None or not _COMBINING.isdisjoint(schema):
+        return None
+    return _BYTES if kind == "string" and schema.get("format") == "binary" else found
+
+
+def _many(item: FieldType, shape: Shape) -> FieldType:
+    """Returns the type of a list or map. Protobuf has no lists of lists, and no missing items."""
+    if item.shape != "one" or item.nullable:
+        return FieldType("value", shape)
+    return item._replace(shape=shape)
+
+
+def _with_presence(found: FieldType, default: object, *, required: bool) -> FieldType:
+    """Returns the type of a member, with which a missing value, null and an empty list remain distinct."""
+    if found.nullable and not required and default is not _MISSING and default is not None:
+        return FieldType("value", nullable=True)
+    if found.shape in ("list", "map") and (found.nullable or not (required or default == [] or default == {})):
+        return found._replace(shape="wrapped_list" if found.shape == "list" else "wrapped_map")
+    return found
+
+
+def _is_closed_object(schema: Mapping[str, object]) -> bool:
+    """True for an object of which the schema lists the members."""
+    if schema.get("type", "object") != "object" or not _OPEN.isdisjoint(schema):
+        return False
+    properties = mapping(schema.get("properties"))
+    others = schema.get("additionalProperties")
+    if "" in properties or "\0" in "".join(properties):
+        return False
+    return others is False or (bool(properties) and others is None)
+
+
+def _is_null(schema: object) -> bool:
+    members = mapping(schema)
+    return members.get("type") == "null" or ("const" in members and members["const"] is None)
+
+
+def _hint_of(given: Mapping[str, object], hint: str) -> str:
+    reference = given.get("$ref")
+    return reference.rpartition("/")[2] or hint if isinstance(reference, str) else hint
+
+
+def _pascal(name: str) -> str:
+    return "".join(map(_capital, name.split("_"))) or "Part"
+
+
+def _capital(part: str) -> str:
+    return part[:1].upper() + part[1:]
+
+
+def _camel(name: str) -> str:
+    """Returns the JSON name that protobuf would give, in small letters: it refuses two that are the same."""
+    return name.replace("_", "").lower()
+
+
+def _numbers(keys: Iterable[str]) -> dict[str, int]:
+    """Numbers the fields of a message by their keys alone."""
+    numbers: set[int] = set()
+    taken: dict[str, int] = {}
+    for key in sorted(keys):
+        number = _number(key)
+        while number in numbers or number in _RESERVED_NUMBERS:
+            number = number % _FIELD_NUMBERS + 1
+        numbers.add(number)
+        taken[key] = number
+    return taken
+
+
+@lru_cache(4096)
+def _number(key: str) -> int:
+    return _digest(key) % _FIELD_NUMBERS + 1
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=4).digest())

@@ -1,0 +1,20 @@
+"""Transports of guests over the protocols of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from corral.guest import Transport
+from corral.types import Language
+
+_SUFFIXES: Mapping[Language, str] = {"typescript": ".ts", "python": ".py"}
+
+
+@cache
+def transport(protocol: str, language: Language, *shared: str) -> Transport:
+    """Returns the transport in the protocol's folder; `shared` are modules of this one that it imports."""
+    folder, suffix = files("corral.protocols"), _SUFFIXES[language]
+    source = (folder / protocol / f"guest{suffix}").read_text(encoding="utf-8")
+    return Transport(source, tuple((name, (folder / f"{name}{suffix}").read_text(encoding="utf-8")) for name in shared))

@@ -1,0 +1,435 @@
+"""One execution, in five phases: prepare, admit, start, run, conclude.
+
+Deadline, cancellation and cleanup are here, and only here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import anyio
+
+from corral.calls import (
+    CallRecorder,
+    Grant,
+    Service,
+    Services,
+    ServiceSource,
+    capabilities_of,
+    early_denial,
+    hidden_denial,
+    new_execution_id,
+)
+from corral.checking import Case, Gate
+from corral.concurrency.deadline import PausableDeadline
+from corral.errors import ConfigError, FileError, FilesExceeded, ProgramRejected, ProgramTimeout, StartFailed
+from corral.events import (
+    ConsoleOutput,
+    EventListener,
+    EventStream,
+    ExecutionFinished,
+    ExecutionStarted,
+    OnEvent,
+    ProgramChecked,
+)
+from corral.isolation import Isolation
+from corral.languages import LANGUAGES
+from corral.logs import Lines, get_logger
+from corral.packages import Packages, PythonPackages
+from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
+from corral.running.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
+from corral.running.request import ExecutionRequest
+from corral.running.runtime import Runtime, prepare_request
+from corral.running.workspace import Room, Workspace
+from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
+from corral.tools import ToolRegistry
+from corral.types import Approve, ExecutionError, Exit, LogEntry, Program
+
+logger = get_logger("corral.running")
+
+
+_CHECK_HELP = "`corral doctor` lists the language servers"
+
+
+class Execution:
+    """Takes one request through its phases. `run` is called once, `cancel` at any time.
+
+    `tools` and `services` are the tools that the caller sees. `service_sources` are further services of the host, after
+    the runtime's. `modules` and `packages` are for this program, in place of the runtime's.
+
+    Raises:
+        ConfigError: the sandbox gives programs no packages.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        request: ExecutionRequest,
+        *,
+        tools: ToolRegistry,
+        services: Services,
+        workspace: Workspace | None = None,
+        modules: Packages | None = None,
+        packages: PythonPackages | None = None,
+        service_sources: tuple[ServiceSource, ...] = (),
+        on_event: OnEvent | None = None,
+        approve: Approve | None = None,
+    ) -> None:
+        self.execution_id = new_execution_id()
+        self.ended = anyio.Event()
+        self._runtime = runtime
+        self._request = request
+        self._tools = tools
+        self.workspace = workspace
+        self._service_sources = (*runtime.service_sources, *service_sources)
+        self._limits = request.limits or runtime.limits
+        self._check = runtime.check_of(request)
+        self._provider = runtime.provider(request.language)
+        self._compiler = runtime.compiler(request)
+        self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
+        self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
+        capabilities = self._provider.capabilities
+        self._packages = packages or runtime.packages
+        for option, wanted in {
+            "modules": self._modules,
+            "packages": runtime.packages_for(request.language, packages),
+        }.items():
+            if wanted is not None and not capabilities.modules:
+                raise ConfigError(
+                    f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral({option}=...)"
+                )
+        self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
+        self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
+        self._listener: EventListener | None = None
+        if on_event is not None:
+            self._listener = EventListener(on_event, f"on_event of {self.execution_id}")
+            self.observe(self._listener)
+        self._recorder = CallRecorder(self._events, rooms=runtime.values)
+        self._clock = PausableDeadline(self._limits.wall_seconds)
+        self._grant = Grant(
+            execution_id=self.execution_id,
+            context=request.context,
+            scopes=runtime.implied.held_with(request.context.scopes),
+            limits=self._limits,
+            tools=tools,
+            services=services,
+            clock=self._clock,
+            recorder=self._recorder,
+            approve=approve,
+            source=request.source,
+            has_files=workspace is not None,
+        )
+        self._scope = anyio.CancelScope()
+        self._began, self._started, self._check_started = 0.0, 0.0, 0.0
+        self._concluded = False
+        """True once the result exists and is recorded."""
+        self._gate: Gate | None = None
+        self._logs: list[LogEntry] = []
+        self._isolation: Isolation | None = None
+        self._room: Room | None = None
+        self._file_changes: FileChanges | None = None
+        self._capabilities: ProgramCapabilities | None = None
+        self._early_outcome: Exit | None = None
+        self._hidden_denial: ExecutionError | None = None
+        """Denial of hidden tools that the program names, for the audit log only."""
+
+    def observe(self, observer: OnEvent) -> None:
+        """Adds a function that receives every event."""
+        self._events.observers.append(observer)
+
+    def cancel(self) -> None:
+        """Ends the execution with the status `cancelled`; does nothing once it has ended."""
+        self._scope.cancel()
+
+    async def run(self) -> ExecutionResult:
+        """Runs the program to its end.
+
+        Raises:
+            StartFailed: the sandbox did not start.
+        """
+        telemetry = self._runtime.telemetry
+        instruments = None if telemetry is None else telemetry.instruments()
+        try:
+            if instruments is None:
+                return await self._run()
+            request = self._request
+            with instruments.execution(request.language, request.context, self.execution_id) as ended:
+                result = await self._run()
+                ended.failed(result.error)
+                ended.attributes |= {"corral.status": result.status, "corral.isolation": result.isolation}
+                return result
+        finally:
+            if self._listener is not None:
+                await self._listener.finish()
+            self.ended.set()
+
+    @property
+    def _log_fields(self) -> dict[str, object]:
+        return {"execution_id": self.execution_id, "user_id": self._request.context.user_id}
+
+    async def _run(self) -> ExecutionResult:
+        self._began, self._started = time.time(), time.perf_counter()
+        source, language = self._request.source, self._request.language
+        if (code_logger := self._runtime.code_logger) is not None:
+            code_logger.info("%s runs this program:\n%s", self.execution_id, Lines(source), extra=self._log_fields)
+        self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
+        try:
+            with self._scope:
+                return await self._conclude(*await self._prepare_and_run())
+            return await self._conclude(None, None)
+        except BaseException as error:
+            if not self._concluded:  # a failure, or the task was cancelled: recorded like any other end
+                cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+                await self._conclude(None, None if cancelled else broken(error))
+            raise
+        finally:
+            self._recorder.close()
+            self.ended.set()
+
+    async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
+        request = self._request
+        try:
+            program = await prepare_request(request, self._compiler, self._limits, self._tools)
+        except ProgramRejected as error:
+            return None, rejected(error)
+        if (refusal := self._admit(program)) is not None:
+            return program, refusal
+        if self._gate is None or self._gate.is_decided:
+            return program, await self._start_and_run(program)
+        return program, await self._start_and_run_checked(program, self._gate)
+
+    # --- admit
+
+    def _admit(self, program: Program) -> Exit | None:
+        """Begins the check of the program. Returns the refusal of one that names tools beyond its scopes, or that an
+        earlier check has rejected."""
+        if (references := program.references) is not None:
+            self._capabilities = capabilities_of(references, self._tools)
+            self._hidden_denial = hidden_denial(references, self._tools, self._grant.scopes)
+            if denial := early_denial(references, self._tools, self._grant.scopes):
+                return Exit(status="rejected", exit_code=1, error=denial)
+        if not self._check:
+            return None
+        request = self._request
+        case = Case(
+            program,
+            self._tools,
+            env=request.env is not None,
+            must=self._check == "required",
+            modules=self._loads_modules,
+            network=any(source.origins for source in self._service_sources),
+            context=request.context,
+        )
+        self._check_started = time.perf_counter()
+        gate = self._gate = Gate(self._runtime.checker, case)
+        if not gate.is_open:
+            self._grant.gate = gate
+        if gate.is_decided:
+            self._emit_checked(gate)
+        return rejected(gate.rejection) if gate.is_decided and gate.rejection is not None else None
+
+    async def _start_and_run_checked(self, program: Program, gate: Gate) -> Exit:
+        """Runs the program while it is checked; a rejection ends it before its first call."""
+        exit: Exit | None = None
+        failure: Exception | None = None
+
+        async def decide() -> None:
+            await gate.decide()
+            self._emit_checked(gate)
+            if gate.is_open:
+                for entry in self._logs:
+                    self._emit_console(entry)
+            else:
+                tasks.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(decide)
+                try:
+                    exit = await self._start_and_run(program)
+                    await gate.wait()
+                except Exception as error:  # raised below: a task group would wrap it
+                    failure = error
+                    tasks.cancel_scope.cancel()
+        finally:
+            gate.close()
+        if gate.rejection is not None:
+            self._logs.clear()
+            return rejected(gate.rejection)
+        if failure is not None:
+            raise failure
+        if exit is None or not gate.is_open:
+            reason = gate.verdict.unchecked if gate.verdict else "the program ended first"
+            raise StartFailed(f"the program could not be checked, as it must be: {reason}; {_CHECK_HELP}")
+        return exit
+
+    def _emit_checked(self, gate: Gate) -> None:
+        if (verdict := gate.verdict) is None:  # the program ended first
+            return
+        duration_ms = (time.perf_counter() - self._check_started) * 1000
+        self._events.emit(
+            lambda stamp: ProgramChecked(
+                verdict="rejected" if gate.rejection else "passed" if gate.is_checked else "unchecked",
+                diagnostics=verdict.diagnostics,
+                reason=verdict.unchecked,
+                duration_ms=duration_ms,
+                **stamp,
+            )
+        )
+
+    # --- start and run
+
+    async def _start_and_run(self, program: Program) -> Exit:
+        if self.workspace is None:
+            return await self._run_in_sandbox(program)
+        over: list[str] = []
+        with anyio.CancelScope() as scope:
+
+            def end(reason: str) -> None:
+                over.append(reason)
+                scope.cancel()
+
+            async with self.workspace.enter(end) as self._room:
+                try:
+                    exit = await self._run_in_sandbox(program)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._look(self._room, over.append)
+            if not over:
+                return exit
+        return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
+
+    async def _look(self, room: Room, over: Callable[[str], None]) -> None:
+        """Notes the files of the session that are others now, and calls `over` if they are longer than they may be."""
+        try:
+            self._file_changes = await room.look(over)
+        except Exception as error:  # of the user's own store too
+            expected = isinstance(error, FileError)
+            logger.warning(
+                "%s: its files are not known: %s",
+                self.execution_id,
+                error,
+                exc_info=not expected,
+                extra=self._log_fields,
+            )
+
+    async def _run_in_sandbox(self, program: Program) -> Exit:
+        try:
+            sandbox = await self._start()
+        except StartFailed:
+            self._runtime.start_failed = time.monotonic()
+            raise
+        self._runtime.start_failed = -math.inf
+        try:
+            self._isolation = sandbox.isolation
+            return await self._run_in(sandbox, program)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sandbox.aclose()
+
+    async def _start(self) -> Sandbox:
+        name, required = self._provider.name, self._runtime.required_tier
+        config = self._runtime.sandbox_config(
+            self._request.language,
+            self._limits,
+            trust_domain=self._request.context.trust_domain,
+            space=None if self._room is None else self._room.space,
+            loads_modules=self._loads_modules,
+            packages=self._packages,
+            modules=self._modules,
+        )
+        if self._room is not None and await self._provider.space_host(config) is None:
+            raise ConfigError(f"sandbox {name!r} has no files of a session; those on this machine do")
+        seconds = self._provider.capabilities.start_timeout_seconds
+        with anyio.move_on_after(seconds):
+            await self._runtime.warm_up(self._request.language)
+            sandbox = await self._provider.start(config)
+            if sandbox.isolation.reaches(required):
+                return sandbox
+            await sandbox.aclose()
+            raise below_required_tier(name, sandbox.isolation, required)
+        raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
+
+    async def _run_in(self, sandbox: Sandbox, program: Program) -> Exit:
+        if not self._service_sources:
+            return await self._run_job(sandbox, program)
+        async with AsyncExitStack() as stack:
+            services: dict[str, Service] = {}
+            for source in self._service_sources:
+                services |= await stack.enter_async_context(source.serve(self._grant, self._runtime.audit))
+            self._grant.host_services = services
+            return await self._run_job(sandbox, program)
+
+    async def _run_job(self, sandbox: Sandbox, program: Program) -> Exit:
+        runtime, limits = self._runtime, self._limits
+        job = Job(
+            execution_id=self.execution_id,
+            program=program,
+            limits=limits,
+            tools=self._tools.names(),
+            env=self._request.env,
+            on_log=self._log,
+            on_outcome=self._keep_outcome,
+            services=tuple(self._grant.host_services),
+            mounts=() if self._room is None else self._room.space.places,
+            files=None if self._room is None else self._room.program_files,
+            modules=None if self._modules is None else await self._modules.texts_for(program),
+            types=await runtime.checker.types_for(program, self._tools),
+        )
+        with runtime.grants.live(self._grant), self._clock.running():
+            async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
+                return prefer_early_outcome(await sandbox.execute(job, endpoint), self._early_outcome)
+        timeout = ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take")
+        return prefer_early_outcome(failed_exit(timeout), self._early_outcome)
+
+    def _keep_outcome(self, outcome: Exit) -> None:
+        self._early_outcome = outcome
+
+    def _log(self, entry: LogEntry) -> None:
+        self._logs.append(entry)
+        if self._gate is None or self._gate.is_open:
+            self._emit_console(entry)
+
+    def _emit_console(self, entry: LogEntry) -> None:
+        self._events.emit(lambda stamp: ConsoleOutput(entry=entry, **stamp))
+
+    # --- conclude
+
+    async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
+        """Makes the result, records it and emits it. No exit: the execution was cancelled."""
+        records = self._recorder.records
+        if exit is None or exit.error is not None or exit.unawaited:
+            self._recorder.look_up(self._tools)
+        running = ExecutionResult(
+            execution_id=self.execution_id,
+            status="cancelled",
+            language=self._request.language,
+            logs=tuple(self._logs),
+            duration_ms=(time.perf_counter() - self._started) * 1000,
+            tool_calls=tuple(records),
+            isolation=self._isolation,
+            capabilities=self._capabilities,
+            checked=self._gate is not None and self._gate.is_checked,
+            files=self._file_changes,
+        )
+        result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
+        self._concluded = True
+        if self._runtime.audit is not None:
+            with anyio.CancelScope(shield=True):
+                await record_execution(
+                    self._runtime.audit,
+                    self._request,
+                    result,
+                    began=self._began,
+                    protocol=self._protocol.name,
+                    hidden_denial=self._hidden_denial,
+                )
+        self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
+        return result
+
+    def _learnt_of(self, name: str) -> str:
+        tool, request = self._tools.get(name), self._request
+        return "" if tool is None else self._runtime.learnt.told(tool, request.context, request.language)

@@ -1,0 +1,297 @@
+"""Shared parts of the executions of one Corral, and the first phase of each."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from logging import Logger
+
+import anyio
+
+from corral.audit import AuditLog, Telemetry
+from corral.bridges.selection import Protocols
+from corral.calls import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
+from corral.checking import Checker
+from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
+from corral.events import Observation
+from corral.isolation import Space
+from corral.jail.workers import WorkerError, run_bounded, run_in_worker
+from corral.languages import LANGUAGES
+from corral.model import LearntResults
+from corral.packages import Packages, PythonPackages
+from corral.programs import TooLongToParse, parsing_within, read_program
+from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
+from corral.programs.mends import ToolNames, read_meant
+from corral.running.request import Check, ExecutionRequest
+from corral.sandboxes import SandboxProvider
+from corral.sandboxes.selection import Providers
+from corral.sessions.skills import SkillSet
+from corral.texts import SourceMap, read_source_map
+from corral.tools import Tool, ToolRegistry
+from corral.tools.schema import has_member
+from corral.types import (
+    LIMITS_OF_SANDBOXES,
+    ExecutionContext,
+    Language,
+    LimitName,
+    Limits,
+    NpmModules,
+    Program,
+    PythonModules,
+    SandboxConfig,
+    Tier,
+    TrustDomain,
+)
+
+_ENGINES_OWN = ("javascript", "typescript")
+_LONG_SOURCE_CHARS = 8_000
+"""Longer sources are prepared in a worker process."""
+_NO_TOOLS = ToolRegistry()
+_PARSE_HERE_SECONDS = 0.02
+"""Shorter sources too, if parsing takes longer; usual programs take a millisecond."""
+_READ_SECONDS = 5.0
+"""Processor time in a worker; the largest programs take one second."""
+
+
+@dataclass(kw_only=True)
+class Runtime:
+    """Parts and settings of one Corral that all its executions share."""
+
+    tools: ToolRegistry
+    limits: Limits
+    """Limits of requests without their own."""
+    check: Check
+    """Check of requests without their own."""
+    providers: Providers
+    checker: Checker
+    required_tier: Tier
+    accept_unenforced: frozenset[LimitName]
+    """Limits that a sandbox need not enforce."""
+    protocols: Protocols
+    handler: Handler
+    grants: Grants
+    rates: RateLimits
+    implied: ImpliedScopes
+    audit: AuditLog | None
+    parked: ParkedCalls
+    telemetry: Telemetry | None = None
+    service_sources: tuple[ServiceSource, ...] = ()
+    """Services of the host for all programs."""
+    modules: Packages | None = None
+    """Packages that programs in TypeScript may import."""
+    packages: PythonPackages | None = None
+    """Packages that programs in Python may import."""
+    skills: SkillSet = field(default_factory=SkillSet)
+    compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
+    """By the name in requests."""
+    code_logger: Logger | None = None
+    """Logs every program as the model wrote it."""
+    learnt: LearntResults = field(default_factory=LearntResults)
+    """Types of results that tools do not declare, as they were seen."""
+    values: ValueRoom = field(default_factory=ValueRoom)
+    observations: list[Observation] = field(default_factory=list[Observation])
+    """Observers of all executions."""
+    keeps_warm: bool = False
+    """True while the Corral is open: what is kept ready then will be closed with it."""
+    start_failed: float = -math.inf
+    """Time of the clock `time.monotonic` at which a sandbox could not be started, if none was started since."""
+    _warm: set[Language] = field(default_factory=set[Language])
+    _warming: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def provider(self, language: Language) -> SandboxProvider:
+        """Returns the sandbox provider for a language.
+
+        Raises:
+            UnknownProvider: no provider runs this language.
+            LimitNotEnforceable: the provider does not enforce a limit here that has to be.
+        """
+        provider = self.providers.get(language)
+        missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
+        if missing:
+            accepted = sorted({*missing, *self.accept_unenforced})
+            raise LimitNotEnforceable(
+                f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
+                f"or accept it with Corral(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
+            )
+        return provider
+
+    def check_of(self, request: ExecutionRequest) -> Check:
+        """Returns how the program of a request is to be checked."""
+        return self.check if request.check is None else request.check
+
+    def loads_modules(self, language: Language, *, modules: Packages | None = None, in_session: bool = False) -> bool:
+        """Returns whether programs load modules: with packages of their own or of the Corral, and in each session."""
+        return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
+
+    def packages_for(self, language: Language, packages: PythonPackages | None) -> PythonPackages | None:
+        """Returns the packages of Python for a program: its own, or those of the Corral."""
+        return None if LANGUAGES[language].npm else packages or self.packages
+
+    def sandbox_config(
+        self,
+        language: Language,
+        limits: Limits,
+        *,
+        trust_domain: TrustDomain | None = None,
+        space: Space | None = None,
+        loads_modules: bool | None = None,
+        packages: PythonPackages | None = None,
+        modules: Packages | None = None,
+    ) -> SandboxConfig:
+        """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
+        found = self.packages_for(language, packages)
+        npm = (modules or self.modules) if LANGUAGES[language].npm else None
+        config = _config(
+            language,
+            limits.memory_mb,
+            self.required_tier,
+            trust_domain,
+            self.loads_modules(language) if loads_modules is None else loads_modules,
+            None if found is None else found.modules,
+            None if npm is None else npm.preloads,
+        )
+        return config if space is None else config.model_copy(update={"space": space})
+
+    def compiler(self, request: ExecutionRequest) -> Compiler | None:
+        """Returns the compiler for the source of a request; None if the engine takes it as it is.
+
+        Raises:
+            ConfigError: there is no such compiler, or the program is not to become JavaScript.
+        """
+        name = request.compiler
+        if name is None or name in _ENGINES_OWN:
+            found = None
+        elif (found := self.compilers.get(name)) is None:
+            known = ", ".join(sorted({*_ENGINES_OWN, *self.compilers}))
+            raise ConfigError(f"compiler={name!r} is not known; known: {known}; Corral(compilers=...) names others")
+        if name is not None and not LANGUAGES[request.language].npm:
+            raise ConfigError(f"compiler={name!r} makes JavaScript; leave language={request.language!r} out")
+        return found
+
+    async def warm_up(self, language: Language) -> None:
+        """Keeps sandboxes of this language ready from now on, if the Corral is open.
+
+        Raises:
+            StartFailed: no sandbox can be started.
+        """
+        if not self.keeps_warm or language in self._warm:
+            return
+        if self.check:
+            self.checker.start(language, self.tools)
+        async with self._warming:
+            if language not in self._warm:
+                await self.providers.get(language).warm(self.sandbox_config(language, self.limits))
+                self._warm.add(language)
+
+    def renew(self, providers: Providers | None = None) -> None:
+        """Takes new parts in place of those that a fork does not inherit, or that were closed."""
+        if providers is not None:
+            self.providers = providers
+            self.protocols = self.protocols.copy()
+        self.checker = Checker(packages=self.checker.packages)
+        self._warm, self._warming = set(), anyio.Lock()
+
+
+@lru_cache(maxsize=1_000)
+def _config(
+    language: Language,
+    memory_mb: int,
+    required_tier: Tier,
+    trust_domain: TrustDomain | None,
+    modules: bool,
+    packages: PythonModules | None,
+    preloads: NpmModules | None,
+) -> SandboxConfig:
+    return SandboxConfig(
+        language=language,
+        memory_mb=memory_mb,
+        required_tier=required_tier,
+        trust_domain=trust_domain,
+        modules=modules,
+        packages=packages,
+        preloads=preloads,
+    )
+
+
+async def prepare_request(
+    request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: ToolRegistry
+) -> Program:
+    """Finds, compiles and prepares the program in a request, which may call `tools`.
+
+    Raises:
+        ProgramRejected: the answer has no valid program, or is too large.
+    """
+    source = request.source
+    if compiler is None:
+        return await prepare(source, request.language, limits, request.context, tools)
+    _expect_size(source, limits)
+    way: SourceMap | None = None
+    try:
+        with anyio.fail_after(limits.wall_seconds):
+            name = request.compiler or ""
+            compiled = await compiled_code(source, name, compiler)
+            way = await _source_map(compiled, name, request.context)
+        program = await prepare(compiled.code, request.language, limits, request.context)
+    except TimeoutError:
+        raise ProgramRejected("the program took longer to compile than it may run; write a smaller one") from None
+    except ProgramRejected as error:
+        if way is None or error.line is None:
+            raise
+        place = way(error.line, error.column or 1)
+        raise ProgramRejected(str(error), line=place.line, column=place.column) from error
+    return with_source(program, source, way)
+
+
+async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) -> SourceMap | None:
+    """Reads the map that a compiler gave, which may be a hostile package."""
+    text = compiled.source_map
+    if text is None:
+        return None
+    try:
+        return await run_bounded(
+            read_source_map, text, compiled.margin, size=len(text), seconds=_READ_SECONDS, tenant=context.trust_domain
+        )
+    except (ValueError, WorkerError) as error:
+        raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
+
+
+def _tool_names(by_path: Mapping[str, Tool]) -> ToolNames:
+    def is_member(path: str, way: tuple[str | None, ...], name: str) -> bool:
+        tool = by_path.get(path)
+        return tool is not None and not tool.stream and has_member(tool.output_schema, way, name)
+
+    return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None, is_member)
+
+
+def _expect_size(source: str, limits: Limits) -> None:
+    size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
+    if size > limits.source_bytes:
+        raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
+
+
+async def prepare(
+    source: str,
+    language: Language,
+    limits: Limits,
+    context: ExecutionContext | None = None,
+    tools: ToolRegistry | None = None,
+) -> Program:
+    """Finds and prepares the program in a model's answer, and mends what it surely means by `tools`.
+
+    Raises:
+        ProgramRejected: the answer has no valid program, or is too large.
+    """
+    _expect_size(source, limits)
+    if len(source) < _LONG_SOURCE_CHARS:
+        with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
+            return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names))
+    tenant = None if context is None else context.trust_domain
+    with anyio.move_on_after(limits.wall_seconds):
+        try:
+            return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
+        except WorkerError as error:
+            raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
+    raise ProgramRejected("the program took longer to prepare than it may run; write a smaller one")

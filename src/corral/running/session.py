@@ -1,0 +1,96 @@
+"""The handle of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from corral.calls import ServiceSource
+from corral.errors import ConfigError
+from corral.packages import Packages, PythonPackages
+from corral.results import ExecutionResult
+from corral.running import ExecutionRequest, Run
+from corral.sessions import OpenSession, SessionFiles
+from corral.sessions.shell import Shell
+from corral.sessions.skills import SkillSet
+from corral.types import ExecutionContext, Language
+
+
+class _Runs(Protocol):
+    def execute(self, source: str | ExecutionRequest, **options: Any) -> Awaitable[ExecutionResult]: ...
+    def start(self, source: str | ExecutionRequest, **options: Any) -> AbstractAsyncContextManager[Run]: ...
+
+
+class Session:
+    """Files that programs of both languages share, for one user of one organization; made by `Corral.session`.
+
+    Executions of one session may overlap. They then see each other's files as they are written.
+    """
+
+    def __init__(
+        self,
+        corral: _Runs,
+        opened: OpenSession,
+        *,
+        modules: Packages | None = None,
+        packages: PythonPackages | None = None,
+        network: ServiceSource | None = None,
+        skills: SkillSet | None = None,
+        shell: Shell | None = None,
+    ) -> None:
+        self._corral = corral
+        self.opened = opened
+        self.modules = modules
+        self.packages = packages
+        self.network = network
+        self.skills = skills or SkillSet()
+        self._shell = shell
+        self.context: ExecutionContext = opened.context
+
+    def __repr__(self) -> str:
+        mounts = ", ".join(bind.inside for bind in self.opened.space.binds) if not self.opened.closed else "closed"
+        return f"<Session of {self.context.user_id!r}: {mounts}>"
+
+    @property
+    def files(self) -> SessionFiles:
+        """The session's files, for the host to read and change."""
+        return self.opened.files
+
+    @property
+    def shell(self) -> Shell:
+        """Commands in the session's directories.
+
+        Raises:
+            ConfigError: the session was opened without a shell.
+        """
+        if self._shell is None:
+            raise ConfigError("this session has no shell; open it with Corral.session(shell=True)")
+        return self._shell
+
+    @property
+    def exact_quota(self) -> bool:
+        """True if the kernel holds the quotas of scratch directories. False: they are on disk, without."""
+        return self.opened.exact_quota
+
+    async def execute(self, source: str | ExecutionRequest, **options: Any) -> ExecutionResult:
+        """Runs a program in this session, as `Corral.execute` does with the same options."""
+        return await self._corral.execute(source, session=self, **options)
+
+    def start(self, source: str | ExecutionRequest, **options: Any) -> AbstractAsyncContextManager[Run]:
+        """Starts a program in this session, as `Corral.start` does with the same options."""
+        return self._corral.start(source, session=self, **options)
+
+    def expect(self, context: ExecutionContext, language: Language) -> None:
+        """Finds out if an execution may run here.
+
+        Raises:
+            ConfigError: its user or organization is another, or the session is not for its language, or is closed.
+        """
+        if self.opened.closed:
+            raise ConfigError("this session is closed")
+        if context.trust_domain != self.context.trust_domain:
+            raise ConfigError("a session is for one user of one organization; open another one for this context")
+        if language not in self.opened.languages:
+            names = ", ".join(sorted(self.opened.languages))
+            raise ConfigError(f"this session is for programs in {names}; Corral.session(languages=...) names more")

@@ -1,0 +1,299 @@
+"""The tools of Anthropic's models for a computer: `bash`, `str_replace_based_edit_tool` and `memory`, over a shell."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
+
+import anyio
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from typing_extensions import override
+
+from corral.errors import ConfigError, CorralError, FileError, MissingExtra, ToolError
+from corral.shells import Shell
+from corral.shells.integrations.bash import LastingBash
+
+try:
+    from anthropic.types.beta import BetaMessage, BetaToolResultBlockParam, BetaToolUnionParam, BetaToolUseBlock
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.shells.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
+    ) from error
+
+__all__ = ["ComputerTools"]
+
+Name: TypeAlias = Literal["bash", "text_editor", "memory"]
+_DEFINITIONS: Mapping[Name, Mapping[str, str]] = {
+    "bash": {"type": "bash_20250124", "name": "bash"},
+    "text_editor": {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    "memory": {"type": "memory_20250818", "name": "memory"},
+}
+_MEMORIES = "/memories"
+_READ_BYTES = 1_000_000
+_SHOWN_CHARS = 64_000
+_MOST_ENTRIES = 1_000
+
+
+class _Bash(BaseModel):
+    command: str | None = None
+    restart: bool = False
+
+
+class _View(BaseModel):
+    command: Literal["view"]
+    path: str
+    view_range: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+
+
+class _Create(BaseModel):
+    command: Literal["create"]
+    path: str
+    file_text: str
+
+
+class _Replace(BaseModel):
+    command: Literal["str_replace"]
+    path: str
+    old_str: Annotated[str, Field(min_length=1)]
+    new_str: str = ""
+
+
+class _Insert(BaseModel):
+    command: Literal["insert"]
+    path: str
+    insert_line: Annotated[int, Field(ge=0)]
+    insert_text: str
+
+
+class _Delete(BaseModel):
+    command: Literal["delete"]
+    path: str
+
+
+class _Rename(BaseModel):
+    command: Literal["rename"]
+    old_path: str
+    new_path: str
+
+
+_EDIT: TypeAdapter[_View | _Create | _Replace | _Insert] = TypeAdapter(
+    Annotated[_View | _Create | _Replace | _Insert, Field(discriminator="command")]
+)
+_REMEMBER: TypeAdapter[_View | _Create | _Replace | _Insert | _Delete | _Rename] = TypeAdapter(
+    Annotated[_View | _Create | _Replace | _Insert | _Delete | _Rename, Field(discriminator="command")]
+)
+
+
+class ComputerTools:
+    """Definitions for requests, and answers to the `tool_use` blocks of responses. Leave it with `async with`.
+
+    `bash` is one bash that goes on until then. `memory` is the folder `memories` of the shell's files, which models
+    call `/memories`.
+
+    Raises:
+        ConfigError: a name is none of these tools, or `bash` is asked of a shell without standard input.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        tools: Sequence[Name] = ("bash", "text_editor"),
+        memories: str = "memories",
+        timeout_seconds: float = 120,
+    ) -> None:
+        for name in tools:
+            if name not in _DEFINITIONS:
+                raise ConfigError(f"{name!r:.50} is no tool; take 'bash', 'text_editor' and 'memory'")
+        restricted = shell.restricted()
+        self.tools: list[BetaToolUnionParam] = [
+            cast("BetaToolUnionParam", dict(_DEFINITIONS[name])) for name in dict.fromkeys(tools)
+        ]
+        """Definitions for `client.beta.messages.create(tools=...)`."""
+        self._names = {_DEFINITIONS[name]["name"] for name in tools}
+        self._bash = LastingBash(restricted, timeout_seconds=timeout_seconds) if "bash" in tools else None
+        self._editor = _Editor(restricted)
+        self._memory = _Memory(restricted, memories)
+
+    async def call(self, block: object) -> BetaToolResultBlockParam | None:
+        """The answer to a block of a response; None if it is no call of these tools. Wrong input is an error there."""
+        if not isinstance(block, BetaToolUseBlock) or block.name not in self._names:
+            return None
+        failed = False
+        try:
+            text = await self._run(block.name, block.input)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            failed, text = True, f"{place}: {problem['msg']}" if place else problem["msg"]
+        except CorralError as error:
+            failed, text = True, str(error)
+        return {"type": "tool_result", "tool_use_id": block.id, "content": _bounded(text), "is_error": failed}
+
+    async def results(self, message: BetaMessage) -> list[BetaToolResultBlockParam]:
+        """The answers to all calls of these tools in a message, which run one after the other."""
+        answers = [await self.call(block) for block in message.content]
+        return [answer for answer in answers if answer is not None]
+
+    async def aclose(self) -> None:
+        """Ends bash. The shell stays open. Idempotent."""
+        if self._bash is not None:
+            await self._bash.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.aclose()
+
+    async def _run(self, name: str, given: object) -> str:
+        if name == "bash":
+            return await self._command(_Bash.model_validate(given))
+        if name == "memory":
+            return await self._memory.run(_REMEMBER.validate_python(given))
+        return await self._editor.run(_EDIT.validate_python(given))
+
+    async def _command(self, given: _Bash) -> str:
+        assert self._bash is not None
+        if given.restart:
+            await self._bash.restart()
+            return "bash has been restarted"
+        if given.command is None:
+            raise ToolError("bash needs `command`, or `restart`: true")
+        done = await self._bash.run(given.command)
+        said = "\n".join(each.rstrip("\n") for each in (done.stdout, done.stderr) if each)
+        if done.exit_code is None:
+            raise ToolError(said)
+        return said if done.exit_code == 0 else f"{said}\n[exit code {done.exit_code}]".lstrip("\n")
+
+
+class _Editor:
+    """Viewing and changing files, by paths as the model writes them."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.files = shell.files
+
+    def place(self, path: str) -> str:
+        """The path for the shell."""
+        return path
+
+    async def run(self, given: Any) -> str:
+        match given:
+            case _View(path=path, view_range=lines):
+                return await self._view(path, lines)
+            case _Create(path=path, file_text=text):
+                await self.files.write_text(self.place(path), text)
+                return f"{path} has been written"
+            case _Replace(path=path, old_str=old, new_str=new):
+                return await self._change(path, lambda text: _replaced(path, text, old, new))
+            case _Insert(path=path, insert_line=line, insert_text=inserted):
+                return await self._change(path, lambda text: _inserted(path, text, line, inserted))
+            case _:
+                raise ToolError("no such command")
+
+    async def _view(self, path: str, lines: list[int] | None) -> str:
+        found = await self.files.stat(self.place(path))
+        if found is not None and found.kind == "directory":
+            entries = await self.files.list(self.place(path)) or []
+            names = [f"{each.path}/" if each.kind == "directory" else each.path for each in entries[:_MOST_ENTRIES]]
+            return "\n".join([f"{path}:", *names])
+        text = await self._read(path)
+        every = text.splitlines()
+        first, last = lines or [1, -1]
+        last = len(every) if last == -1 else min(last, len(every))
+        if lines and not 1 <= first <= max(last, 1):
+            raise ToolError(f"view_range: {lines} are no lines of {path}, which has {len(every)}; -1 is the last")
+        return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(every[first - 1 : last], first))
+
+    async def _read(self, path: str) -> str:
+        text = await self.files.read_text(self.place(path), max_bytes=_READ_BYTES)
+        if text is None:
+            raise ToolError(f"there is no file {path!r:.300}")
+        return text
+
+    async def _change(self, path: str, change: Callable[[str], str]) -> str:
+        await self.files.write_text(self.place(path), change(await self._read(path)))
+        return f"{path} has been changed"
+
+
+class _Memory(_Editor):
+    """The same below `/memories` alone, and moving and deleting files there."""
+
+    def __init__(self, shell: Shell, folder: str) -> None:
+        super().__init__(shell)
+        self._folder = folder
+        self._links = shell.capabilities.links
+
+    @override
+    def place(self, path: str) -> str:
+        parts = path.split("/")
+        below = path == _MEMORIES or path.startswith(f"{_MEMORIES}/")
+        if not below or ".." in parts or "\0" in path:
+            raise ToolError(f"{path!r:.300} is not in {_MEMORIES}")
+        return posixpath.join(self._folder, *filter(None, parts[2:]))
+
+    @override
+    async def run(self, given: Any) -> str:
+        for path in {given.old_path, given.new_path} if isinstance(given, _Rename) else {given.path}:
+            await self._without_links(path)
+        match given:
+            case _View(path=path) if path.rstrip("/") == _MEMORIES:
+                await self.files.make_directory(self.place(path))
+            case _Delete(path=path):
+                if self.place(path) == self._folder or not await self.files.delete(self.place(path)):
+                    raise ToolError(f"there is no file {path!r:.300}, or it is {_MEMORIES} itself")
+                return f"{path} has been deleted"
+            case _Rename(old_path=old, new_path=new):
+                return await self._rename(old, new)
+            case _:
+                pass
+        return await super().run(given)
+
+    async def _rename(self, old: str, new: str) -> str:
+        source, target = self.place(old), self.place(new)
+        if await self.files.stat(target) is not None:
+            raise ToolError(f"there is a file {new!r:.300} already")
+        data = await self.files.read_binary(source, max_bytes=_READ_BYTES)
+        if data is None:
+            raise ToolError(f"there is no file {old!r:.300}")
+        await self.files.write_binary(target, data)
+        await self.files.delete(source)
+        return f"{old} is {new} now"
+
+    async def _without_links(self, path: str) -> None:
+        """Raises ToolError if a part of the path below the folder is a link, which may lead elsewhere."""
+        place = self.place(path)
+        folder = self._folder
+        for name in posixpath.relpath(place, folder).split("/") if self._links else ():
+            try:
+                entries = await self.files.list(folder)
+            except FileError:
+                return
+            if any(each.path == name and each.kind == "link" for each in entries or ()):
+                raise ToolError(f"{path!r:.300} is behind a link; memories are files")
+            folder = posixpath.join(folder, name)
+
+
+def _replaced(path: str, text: str, old: str, new: str) -> str:
+    if (count := text.count(old)) != 1:
+        raise ToolError(f"{path}: old_str is there {count} times, and has to be there once")
+    return text.replace(old, new)
+
+
+def _inserted(path: str, text: str, line: int, inserted: str) -> str:
+    lines = text.splitlines(keepends=True)
+    if line > len(lines):
+        raise ToolError(f"{path} has {len(lines)} lines; insert_line is from 0 to {len(lines)}")
+    if line and not lines[line - 1].endswith("\n"):
+        lines[line - 1] += "\n"
+    if not inserted.endswith("\n") and line < len(lines):
+        inserted += "\n"
+    return "".join([*lines[:line], inserted, *lines[line:]])
+
+
+def _bounded(text: str) -> str:
+    left_out = len(text) - _SHOWN_CHARS
+    half = _SHOWN_CHARS // 2
+    return text if left_out <= 0 else f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"

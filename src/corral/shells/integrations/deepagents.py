@@ -1,0 +1,140 @@
+"""A shell as the backend of agents of deepagents. Needs the extra `deepagents`."""
+
+from __future__ import annotations
+
+import posixpath
+import secrets
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.from_thread
+from typing_extensions import override
+
+from corral.errors import ConfigError, CorralError, MissingExtra
+from corral.shells import Shell
+
+try:
+    from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+    from deepagents.backends.sandbox import BaseSandbox
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.shells.integrations.deepagents needs the module {error.name}: pip install 'corral[deepagents]'"
+    ) from error
+
+__all__ = ["ShellBackend"]
+
+T = TypeVar("T")
+
+_SECONDS = 120
+_MOST_SECONDS = 3_600
+_OUTPUT_BYTES = 1_000_000
+
+
+class ShellBackend(BaseSandbox):
+    """Backend for `create_deep_agent(backend=...)`: commands, and files by paths of the shell.
+
+    The framework finds, reads and edits files by commands, which need python3 in the shell. Methods that are not
+    asynchronous run in threads of anyio, as the framework's own tools do in an agent that is not awaited.
+
+    Raises:
+        ConfigError: the programs of the shell are none of an operating system.
+    """
+
+    def __init__(self, shell: Shell) -> None:
+        if not shell.capabilities.real_processes:
+            raise ConfigError("deepagents needs python3 in the shell, and this one has no programs; take another shell")
+        self._shell = shell.restricted()
+        self._id = f"corral-{secrets.token_hex(8)}"
+
+    @property
+    @override
+    def id(self) -> str:
+        """Returns a name of this backend."""
+        return self._id
+
+    @override
+    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Runs a command, for 120 seconds or `timeout`, an hour at most; after it the exit code is 124."""
+        seconds = min(timeout or _SECONDS, _MOST_SECONDS)
+        try:
+            done = await self._shell.run(command, timeout_seconds=seconds, output_bytes=_OUTPUT_BYTES)
+        except CorralError as error:
+            return ExecuteResponse(output=str(error), exit_code=126)
+        output = done.stdout + done.stderr
+        if done.timed_out:
+            return ExecuteResponse(output=f"{output}\n[ended after {seconds} seconds]", exit_code=124)
+        return ExecuteResponse(output=output, exit_code=done.exit_code, truncated=done.truncated)
+
+    @override
+    async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """Writes files; each answer has its error."""
+        return [FileUploadResponse(path, await self._upload(path, data)) for path, data in files]
+
+    @override
+    async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """Reads files; each answer has its error."""
+        return [await self._download(path) for path in paths]
+
+    @override
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """As `aexecute`, from a thread of anyio."""
+        return _waited(partial(self.aexecute, command, timeout=timeout))
+
+    @override
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """As `aupload_files`, from a thread of anyio."""
+        return _waited(partial(self.aupload_files, files))
+
+    @override
+    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """As `adownload_files`, from a thread of anyio."""
+        return _waited(partial(self.adownload_files, paths))
+
+    async def _upload(self, path: str, data: bytes) -> str | None:
+        if _wrong(path):
+            return "invalid_path"
+        try:
+            found = await self._shell.files.stat(path)
+            if found is not None and found.kind == "directory":
+                return "is_directory"
+            await self._shell.files.write_binary(path, data)
+        except CorralError as error:
+            return _reason(error)
+        return None
+
+    async def _download(self, path: str) -> FileDownloadResponse:
+        if _wrong(path):
+            return FileDownloadResponse(path, error="invalid_path")
+        try:
+            found = await self._shell.files.stat(path)
+            if found is not None and found.kind == "directory":
+                return FileDownloadResponse(path, error="is_directory")
+            data = await self._shell.files.read_binary(path)
+        except CorralError as error:
+            return FileDownloadResponse(path, error=_reason(error))
+        return FileDownloadResponse(path, data, None if data is not None else "file_not_found")
+
+
+def _wrong(path: str) -> bool:
+    return "\0" in path or posixpath.normpath(path) in {".", "/"}
+
+
+def _reason(error: CorralError) -> str:
+    text = str(error)
+    return "permission_denied" if "permission denied" in text.lower() else text
+
+
+def _waited(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs it in the event loop that this thread was started from.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return anyio.from_thread.run(call)
+    except RuntimeError as error:
+        raise ConfigError(
+            "a shell belongs to an event loop: await the agent (`ainvoke`), or call this in anyio.to_thread.run_sync"
+        ) from error

@@ -1,0 +1,36 @@
+"""Tools over a shell for agents of LangChain. Needs the extra `langchain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corral import Tool
+from corral.errors import CorralError, MissingExtra
+from corral.shells import Shell
+from corral.shells.integrations.calls import answer, tools_over
+
+try:
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.shells.integrations.langchain needs the module {error.name}: pip install 'corral[langchain]'"
+    ) from error
+
+__all__ = ["agent_tools"]
+
+
+def agent_tools(shell: Shell | None = None) -> list[BaseTool]:
+    """Makes the tools of `shell_tools` for `create_agent(tools=...)`: over `shell`, or the current one of each call."""
+    return [_made(tool, schema) for tool, schema in tools_over(shell)]
+
+
+def _made(tool: Tool[..., Any], schema: dict[str, Any]) -> BaseTool:
+    async def run(**arguments: Any) -> object:
+        try:
+            return await answer(tool, arguments)
+        except CorralError as error:
+            raise ToolException(str(error)) from error
+
+    return StructuredTool(
+        name=tool.name, description=tool.description, args_schema=schema, coroutine=run, handle_tool_error=True
+    )

@@ -1,0 +1,1 @@
+"""The proxy by which commands reach the network."""

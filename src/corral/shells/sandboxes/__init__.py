@@ -1,0 +1,1 @@
+"""Sandboxes whose programs run in a shell, on this machine or elsewhere."""

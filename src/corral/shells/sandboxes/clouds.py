@@ -1,0 +1,38 @@
+"""Sandboxes by the names of clouds: programs in shells that their SDKs open, by the SDKs' environment variables."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from corral.isolation import Isolation
+from corral.shells.clouds.daytona import DaytonaShell
+from corral.shells.clouds.e2b import E2BShell
+from corral.shells.clouds.vercel import VercelShell
+from corral.shells.sandboxes.shell import ShellSandbox
+
+
+class DaytonaSandbox(ShellSandbox):
+    """Runs programs in sandboxes of Daytona."""
+
+    name: ClassVar[str] = "daytona"
+
+    def __init__(self) -> None:
+        super().__init__(DaytonaShell.create, isolation=Isolation("daytona", "kernel"))
+
+
+class E2BSandbox(ShellSandbox):
+    """Runs programs in sandboxes of E2B."""
+
+    name: ClassVar[str] = "e2b"
+
+    def __init__(self) -> None:
+        super().__init__(E2BShell.create, isolation=Isolation("e2b", "vm"))
+
+
+class VercelSandbox(ShellSandbox):
+    """Runs programs in Vercel Sandboxes."""
+
+    name: ClassVar[str] = "vercel"
+
+    def __init__(self) -> None:
+        super().__init__(VercelShell.create, isolation=Isolation("vercel", "vm"))

@@ -1,0 +1,142 @@
+"""Results of tools as plain data.
+
+Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that a bridge writes as
+text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses. Values of numpy, pandas, PIL and matplotlib are read as
+those of programs are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from itertools import islice
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_jsonable_python
+
+from corral.concurrency.garbage import gc_disabled
+from corral.guest.python.values import is_science, unwrapped
+from corral.tools.json_schema.problems import Path, Problem, SchemaMismatch
+
+_MOST_JSON_CHARS = 4_000_000
+"""Longer texts are hardly read at all: a program may get as many bytes, unless its limits are raised."""
+
+_MOST_SEARCHED = 10_000
+"""Parts of a result among which one that is not data is looked for."""
+
+_dump = TypeAdapter[object](Any).serializer.to_python
+
+
+def to_plain_data(value: object) -> object:
+    """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
+    with gc_disabled():
+        try:
+            return read_iterator(_dump(value, by_alias=True, fallback=to_plain_container))
+        except NotPlain as error:
+            raise error.located(value) from None
+
+
+class NotPlain(SchemaMismatch):
+    """A value in a result that is not data."""
+
+    def __init__(self, value: object, path: Path = ()) -> None:
+        self.value = value
+        kind = type(value)
+        name = kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
+        super().__init__([Problem(path, f"a value of type {name} is not data; return what it holds")])
+
+    def located(self, result: object) -> NotPlain:
+        """The same error with the path of the value in a result, if it is found."""
+        left = _MOST_SEARCHED
+        level: list[tuple[Path, object]] = [((), result)]
+        while level and left > 0:
+            deeper: list[tuple[Path, object]] = []
+            for path, each in level:
+                if each is self.value:
+                    return NotPlain(self.value, path)
+                members = list(islice(_members(each), left))
+                left -= len(members)
+                deeper += [((*path, step), member) for step, member in members]
+            level = deeper
+        return self
+
+
+def _members(value: object) -> Iterator[tuple[str | int, object]]:
+    """The parts of a container, a dataclass or a model, with their names or places."""
+    match value:
+        case Mapping():
+            for key, each in cast("Mapping[object, object]", value).items():
+                yield str(key), each
+        case str() | bytes() | bytearray():
+            return
+        case Sequence():
+            yield from enumerate(cast("Sequence[object]", value))
+        case _:
+            for name, each in getattr(value, "__dict__", {}).items():
+                yield str(name), each
+
+
+def to_plain_container(value: object) -> object:
+    """For values that no serializer of pydantic knows: custom containers as plain ones, or else SchemaMismatch."""
+    match value:
+        case memoryview():
+            return bytes(cast("memoryview[int]", value))
+        case Mapping():
+            return dict(cast("Mapping[object, object]", value))
+        case Sequence() | AbstractSet():
+            return list(cast("Sequence[object]", value))
+        case _ if is_science(value):
+            try:
+                content = unwrapped(value)
+            except ValueError as error:
+                raise SchemaMismatch([Problem((), f"has {error}")]) from None
+            if content is value:
+                raise NotPlain(value)
+            return content
+        case _:
+            raise NotPlain(value)
+
+
+def read_iterator(data: object) -> object:
+    """Reads out an iterator, which pydantic leaves lazy."""
+    if not hasattr(type(data), "__next__"):  # which takes less time than to ask for the abstract class
+        return data
+    return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
+
+
+def to_program_data(data: object) -> object:
+    """Plain data as a program reads it: arrays are lists, keys and leaves such as dates are texts. Bytes stay bytes.
+
+    Raises the errors of pydantic for leaves that JSON does not have.
+    """
+    match data:
+        case None | bool() | int() | float() | bytes() | bytearray() if not isinstance(data, Enum):
+            return data
+        case dict():
+            return {_key(key): to_program_data(each) for key, each in cast("dict[object, object]", data).items()}
+        case list() | tuple() | set() | frozenset():
+            return [to_program_data(each) for each in cast("Collection[object]", data)]
+        case _:
+            return to_jsonable_python(data)
+
+
+def _key(key: object) -> str:
+    [text] = cast("dict[str, object]", to_jsonable_python({key: None}))
+    return text
+
+
+def json_value(text: str) -> object:
+    """The value of a text that is JSON; any other text as it is.
+
+    A number only if writing it gives the same text: "007", "1.50" and what no float can hold stay texts.
+    """
+    if len(text) > _MOST_JSON_CHARS:
+        return text
+    try:
+        value: Any = from_json(text, allow_inf_nan=False)
+        return text if isinstance(value, int | float) and json.dumps(value) != text.strip() else value
+    except (ValueError, TypeError):  # TypeError: of lone surrogates
+        return text

@@ -1,0 +1,215 @@
+"""Errors of pydantic as problems of `corral.tools.json_schema.problems`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, SchemaValidator
+
+from corral.concurrency.cached_property import cached_property
+from corral.concurrency.garbage import gc_disabled
+from corral.tools.json_schema.problems import (
+    ABSENT,
+    UNEXPECTED,
+    Path,
+    Problem,
+    SchemaMismatch,
+    child,
+    cut,
+    either,
+    is_large,
+)
+
+_LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_core", "annotated_types"}
+_HOOKS = ("custom_init", "post_init")
+
+
+class TypeValidator:
+    """Validates as a type of pydantic; calling it gives the valid value, or raises SchemaMismatch.
+
+    In a large value each container is read up to its first wrong entry. What is not bounded here:
+
+    - validators of the author, and what a valid value costs: unions try each variant on each item;
+    - sets, and numbers as keys, whose hashes collide: 12,000 multiples of 2**61 - 1 take a second, and four times as
+      many 16 times as long;
+    - unexpected fields deep in a recursive model that forbids them: 90,000 take 3 s at a depth of 200.
+    """
+
+    def __init__(self, adapter: TypeAdapter[Any]) -> None:
+        self._adapter = adapter
+
+    def __call__(self, value: object, *, by_alias: bool | None = None, by_name: bool | None = None) -> Any:
+        if is_large(value):
+            with gc_disabled():
+                return self._validated(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
+        return self._validated(self._adapter.validator, value, by_alias, by_name, most=None)
+
+    def _validated(
+        self, validator: Any, value: object, by_alias: bool | None, by_name: bool | None, *, most: int | None
+    ) -> Any:
+        try:
+            return validator.validate_python(value, by_alias=by_alias, by_name=by_name)
+        except ValidationError as error:
+            raise SchemaMismatch(_problems(error, value, most), complete=most is None) from error
+
+    @cached_property
+    def runs_code(self) -> bool:
+        """True if it calls functions of the type's author."""
+        return _runs_code(self._adapter.core_schema)
+
+    @cached_property
+    def _fail_fast(self) -> SchemaValidator:
+        schema = cast("CoreSchema", _failing_fast(self._adapter.core_schema))
+        try:
+            # else the validators that the classes of models have already stand in for their changed schemas
+            return SchemaValidator(schema, _use_prebuilt=False)
+        except TypeError:  # an older pydantic, which has no such choice
+            return SchemaValidator(schema)
+
+
+_CONTAINERS = frozenset({"list", "tuple", "set", "frozenset", "dict"})
+_NO_SCHEMAS = frozenset({"cls", "config", "default", "expected", "metadata", "serialization"})
+_OPAQUE = _NO_SCHEMAS - {"default"} | {"ref", "schema_ref"}
+
+
+def _failing_fast(schema: object) -> object:
+    """A copy of a core schema in which containers stop at the first wrong entry."""
+    match schema:
+        case dict():
+            parts = cast("dict[Any, object]", schema)
+            kind = parts.get("type")
+            opaque = _NO_SCHEMAS if isinstance(kind, str) else ()  # else these are names of fields
+            copy = {key: part if key in opaque else _failing_fast(part) for key, part in parts.items()}
+            return copy | {"fail_fast": True} if isinstance(kind, str) and kind in _CONTAINERS else copy
+        case list():
+            return [_failing_fast(part) for part in cast("list[object]", schema)]
+        case tuple():
+            return tuple(_failing_fast(part) for part in cast("tuple[object, ...]", schema))
+        case _:
+            return schema
+
+
+def _runs_code(schema: object) -> bool:
+    """True if functions are called by a core schema that are not of a library."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        match part:
+            case dict():
+                known = cast("dict[Any, object]", part)
+                is_schema = isinstance(known.get("type"), str)
+                if is_schema and any(known.get(each) for each in _HOOKS):
+                    return True
+                waiting += [each for key, each in known.items() if not is_schema or key not in _OPAQUE]
+            case list() | tuple():
+                waiting += cast("list[object] | tuple[object, ...]", part)
+            case _:
+                is_own = callable(part) and not isinstance(part, type)
+                if is_own and (getattr(part, "__module__", None) or "").partition(".")[0] not in _LIBRARIES:
+                    return True
+    return False
+
+
+_ENDINGS = "type parsing parsing_size from_float from_datetime_parsing from_datetime_inexact from_date_parsing"
+
+
+def _families(**nouns: str) -> dict[str, str]:
+    """`noun="one two"` → the error types of pydantic of these families, all meaning "expected noun"."""
+    return {
+        f"{family}_{ending}": f"expected {noun.replace('_', ' ')}"
+        for noun, families in nouns.items()
+        for family in families.split()
+        for ending in _ENDINGS.split()
+    }
+
+
+# https://docs.pydantic.dev/latest/errors/validation_errors/: error type → text, filled in from the error's context
+_PYDANTIC_TEXTS = {
+    **_families(
+        integer="int",
+        number="float",
+        string="string string_sub",
+        boolean="bool",
+        bytes="bytes",
+        array="list tuple named_tuple set frozen_set iterable",
+        object="dict mapping model model_attributes dataclass",
+        date="date",
+        date_and_time="datetime",
+        time="time",
+        duration="time_delta",
+        decimal_number="decimal",
+        UUID="uuid",
+        URL="url",
+    ),
+    **dict.fromkeys(("missing", "missing_argument", "missing_keyword_only_argument"), "field required"),
+    "extra_forbidden": UNEXPECTED,
+    "unexpected_keyword_argument": UNEXPECTED,
+    "unexpected_positional_argument": "unexpected item",
+    "multiple_argument_values": "given twice",
+    "none_required": "expected null",
+    "finite_number": "expected a finite number",
+    "literal_error": "expected {expected}",
+    "enum": "expected {expected}",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected at least {ge}",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected at most {le}",
+    "multiple_of": "expected a multiple of {multiple_of}",
+    "string_too_short": "expected at least {min_length} characters",
+    "string_too_long": "expected at most {max_length} characters",
+    "string_pattern_mismatch": "expected a match of {pattern}",
+    "too_short": "expected at least {min_length} items",
+    "too_long": "expected at most {max_length} items",
+    "union_tag_invalid": "expected {discriminator} to be one of {expected_tags}",
+    "union_tag_not_found": "expected {discriminator} to say which variant it is",
+    "recursion_loop": "contains itself, or is nested too deeply",
+    "recursion_depth_exceeded": "is nested too deeply",
+}
+
+
+_MAX_READ = 100
+"""Most problems read of a large value: a program can send 65,000 unexpected fields; twenty are shown."""
+
+# here the path ends in a field, and a value is not what matters
+_ABOUT_THE_FIELD = frozenset(
+    {"missing", "missing_argument", "missing_keyword_only_argument", "extra_forbidden", "unexpected_keyword_argument"}
+)
+
+
+def _problems(error: ValidationError, value: object, most: int | None) -> list[Problem]:
+    """The problems that pydantic found in `value`; the variants of a union make one problem, where one fits best."""
+    found: dict[Path, Problem] = {}
+    for line in error.errors(include_url=False)[:most]:
+        kind = line["type"]
+        known = _PYDANTIC_TEXTS.get(kind)
+        path = _data_path(line["loc"], value, keep_last=kind in _ABOUT_THE_FIELD)
+        problem = Problem(
+            path,
+            text=known.format_map(line.get("ctx", {})) if known else "is not valid",
+            detail=None if known else _detail(line["msg"]),
+            value=ABSENT if kind in _ABOUT_THE_FIELD else line["input"],
+        )
+        found[path] = either(found[path], problem) if path in found else problem
+    inner = {path[:length] for path in found for length in range(len(path))}
+    return [problem for path, problem in found.items() if path not in inner]
+
+
+def _detail(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return cut(message.replace("Input should", "should", 1), 500)
+
+
+def _data_path(location: Path, value: object, *, keep_last: bool) -> Path:
+    """`location` without the labels that pydantic adds for variants of unions and for validators."""
+    path: list[str | int] = []
+    for position, step in enumerate(location):
+        inside = child(value, step)
+        if inside is not ABSENT or isinstance(step, int) or (keep_last and position == len(location) - 1):
+            path.append(step)
+            value = inside
+    return tuple(path)

@@ -1,0 +1,481 @@
+"""Validators of JSON Schema documents, and their descriptions of problems.
+
+Functions for workers are at the end: alternatives, enums or patterns of a schema can make validation take for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+
+from corral.errors import ToolDefinitionError
+from corral.tools.json_schema.keywords import mapping, objects_within, rewritten
+from corral.tools.json_schema.problems import (
+    ABSENT,
+    MAX_PROBLEMS,
+    UNEXPECTED,
+    Path,
+    Problem,
+    SchemaMismatch,
+    child,
+    cut,
+    either,
+    is_large,
+)
+from corral.types import JsonSchema
+
+WORKER_IMPORTS = ("jsonschema_rs",)
+"""Takes 0.1 s: here only tools declared by a JSON Schema need it."""
+
+_MAX_TEXT_CHARACTERS = 200
+_MAX_READ = 100
+_MAX_DESCENTS = 2
+_PATTERN_BYTES = 100_000
+"""Of a compiled pattern that is light: compiling takes at most 0.5 ms, and matching 3 µs for a character."""
+_MOST_PATTERNS = 64
+
+
+class Validator:
+    """Of a document: draft 2020-12, unless its `$schema` says otherwise. Nothing is ever fetched.
+
+    Raises:
+        ToolDefinitionError: the document is not a valid schema; or it shall be `light`, and has too many patterns, or
+            one that takes long to compile or to match.
+    """
+
+    def __init__(self, document: JsonSchema, owner: str, *, light: bool = False) -> None:
+        self._document = document
+        if light and count_patterns(document) > _MOST_PATTERNS:
+            raise ToolDefinitionError(f"{owner} has more than {_MOST_PATTERNS} patterns")
+        self._native, self.missing = _build_validator(document, owner, light=light)
+        self._quick: _Quick | None = None
+
+    def accepts(self, value: object) -> bool:
+        """True if the value is valid as it is; False may also mean that the validator cannot read it."""
+        try:
+            return self._native.is_valid(as_json(value))
+        except (ValueError, RecursionError, PydanticSerializationError):
+            return False
+
+    def require(self, value: object) -> None:
+        """Raises SchemaMismatch with the problems of a value; returns if the validator only could not read it."""
+        try:
+            data = as_json(_tamed(value))
+            large = is_large(data)
+            if large and self._native.is_valid(data):
+                return
+            if large:
+                problems = self._first_problems(data, value)
+            else:
+                problems = list(_problems(self._native.iter_errors(data), value))
+        except (ValueError, RecursionError, PydanticSerializationError) as error:
+            raise SchemaMismatch([NOT_DATA]) from error
+        if problems:
+            raise SchemaMismatch(problems, complete=not large)
+
+    def _first_problems(self, data: object, value: object) -> list[Problem]:
+        """Returns some problems of a large value, without looking for the others."""
+        if self._quick is None:
+            self._quick = _Quick(self._document)
+        problems = list(islice(self._quick.problems(data, value), _MAX_READ))
+        return problems or [Problem((), "is not valid, and too large to say where")]
+
+
+NOT_DATA = Problem((), "too deeply nested, or not data")
+
+# The validator recurses without a bound of its own; this conversion refuses cycles and depth, in native code.
+as_json = partial(to_jsonable_python, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
+
+_HUGE = 2.0**52 - 0.5
+"""Stands in for infinity: the largest number that is not an integer."""
+
+
+def _tamed(value: object) -> object:
+    """A copy with what the validator cannot read replaced: NaN and infinities, and surrogates without a partner."""
+    match value:
+        case None | int():
+            return value
+        case float():
+            return 0.5 if value != value else max(-_HUGE, min(value, _HUGE))
+        case str():
+            return value.encode(errors="replace").decode()
+        case dict():
+            items = cast("dict[object, object]", value).items()
+            return {_tamed(key): _tamed(each) for key, each in items}
+        case list() | tuple() | set() | frozenset():
+            return [_tamed(each) for each in cast("Iterable[object]", value)]
+        case _:
+            return value
+
+
+def json_text(value: object) -> bytes:
+    """The value as compact JSON.
+
+    Raises:
+        SchemaMismatch: it is too deeply nested, or not data.
+    """
+    try:
+        return to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
+    except (ValueError, RecursionError, PydanticSerializationError):
+        pass  # among others for surrogates without a partner
+    try:
+        return json.dumps(value, default=as_json, separators=(",", ":")).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SchemaMismatch([NOT_DATA]) from error
+
+
+def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[Any, set[str]]:
+    """The validator, and the references that lead nowhere."""
+    import jsonschema_rs
+
+    missing: set[str] = set()
+    patterns = jsonschema_rs.RegexOptions(size_limit=_PATTERN_BYTES) if light else None
+
+    def anything(uri: str) -> JsonSchema:
+        missing.add(uri)
+        return {}
+
+    def build(schema: JsonSchema) -> Any:
+        return jsonschema_rs.validator_for(schema, retriever=anything, validate_formats=False, pattern_options=patterns)
+
+    def build_what_resolves() -> Any:
+        known = {key: value for key, value in document.items() if key != "$schema"}
+        base = "json-schema:///"
+        resolver = jsonschema_rs.Registry([(base, known)], retriever=anything).resolver(base)
+        for reference in _references(known):
+            try:
+                resolver.lookup(reference)
+            except jsonschema_rs.ReferencingError:
+                missing.add(reference)
+        return build(_without_references(known, missing))
+
+    try:
+        try:
+            validator = build(document)
+        except jsonschema_rs.ValidationError as error:
+            if error.kind.name != "$ref":
+                raise
+            validator = build_what_resolves()
+    except jsonschema_rs.ValidationError as error:
+        where = "/".join(map(str, error.instance_path)) or "its root"
+        raise ToolDefinitionError(f"{owner} is not a JSON Schema at {where}: {error.message[:300]}") from error
+    return validator, missing
+
+
+def count_patterns(schema: object) -> int:
+    """Upper bound of the number of regular expressions in a schema."""
+    return sum(
+        ("pattern" in members) + len(mapping(members.get("patternProperties"))) for members in objects_within(schema)
+    )
+
+
+def without_patterns(schema: Any, is_wrong: Callable[[str], bool] = bool) -> Any:
+    """A copy without the patterns that are wrong, by default all but the empty one."""
+
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(members.get("pattern"), str) and is_wrong(members["pattern"]):
+            del members["pattern"]
+        if isinstance(members.get("patternProperties"), dict):
+            named = cast("dict[str, Any]", members["patternProperties"]).items()
+            members["patternProperties"] = {name: each for name, each in named if not is_wrong(name)}
+        return members
+
+    return rewritten(schema, change)
+
+
+def _references(schema: object) -> set[str]:
+    return {
+        reference
+        for members in objects_within(schema)
+        for keyword in ("$ref", "$dynamicRef")
+        if isinstance(reference := members.get(keyword), str)
+    }
+
+
+def _without_references(schema: JsonSchema, missing: AbstractSet[str]) -> Any:
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(reference := members.get(keyword), str) and reference in missing:
+                del members[keyword]
+        return members
+
+    return rewritten(schema, change)
+
+
+# --- what is wrong with a value -----------------------------------------------------------------------------
+
+# keyword → text, filled in with the keyword's value
+_KEYWORD_TEXTS = {
+    "exclusiveMaximum": "expected less than {}",
+    "exclusiveMinimum": "expected more than {}",
+    "maxItems": "expected at most {} items",
+    "maxLength": "expected at most {} characters",
+    "maxProperties": "expected at most {} fields",
+    "maximum": "expected at most {}",
+    "minItems": "expected at least {} items",
+    "minLength": "expected at least {} characters",
+    "minProperties": "expected at least {} fields",
+    "minimum": "expected at least {}",
+    "multipleOf": "expected a multiple of {}",
+    "oneOf": "fits several of the alternatives",
+    "pattern": "expected a match of {}",
+    "uniqueItems": "expected no item twice",
+}
+
+
+def _problems(errors: Iterable[Any], value: object) -> list[Problem]:
+    """The problems of `value` from the `jsonschema_rs.ValidationError`s found in it or in its stand-in."""
+    return [problem for error in errors for problem in _of_keyword(error, value)]
+
+
+def _within(value: object, path: Path) -> object:
+    for step in path:
+        value = child(value, step)
+    return value
+
+
+def _of_keyword(error: Any, value: object) -> Iterator[Problem]:
+    path: Path = tuple(error.instance_path)
+    keyword: str = error.kind.name
+    wanted: Any = error.kind.value
+    here = _within(value, path)
+    match keyword:
+        case "required":
+            yield Problem((*path, wanted), "field required")
+        case "additionalProperties" | "unevaluatedProperties":
+            for name in wanted:
+                yield Problem((*path, name), UNEXPECTED)
+        case "type":
+            yield Problem(path, f"expected {' or '.join(wanted)}", value=here)
+        case "enum":
+            yield Problem(path, f"expected one of {', '.join(map(_json, wanted[:MAX_PROBLEMS]))}", value=here)
+        case "const":
+            yield Problem(path, f"expected {_json(wanted)}", value=here)
+        case "anyOf" | "oneOf" if all(wanted):
+            yield from _of_alternatives(wanted, path, value)
+        case _:
+            text = _KEYWORD_TEXTS[keyword].format(wanted) if keyword in _KEYWORD_TEXTS else f"violates {keyword}"
+            yield Problem(path, cut(text, _MAX_TEXT_CHARACTERS), value=here)
+
+
+def _of_alternatives(alternatives: list[list[Any]], path: Path, value: object) -> Iterator[Problem]:
+    """The expectation of the alternative with the fewest problems; if all want another type, all those types."""
+    right_type = [errors for errors in alternatives if errors and not _wrong_type(errors, path)]
+    if right_type:
+        yield from _problems(min(right_type, key=len), value)
+    else:
+        wrong = [error for errors in alternatives for error in _wrong_type(errors, path)]
+        yield functools.reduce(either, _problems(wrong, value))
+
+
+def _wrong_type(errors: list[Any], path: Path) -> list[Any]:
+    return [error for error in errors if error.kind.name == "type" and tuple(error.instance_path) == path]
+
+
+def _json(value: object) -> str:
+    return cut(json.dumps(value, ensure_ascii=False, default=str))
+
+
+# --- what is wrong with a large value -----------------------------------------------------------------------
+
+_STORE = "x-corral-alternatives"
+_DOCUMENT = "json-schema:///document"
+
+
+class _Quick:
+    """Finds the first problem of a value without looking for the others.
+
+    The validator can stop at the first error, but an error of `anyOf` or `oneOf` lists all that is wrong with each
+    alternative. So here these become conditions, of which only the truth is asked, until one is found that is false.
+    """
+
+    def __init__(self, document: JsonSchema) -> None:
+        self._alternatives: dict[str, dict[str, Any]] = {}
+        store: dict[str, Any] = {}
+        quick = _with_conditions(document, self._alternatives, store)
+        self._exact = document | {_STORE: self._alternatives}
+        self._quick = quick | {_STORE: store}
+
+    def problems(self, data: object, value: object, at: str = "", descents: int = 0) -> Iterator[Problem]:
+        """Of `value`, which is `data` as JSON, by what the JSON pointer `at` leads to. None if it cannot be said."""
+        error = _first_error(self._quick, at, data)
+        if error is None:
+            return
+        label = _label(error)
+        if label is None:
+            yield from _of_keyword(error, value)
+            return
+        path: Path = tuple(error.instance_path)
+        for problem in self._of_alternatives(label, _within(data, path), _within(value, path), descents):
+            yield problem._replace(path=(*path, *problem.path))
+
+    def _of_alternatives(self, label: str, data: object, value: object, descents: int) -> Iterable[Problem]:
+        at = f"/{_STORE}/{label}"
+        if not is_large(data):
+            return _problems(_part(self._exact, at).iter_errors(data), value)
+        ((keyword, alternatives),) = self._alternatives[label].items()
+        places = [f"{at}/{keyword}/{number}" for number in range(len(alternatives))]
+        errors = {place: _first_error(self._quick, place, data) for place in places}
+        if None in errors.values():
+            return [Problem((), _KEYWORD_TEXTS["oneOf"] if keyword == "oneOf" else _NONE_FITS, value=value)]
+        right_type = {place: error for place, error in errors.items() if not _wrong_type([error], ())}
+        if not right_type:
+            return [functools.reduce(either, _problems(errors.values(), value))]
+        if descents == _MAX_DESCENTS:
+            return [Problem((), _NONE_FITS, value=value)]
+        best = min(right_type, key=lambda place: _is_of_another_kind(right_type[place]))
+        return self.problems(data, value, best, descents + 1)
+
+
+_NONE_FITS = "fits none of the alternatives"
+
+
+def _with_conditions(schema: Any, alternatives: dict[str, dict[str, Any]], store: dict[str, Any]) -> Any:
+    """A copy with each `anyOf` and `oneOf` as a condition that refers to `store`; `alternatives` has them as they were.
+
+    A false condition shows as an error of `const`, whose value has its label.
+    """
+    match schema:
+        case dict():
+            copy: dict[str, Any] = {}
+            conditions: list[JsonSchema] = []
+            for key, part in cast("dict[str, Any]", schema).items():
+                changed = _with_conditions(part, alternatives, store)
+                if key in ("anyOf", "oneOf") and isinstance(part, list):
+                    label = str(len(store))
+                    alternatives[label], store[label] = {key: part}, {key: changed}
+                    conditions.append({"if": {"$ref": f"#/{_STORE}/{label}"}, "else": {"const": {_STORE: label}}})
+                else:
+                    copy[key] = changed
+            return copy | {"allOf": [*copy.get("allOf", ()), *conditions]} if conditions else copy
+        case list():
+            return [_with_conditions(part, alternatives, store) for part in cast("list[Any]", schema)]
+        case _:
+            return schema
+
+
+def _part(document: JsonSchema, at: str) -> Any:
+    """A validator for a part of a document; one that accepts everything if references in it lead nowhere."""
+    import jsonschema_rs
+
+    reference = {"$ref": f"{_DOCUMENT}#{at}"}
+    if "$schema" in document:
+        reference["$schema"] = document["$schema"]
+    try:
+        registry = jsonschema_rs.Registry([(_DOCUMENT, document)], retriever=lambda _: {})
+        return jsonschema_rs.validator_for(reference, registry=registry, validate_formats=False)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
+        return jsonschema_rs.validator_for({})
+
+
+def _first_error(document: JsonSchema, at: str, data: object) -> Any:
+    import jsonschema_rs
+
+    try:
+        _part(document, at).validate(data)
+    except jsonschema_rs.ValidationError as error:
+        return error
+    return None
+
+
+def _label(error: Any) -> str | None:
+    """Of the condition that is false, if that is the error."""
+    wanted: Any = error.kind.value if error.kind.name == "const" else None
+    return cast("dict[str, str]", wanted).get(_STORE) if isinstance(wanted, dict) else None
+
+
+def _is_of_another_kind(error: Any) -> bool:
+    """True if a tag says that another alternative is meant."""
+    return error.kind.name in ("const", "enum") and _label(error) is None
+
+
+# --- in workers ---------------------------------------------------------------------------------------------
+
+_KEPT_BYTES = 4_000_000
+"""Of the documents whose validators a worker keeps; those take some 50 times as much."""
+
+ProblemReport: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
+"""Of each problem the path, the text, the detail, and whether the value is shown; and whether these are all."""
+
+
+class _Kept(NamedTuple):
+    validator: Validator
+    size: int
+
+
+_kept: OrderedDict[bytes, _Kept] = OrderedDict()
+
+
+def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | ProblemReport | None:
+    """True if the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
+
+    Patterns that cannot be read say nothing.
+
+    Raises:
+        ToolDefinitionError: the document is not a valid schema.
+    """
+    if digest not in _kept:
+        if document is None:
+            return None
+        _kept[digest] = _Kept(_readable(from_json(document)), len(document))
+        while len(_kept) > 1 and sum(each.size for each in _kept.values()) > _KEPT_BYTES:
+            _kept.popitem(last=False)
+    _kept.move_to_end(digest)
+    validator = _kept[digest].validator
+    value = _value_of(text)
+    if validator.accepts(value):
+        return True
+    if not tell:
+        return False
+    try:
+        validator.require(value)
+    except SchemaMismatch as mismatch:
+        return _told(mismatch)
+    return True
+
+
+def _told(mismatch: SchemaMismatch) -> ProblemReport:
+    problems = [(each.path, each.text, each.detail, each.value is not ABSENT) for each in mismatch.problems[:_MAX_READ]]
+    return problems, mismatch.complete and len(problems) == len(mismatch.problems)
+
+
+def mismatch_of(told: ProblemReport, value: object) -> SchemaMismatch:
+    """A worker's findings about the value."""
+    problems, complete = told
+    return SchemaMismatch(
+        (
+            Problem(path, text, detail, _within(value, path) if shown else ABSENT)
+            for path, text, detail, shown in problems
+        ),
+        complete=complete,
+    )
+
+
+def _readable(document: JsonSchema) -> Validator:
+    try:
+        return Validator(document, "its schema")
+    except ToolDefinitionError:
+        return Validator(without_patterns(document, _is_no_pattern), "its schema")
+
+
+def _is_no_pattern(pattern: str) -> bool:
+    try:
+        _ = Validator({"pattern": pattern}, "a pattern")
+    except ToolDefinitionError:
+        return True
+    return False
+
+
+def _value_of(text: bytes) -> object:
+    try:
+        return from_json(text)
+    except ValueError:  # surrogates without a partner
+        return json.loads(text)

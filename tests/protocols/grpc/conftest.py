@@ -1,0 +1,29 @@
+"""A gRPC bridge that runs as long as a file of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from corral import OutsideExecution
+from tests.protocols.grpc.serving import Client, GrpcServed
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[GrpcServed]:
+    with GrpcServed() as served:
+        yield served
+
+
+@pytest.fixture
+def execution(served: GrpcServed) -> Iterator[OutsideExecution]:
+    execution = served.grant()
+    yield execution
+    served.end(execution)
+
+
+@pytest.fixture
+def client(served: GrpcServed, execution: OutsideExecution) -> Iterator[Client]:
+    with Client(served.bridge.address, execution.token()) as client:
+        yield client
