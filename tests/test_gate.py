@@ -20,7 +20,7 @@ MATRIX: dict[str, int] = {
     "e2e": 94,
     "environments": 5,
     "executions": 1,
-    "guest": 47,
+    "guest": 9,
     "integrations": 22,
     "newcomer": 1,
     "packages": 20,

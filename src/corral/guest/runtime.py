@@ -35,9 +35,9 @@ __all__ = [
     "graphql_runtime",
     "http_runtime",
     "node_guest",
+    "platform_script",
     "python_guest",
     "python_server",
-    "realm_guest",
     "typescript_guest",
     "typescript_server",
 ]
@@ -72,10 +72,20 @@ _PROCESS = (
 takes 4 ms longer for ten."""
 _MAIN = (*_PROCESS, "process/lines", "process/main")
 """Modules of a process that is started for its execution."""
-_REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/timers", "realm/realm")
-"""Modules evaluated in a realm: realm.ts, after all that it needs."""
-_PLATFORM = ("realm/intrinsics", "realm/platform")
-"""Modules evaluated in a realm when its program first touches a part of the platform."""
+_PLATFORM = (
+    "intrinsics",
+    "base",
+    "url",
+    "text",
+    "events",
+    "blobs",
+    "crypto",
+    "buffer",
+    "timers",
+    "performance",
+    "platform",
+)
+"""Modules of the platform, each after those that it needs."""
 _CLIENT = ("values", "failures", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = (
@@ -101,7 +111,6 @@ _ELSEWHERE = ("bigints", "decorators", "engine", "transports/elsewhere")
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""
 _NODE = 'import { createRequire } from "node:module";\nconst require = createRequire("file:///");\n'
-_VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
@@ -341,14 +350,10 @@ def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(name.rpartition("/")[2], guest_javascript(name)) for name in names]
 
 
-@cache
-def realm_guest() -> str:
-    """The guest of one program in a realm of its own, whose platform is our own code, as one file for Deno."""
-    realm = f"(function (TextEncoder) {{ {_script(_stripped(_REALM))} return realm_; }})"
-    platform = f"(() => {{ {_script(_stripped(_PLATFORM))} return platform_.Faces; }})()"
-    bundle = f"const bundle_ = {json.dumps({'REALM': realm, 'PLATFORM': platform})};\n"
-    main = _script(_stripped((*_PROCESS, "realm/harden", "realm/main")))
-    return _VM + bundle + main.replace(_VM, "")
+def platform_script() -> str:
+    """The platform of an engine that has only the language: a script whose value is `definePlatform`."""
+    modules = _script(_stripped(f"platform/{name}" for name in _PLATFORM))
+    return f"(() => {{ {modules} return platform_.definePlatform; }})()"
 
 
 def _script(modules: Iterable[tuple[str, str]]) -> str:

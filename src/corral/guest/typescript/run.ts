@@ -1,5 +1,5 @@
 // One execution of a program: its calls, its console, its outcome. How frames travel and when it is over for good is the
-// business of who made it: the process (process/) or the realm (realm/).
+// business of the process (process/).
 
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";
@@ -139,7 +139,7 @@ const encodeInto = textEncoder.encodeInto.bind(textEncoder);
 const queueTask = queueMicrotask;
 
 /** Leaves in a stack only the program's own frames: the rest is ours, and names files of the host. */
-export function programFramesOnly(error: Error, sites: object[]): string {
+function programFramesOnly(error: Error, sites: object[]): string {
   let stack = `${error.name}: ${error.message}`;
   for (let index = 0; index < sites.length; index++) {
     const frame = `${sites[index]}`;
