@@ -17,7 +17,7 @@ MATRIX: dict[str, int] = {
     "cli": 6,
     "containment": 1,
     "docs": 1,
-    "e2e": 94,
+    "e2e": 91,
     "environments": 5,
     "executions": 1,
     "guest": 9,

@@ -55,7 +55,6 @@ _PROCESS = (
     "console",
     "bigints",
     "globals",
-    "decorators",
     "sockets",
     "network",
     "run",
@@ -106,7 +105,7 @@ _PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _SHARED: Mapping[str, tuple[str, ...]] = {"connect": ("messages",), "grpc": ("messages",)}
 """Parts of transports, before them."""
-_ELSEWHERE = ("bigints", "decorators", "engine", "transports/elsewhere")
+_ELSEWHERE = ("bigints", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""

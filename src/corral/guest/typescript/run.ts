@@ -2,7 +2,6 @@
 // business of the process (process/).
 
 import { type Level, makeConsole } from "./console.ts";
-import { Decoration, type Decorator } from "./decorators.ts";
 import { CorralError, failureClasses } from "./failures.ts";
 import { giveBackParsed } from "./bigints.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
@@ -76,8 +75,7 @@ export interface Refusal {
 /** Loads a module; of one that is `unused` nothing is taken, and it may be missing. */
 type Load = ((specifier: unknown, unused?: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
-type Decorate = (name: string, decorators: Decorator[]) => Decoration;
-export type Program = (load: Load, enter: Enter, decorate: Decorate) => Promise<unknown>;
+export type Program = (load: Load, enter: Enter) => Promise<unknown>;
 
 /** What EXIT begins with: the value, or `[code, name, message, stack, cause]`, as JSON text. */
 interface Outcome {
@@ -267,7 +265,7 @@ export class Run {
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
         : value;
-    const ended = program(this.#load, enter, decorate);
+    const ended = program(this.#load, enter);
     try {
       apply(then, ended, [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
     } catch (error) {
@@ -569,7 +567,6 @@ export class Run {
   }
 }
 
-const decorate: Decorate = (name, decorators) => new Decoration(name, decorators);
 
 const loadNothing = (advice = ""): Load => Object.assign(
   async (specifier: unknown, unused?: unknown) => {

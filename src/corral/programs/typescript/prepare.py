@@ -1,12 +1,11 @@
 """A model's TypeScript, made runnable: recovered, parsed once, its types erased, its imports and value redirected.
 
-What runs is an expression, an async function of `(load, entry, decorate)`:
+What runs is an expression, an async function of `(load, entry)`:
 
 - `load(specifier, unused)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`; one
   that is `unused` may be missing;
 - `entry(value, plain)` calls `value` with the tools if it is a function, as a plain object if `plain`, and gives its
-  result; any other value it gives back;
-- `decorate(name, decorators)` begins a class that has decorators.
+  result; any other value it gives back.
 
 Around the program stands a labelled block that ends with a `break` to that label. The program cannot spell the label,
 so a source that closed the block and opened another one does not compile. The declaration before the `break` cannot be
@@ -97,7 +96,7 @@ def prepare_typescript(source: str) -> Program:
     ending = give_result(root, edits, names, entry or commonjs, found.returns)
     guard_words(root, edits)
     declared = COMMONJS_PREFIX if commonjs else ""
-    parameters = f"{names.load}, {names.entry}, {names.decorate}"
+    parameters = f"{names.load}, {names.entry}"
     prefix = f'(async function ({parameters}) {{"use strict"; {declared}{names.label}: {{'
     suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }})"
     code, positions = edits.apply(prefix.encode(), suffix.encode())
