@@ -105,7 +105,6 @@ _CALLS = finder(
 )
 _MAX_NAMES = 200
 _NAMES = finder("(identifier) @name")
-_PARSERS = frozenset({"ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
 _ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."
@@ -502,7 +501,7 @@ class PythonCheck(PythonOrigins):
         arguments = None if call is None else call.child_by_field_name("arguments")
         tool = None if function is None else self._tool_of(function)
         if call is None or tool is None or arguments is None:
-            return warning if function is None else self._parsed(warning, node, function)
+            return warning
         self._calls.append((call, tool))
         given = arguments.named_children
         positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
@@ -565,21 +564,6 @@ class PythonCheck(PythonOrigins):
         if hint is None or is_probed(node) or not any(map(self._is_declared, node.named_children)):
             return warning
         return warning.rejected("member", hint=hint)
-
-    def _parsed(self, warning: Finding, value: Node, function: Node) -> Finding:
-        """The finding about the argument of another function: it counts if a result is parsed that is no string."""
-        found, name = mismatch(warning.message), text_of(function)
-        if found is None or is_tried(value) or not self._is_declared(value):
-            return warning
-        if name == "len" and found[0] in ("int", "float", "bool", "None"):
-            return warning.rejected("member", hint=f"{text_of(value)} has no length.")
-        if name not in _PARSERS:
-            return warning
-        if not certainly_differs(*found, self._objects):
-            return warning
-        shown = text_of(value)
-        message = f"{shown} is not a string: the results of tools are dicts, lists, strings and numbers already."
-        return warning.rejected("argument", message=message, hint=f"Leave `{name}` out.")
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""

@@ -103,8 +103,6 @@ _NO_DEFAULT = frozenset({1192, 1259, 2613})
 """A package has no default export; the guest gives its whole namespace for it."""
 _REDECLARED = 2403
 _GIVEN = ("'process'", "'require'")
-_INDEXED = frozenset({7015, 7053})
-_NULLISH = frozenset({2531, 18047})
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
 """Advice of the compiler that nobody can follow here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
@@ -259,10 +257,6 @@ class TypeScriptCheck(Misuse):
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
             return self._argument(warning, node, call, code)
         if code == _NOT_CALLABLE and (found := self._not_callable(warning, node)) is not None:
-            return found
-        if code in _INDEXED and (found := self._indexed_text(warning, node)) is not None:
-            return found
-        if code in _NULLISH and (found := self._of_nothing(warning, node)) is not None:
             return found
         if code in _ITERATED and (found := self._not_iterable(warning, node)) is not None:
             return found

@@ -12,7 +12,6 @@ from corral.checking.declared_types import is_dictionary
 from corral.checking.findings import Finding
 from corral.checking.hints.typescript import conversion_hint, without_markup
 from corral.checking.servers.workspace import Location
-from corral.checking.typescript.dynamic_members import is_written
 from corral.checking.typescript.expressions import (
     anchor,
     called_on,
@@ -39,7 +38,6 @@ from corral.programs.syntax.typescript import text_of, unwrapped, walk
 __all__ = ["Misuse"]
 
 _TYPE = re.compile(r"Type '(.*?)' (?:must have|is not an array type|is not a generic|can only be)", re.DOTALL)
-_TEXT = re.compile(r"index type '[sS]tring'|not of type 'number'")
 _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
 
@@ -108,27 +106,6 @@ class Misuse(Origins):
         places = [] if called is None else self.declared_definitions(anchor(called))
         result = self.tools.types.at(*self.tools.span(places[0])) if places else None
         return None if result is None else text_of(result).removeprefix(":").strip()
-
-    def _indexed_text(self, warning: Finding, node: Node) -> Finding | None:
-        """A declared text of which a member is taken by a name in brackets."""
-        while node.parent is not None and node.type != "subscript_expression":
-            node = node.parent
-        owner, index = node.child_by_field_name("object"), node.child_by_field_name("index")
-        if owner is None or index is None or index.type != "string" or is_tried(node) or is_written(node):
-            return None
-        if not _TEXT.search(warning.message) or not self._is_declared(owner):
-            return None
-        if (call := called_on(self._initial(owner) or owner)) is None or self._tool_of(call) is None:
-            return None
-        message = f"A string has no member {text_of(index)}"
-        return warning.rejected("member", message=message, hint=_IF_JSON)
-
-    def _of_nothing(self, warning: Finding, node: Node) -> Finding | None:
-        """A member of what a tool gives that gives nothing."""
-        call = called_on(self._initial(node) or node)
-        if is_tried(node) or self._result_of(call) != "Promise<void>":
-            return None
-        return warning.rejected("member", message=f"{_shown(call or node)} gives nothing")
 
     def _not_iterable(self, warning: Finding, node: Node) -> Finding | None:
         """A declared object that is gone through as an array."""
