@@ -5,6 +5,7 @@ What runs is a module with top-level `await`; its value is what the global `_cor
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,11 +31,11 @@ from corral.programs.python.positions import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
 from corral.programs.python.scan import Survey, survey
-from corral.programs.python.unavailable import refuse_terminal, refuse_typescript
 from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.recover import Dialect, Recovered, recover
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
 from corral.programs.syntax.python import parse
+from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.programs.typescript.normalize import well_formed
 from corral.texts import TypedText
 from corral.types import Diagnostic, Program
@@ -44,6 +45,13 @@ __all__ = ["TypedPython", "prepare_python", "typed_python"]
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
 """Most characters parsed in search of a program. Anything over it counts as not parsing."""
+_TYPESCRIPT = re.compile(
+    rb"^[ \t]*(?:export[ \t]+)?(?:const|let|var|function|async[ \t]+function|interface|enum)[ \t]+[\w${\[]"
+    rb"|^[ \t]*type[ \t]+\w+[ \t]*=[ \t]*[{|\"'\w]|=>|\bconsole\.\w+\(|\bnew[ \t]+[A-Z]\w*\(|[;{}][ \t]*$|^[ \t]*//",
+    re.MULTILINE,
+)
+_MAX_PARSED_AGAIN = 30_000
+"""A source that is longer is not parsed again."""
 
 
 def prepare_python(source: str) -> Program:
@@ -57,7 +65,7 @@ def prepare_python(source: str) -> Program:
         return _prepared(source, recovered.root, _Surveyed.of(recovered, recovered.root), recovered)
     if recovered.too_deep is not None:
         raise recovered.places.rejected("The program is nested too deeply at {place}.", recovered.too_deep)
-    refuse_typescript(repair.text, recovered.places)
+    _refuse_typescript(repair.text, recovered.places)
     return Program(
         language="python",
         source=source,
@@ -66,6 +74,15 @@ def prepare_python(source: str) -> Program:
         diagnostics=(*recovered.diagnostics, *repair.diagnostics),
         references=UNKNOWN,
     )
+
+
+def _refuse_typescript(text: bytes, places: Places) -> None:
+    """Raises ProgramRejected for a text that is no Python but TypeScript."""
+    sign = _TYPESCRIPT.search(text) if len(text) <= _MAX_PARSED_AGAIN else None
+    if sign is not None and not parse_typescript(text).root_node.has_error:
+        message = "This is TypeScript; programs here are in Python: `x = await tools.name(key=value)`, and the last"
+        start = len(text) - len(text.lstrip())
+        raise places.rejected(f"{message} expression is the result.", start)
 
 
 class TypedPython(NamedTuple):
@@ -149,7 +166,6 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
     made = edits.made
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
-    refuse_terminal(root, text, names, places)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
     if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
         code = wrap_in_function(root, found.returns, found.strings, edits, code)
