@@ -308,7 +308,7 @@ DECODERS: dict[str, set[str]] = {
     "bz2": set(),
     "email": set(),
     "gzip": {"chat/assets.py"},
-    "html": {"chat/assets.py", "programs/encoded.py", "rendering/html.py"},
+    "html": {"chat/assets.py", "programs/reading.py", "rendering/html.py"},
     "lzma": set(),
     "marshal": {
         "containment/launcher.py",

@@ -25,7 +25,7 @@ from corral.programs.syntax.typescript import (
     text_of,
     walk,
 )
-from corral.programs.typescript.erasure.lower import Lowering, is_accessor, rejected
+from corral.programs.typescript.lower import Lowering, is_accessor, rejected
 from corral.programs.typescript.names import Names
 
 __all__ = ["Findings", "Misread", "erase_types", "strip_types"]
