@@ -425,8 +425,8 @@ class References(NamedTuple):
 class Program:
     """A model's program, prepared to run: plain data that can be pickled.
 
-    A sandbox evaluates `code`: for TypeScript an expression that is an async function of
-    `(load, entry, decorate)`, for Python a module that leaves its value in the global `_corral_result`.
+    A sandbox evaluates `code`: for TypeScript an expression that is an async function of `(load, entry)`, for Python a
+    module that leaves its value in the global `_corral_result`.
     """
 
     language: Language

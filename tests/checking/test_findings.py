@@ -59,8 +59,6 @@ FOUND = {
     "await axios.get('https://example.com')": "There are no libraries, files, pages or network",
     "process.exit(0)": "There is no process: end with `return`, or throw an Error.",
     "const o = await tools.retail.order_details({ order_id: 'o1' }); o.items()": "'items' is not a function.",
-    "return (await tools.retail.product_types())['Lamp']": "A string has no member 'Lamp'. If it is JSON, parse it",
-    "const none = (await tools.log.note({ text: 'a' })) as null; return none.id": "tools.log.note gives nothing.",
     "return tools.log.tail().length": "read it with `for await (const item of ...)`",
 }
 """Mistakes, and what is to be said of each."""

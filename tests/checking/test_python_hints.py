@@ -46,7 +46,6 @@ FOUND = {
     "t = await tools.retail.product_types()\nt['value']": "If it holds JSON, parse it with `json.loads` first.",
     "(await tools.chat.channels())['users']": "(await tools.chat.channels()) is a `list`",
     f"{ASYNCIO}await asyncio.gather([tools.chat.channels() for _ in range(2)])": "Write `await asyncio.gather(*[...])`.",
-    "a = await tools.search_tickets(query='')\nlen(a['count'])": "a['count'] has no length.",
     "await tools.retail.order_details('o1')": "Write `await tools.retail.order_details(order_id='o1')`.",
     f"{USER}[await tools.retail.order_details(o) for o in u['orders']]": "Write `await tools.retail.order_details(order_id=o)`.",
     "await tools.broker.place_order('AAA', 'buy', 1, limit=2)": "place_order(symbol='AAA', side='buy', amount=1, limit=2)",

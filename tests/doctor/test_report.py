@@ -18,9 +18,9 @@ from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.doctor.report import Examination, Layer, examine
 from corral.errors import StartFailed
+from corral.isolation import Tier
 from corral.jail import Engine, Jail, LauncherClient, landlock, namespaces
 from corral.sandboxes.jailed import guest_starter
-from corral.types import Tier
 from tests.surroundings import guests_change_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")

@@ -25,12 +25,13 @@ import pytest
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, define_tool, tool
 from corral.errors import StartFailed
 from corral.guest import typescript_server
+from corral.isolation import Tier
 from corral.sandboxes import DenoSandbox, deno
 from corral.sandboxes.jailed import fork_self_test
 from corral.sandboxes.jailed.fork_server import ForkServer, fork
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
-from corral.types import Tier, TrustDomain
+from corral.types import TrustDomain
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
 from tests.security.modes import TIERS

@@ -29,7 +29,6 @@ HEADS = {
     "enum": "enum A { B = 1 }\nif (A.B) { console.log(A.B); }\n",
     "namespace": "namespace N { export const b = 1 }\nif (N.b) { console.log(N.b); }\n",
     "parameter property": "class P { constructor(readonly b = 1) {} }\nif (new P().b) { console.log(new P().b); }\n",
-    "decorator": "const d = (f, c) => f;\nclass D { @d b() { return 1 } } if (new D().b()) { console.log(new D().b()); }\n",
 }
 # What follows on line 3, and what is to come of it: value, or name, message and column of the error.
 ENDS: dict[str, tuple[Any, tuple[str, str, int] | None]] = {

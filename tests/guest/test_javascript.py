@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.guest import javascript
+from corral.guest import runtime
 from corral.programs import strip_types
 
 SOURCE = "export const one: number = 1;\n"
@@ -22,16 +22,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def files(_package: str) -> Path:
         return tmp_path
 
-    monkeypatch.setattr(javascript, "files", files)
+    monkeypatch.setattr(runtime, "files", files)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "pycache_prefix", None)
-    javascript.guest_javascript.cache_clear()
+    runtime.guest_javascript.cache_clear()
     return tmp_path / "typescript"
 
 
 def anew(name: str = "one") -> str:
-    javascript.guest_javascript.cache_clear()
-    return javascript.guest_javascript(name)
+    runtime.guest_javascript.cache_clear()
+    return runtime.guest_javascript(name)
 
 
 def kept(folder: Path) -> list[Path]:
@@ -41,13 +41,13 @@ def kept(folder: Path) -> list[Path]:
 @pytest.fixture(autouse=True)
 def forget() -> object:
     yield
-    javascript.guest_javascript.cache_clear()
+    runtime.guest_javascript.cache_clear()
 
 
 def test_a_result_is_kept_and_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert anew() == strip_types(SOURCE)
     assert [path.name for path in kept(folder)] == [f"one.{sys.implementation.cache_tag}.erased"]
-    monkeypatch.delattr(javascript, "strip_types")
+    monkeypatch.delattr(runtime, "strip_types")
     assert anew() == strip_types(SOURCE)
 
 

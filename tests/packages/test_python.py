@@ -13,9 +13,9 @@ import pytest
 
 from corral import ConfigError, Corral
 from corral.cli.dispatch import run
+from corral.isolation import Tier
 from corral.packages import PythonFolder, PythonPackages
 from corral.sandboxes import CPythonSandbox
-from corral.types import Tier
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,6 @@
 // {strip} is stripped of its types by the engine, and {module} compiled by the engine, as a module.
 import { stripTypeScriptTypes } from "node:module";
 import { compile, evaluate } from "../../src/corral/guest/typescript/engine.ts";
-import { Decoration } from "../../src/corral/guest/typescript/decorators.ts";
 
 const tools = { answer: 42 };
 const modules = { m: { default: "default of m", b: "b of m" }, n: { default: "default of n", c: "c of n" } };
@@ -16,7 +15,6 @@ const load = Object.assign(
 );
 const enter = async (value, plain) => (typeof value === "function" ? await value(plain ? { ...tools, plain } : tools) : value);
 
-const decorate = (name, decorators) => new Decoration(name, decorators);
 const place = (text) => /program\.ts:(\d+):(\d+)/.exec(text)?.slice(1).map(Number) ?? null;
 const plain = (value) => (typeof value === "function" ? "[function]" : value === undefined ? null : value);
 
@@ -35,7 +33,7 @@ async function run({ code, strip, module }) {
       return { error: `SyntaxError: ${message}`, place: place(stack), ran: globalThis.ran };
     }
     const { program } = compiled;
-    return { value: plain(await program(load, enter, decorate)), ran: globalThis.ran };
+    return { value: plain(await program(load, enter)), ran: globalThis.ran };
   } catch (error) {
     if (!(error instanceof Error)) return { error: String(error), place: null, ran: globalThis.ran };
     const text = `${error.message}\n${error.stack}`;

@@ -14,7 +14,7 @@ from corral.errors import ProgramRejected
 from corral.programs import prepare_typescript
 from corral.programs.syntax.typescript import parse, walk
 from corral.programs.typescript import prepare as typescript
-from corral.programs.typescript.erasure import strip
+from corral.programs.typescript import strip
 from tests.programs.conftest import Run
 
 DEEP = {

@@ -43,7 +43,6 @@ FAILING = [
     "x = “é😀”; ⌖boom()",
     "x = 2 − 1; ⌖boom()",
     "x = …; ⌖boom()",
-    "if True:\n\tx = 1\n    ⌖boom()",
     "\ufeffx = 1; ⌖boom()",
     "\ufeff⌖boom()",
     "x = 1\r\n⌖boom()",

@@ -99,9 +99,6 @@ SOURCES = {
     "indented with a string that is not": "    a = '''\nb\n'''\n    42 if a == '\\nb\\n' else a",
     "tabs": "if True:\n\ta = 42\na",
     "tabs in one suite, spaces in the next": "if True:\n\ta = 41\nif a:\n    a += 1\na",
-    "tabs and eight spaces in one suite": "if True:\n\ta = 41\n        a += 1\na",
-    "tabs and four spaces in one suite": "if True:\n\ta = 41\n    a += 1\na",
-    "tabs of four columns": "if True:\n\tif True:\n        a = 1\n    a = 42\na",
     "no-break space": "a\u00a0=\u00a042\na",
     "no-break spaces as indentation": "if True:\n\u00a0\u00a0\u00a0\u00a0a = 42\na",
     "zero-width space": "a =\u200b 42\u200b\na",
@@ -160,7 +157,6 @@ def test_a_source_with_only_other_languages_is_rejected(info: str) -> None:
         ("```py\nif True:\n    !ls -l\n```", "command_left_out", 3, 5),
         ("x = “a”", "typographic_characters", 1, 5),
         ("> ```py\n> x = 1 − 1\n> ```", "typographic_characters", 2, 9),
-        ("if True:\n\tx = 1\n    y = 2", "mixed_indentation", 2, 1),
         ("return '\ud83d'", "lone_surrogate", None, None),
     ],
 )

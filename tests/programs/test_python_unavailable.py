@@ -36,25 +36,6 @@ def test_python_that_is_broken_is_not_taken_for_typescript(source: str) -> None:
     assert prepare_python(source).code.strip() == source
 
 
-def test_a_question_at_a_terminal_is_refused_before_the_program_runs() -> None:
-    with pytest.raises(ProgramRejected, match="Put the value into the program, or call a tool") as caught:
-        prepare_python("await tools.a()\nname = input('Name? ')")
-    assert (caught.value.line, caught.value.column) == (2, 8)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "try:\n    name = input()\nexcept EOFError:\n    name = ''",
-        "def ask():\n    return input()\n1",
-        "def input(text):\n    return text\ninput('a')",
-        "x.input('a')",
-    ],
-)
-def test_an_input_that_is_caught_never_called_or_the_programs_own_is_left_alone(source: str) -> None:
-    prepare_python(source)
-
-
 INSTEAD = {
     "open('/tmp/x.txt')": "call a tool that reads or writes",
     "import subprocess\nsubprocess.run(['ls'])": "start no processes: call a tool",

@@ -100,7 +100,6 @@ VALUE_42 = [
     "const enum E { A = 42 }\nreturn E.A",
     "class P { constructor(private readonly x: number) {} get() { return this.x } }\nnew P(42).get()",
     "namespace N { export const x = 42 }\nN.x",
-    "@dec class A {}\nfunction dec(c: any, _: any) { c.k = 42 }\n(A as any).k",
     "tag<string>`x`; function tag(x) { return 42 }",
     "const x = 42 as any\n[1].length\nx",
     "interface A<in out T> { a: T }\n42",

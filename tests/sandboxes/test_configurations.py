@@ -11,12 +11,13 @@ from typing import Literal
 import pytest
 
 from corral.guest import RuntimeDirectory
+from corral.isolation import Tier
 from corral.jail import Engine
 from corral.jail.namespaces import Mount
 from corral.sandboxes.jailed import guest_starter
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter
 from corral.sandboxes.jailed.python_runtime import installation
-from corral.types import SandboxConfig, Tier, TrustDomain
+from corral.types import SandboxConfig, TrustDomain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, define_tool
+from corral.isolation import Tier
 from corral.sandboxes import CPythonSandbox
-from corral.types import Tier
 from tests.security.modes import TIERS
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from corral import Corral, tool
+from corral.isolation import Tier
 from corral.sandboxes import DenoSandbox
-from corral.types import Tier
 
 pytestmark = pytest.mark.anyio
 same = pytest.mark.matrix("each isolation and each tier is in the gate; another pair of them")

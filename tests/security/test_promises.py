@@ -18,9 +18,9 @@ from _pytest.mark import ParameterSet
 
 from corral import Corral, Language
 from corral.errors import StartFailed
+from corral.isolation import Tier
 from corral.jail.seccomp import ALLOWED
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.types import Tier
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "security.md").read_text(encoding="utf-8")

@@ -22,9 +22,9 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, define_tool
-from corral.isolation import TIERS
+from corral.isolation import TIERS, Tier
 from corral.sandboxes import CPythonSandbox
-from corral.types import Tier, TrustDomain
+from corral.types import TrustDomain
 from tests.processes import assert_ending, descendants
 from tests.security.modes import TIERS as JAILS
 

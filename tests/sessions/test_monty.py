@@ -26,10 +26,10 @@ from corral import (
     Session,
     tool,
 )
+from corral.isolation import Tier
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
 from corral.sessions import Sessions
-from corral.types import Tier
 from tests.sessions.attacks import ATTACKS
 
 pytestmark = pytest.mark.anyio

@@ -26,10 +26,10 @@ from corral import (
     Session,
 )
 from corral.errors import FileError
+from corral.isolation import Tier
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sessions import Sessions
 from corral.testing import FakeGuest, FakeSandbox
-from corral.types import Tier
 from tests.processes import descriptors
 from tests.sessions.attacks import ATTACKS
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import anyio
 
+from corral.isolation import Tier
 from corral.shells import JailedShell, ShellLimits
-from corral.types import Tier
 
 __all__ = ["expect_no_escape", "jailed"]
 

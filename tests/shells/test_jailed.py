@@ -25,10 +25,10 @@ import corral
 from corral import Corral, Directory, Language, Mount, Scratch
 from corral.egress import Network
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
+from corral.isolation import Tier
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, Shell, ShellLimits
 from corral.shells.jails.watch import CommandWatch
-from corral.types import Tier
 from tests.shells.attempts import expect_no_escape, jailed
 from tests.until import LIMIT_SECONDS
 

@@ -13,11 +13,11 @@ from typing import Any, Literal, TypedDict, TypeVar
 from corral import Directory, Language, Limits, Mount
 from corral.cli.options import given
 from corral.errors import ConfigError
-from corral.isolation import TIERS
+from corral.isolation import TIERS, Tier
 from corral.packages import Packages, PythonPackages
 from corral.plugins import load_by_name
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES, LimitName, Tier
+from corral.types import LIMITS_OF_SANDBOXES, LimitName
 
 Number = TypeVar("Number", int, float)
 

@@ -22,13 +22,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from corral.doctor.layers import proc_status
 from corral.errors import StartFailed
+from corral.isolation import Tier
 from corral.jail.jail import Jail, v8_environment
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.libraries import shared_libraries
 from corral.jail.namespaces import GUEST
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
-from corral.types import Tier
 
 PROBE = "probe.js"
 ATTEMPTS = (

@@ -19,9 +19,10 @@ from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.doctor.layers import proc_status, program_version
 from corral.errors import StartFailed
+from corral.isolation import Tier
 from corral.jail import Engine
 from corral.programs import read_program
-from corral.types import References, Tier
+from corral.types import References
 
 _READY_SECONDS = 60.0
 _VERSION = re.compile(r"\d\S*")

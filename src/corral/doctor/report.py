@@ -32,7 +32,7 @@ from corral.doctor.layers import (
     user_namespaces_layer,
 )
 from corral.errors import CorralError, MissingExtra, StartFailed
-from corral.isolation import TIERS, Isolation
+from corral.isolation import TIERS, Isolation, Tier
 from corral.jail.jail import Engine, jails_to_try
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.privileges import NOBODY
@@ -46,7 +46,7 @@ from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
 from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits
-from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig, Tier
+from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig
 
 _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
 _NO_JAIL = "processes can be contained on Linux only"

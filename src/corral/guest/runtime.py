@@ -2,6 +2,10 @@
 
 The sources are TypeScript, which an engine without a usable cache takes 150 ms to compile (Deno 2.9, an unwritable
 cache directory), so they are stripped of their types here, by the same code that strips programs.
+
+To erase the types of one guest takes 50 ms. The results are in the `__pycache__` beside the sources, under the same
+rules as bytecode: `sys.dont_write_bytecode` and `sys.pycache_prefix` hold, and whoever may write there may change what
+the host itself runs.
 """
 
 from __future__ import annotations
@@ -10,18 +14,21 @@ import ast
 import json
 import marshal
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib.abc import InspectLoader
-from importlib.util import find_spec
+from importlib.resources import files
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from types import CodeType
 from typing import NamedTuple, cast
 
 from corral.errors import ConfigError
-from corral.guest.javascript import guest_javascript, guest_source
-from corral.jail.temporary import TemporaryFolder
+from corral.jail.temporary import TemporaryFolder, write_whole
 from corral.programs import strip_types
 from corral.types import Language
 
@@ -45,7 +52,6 @@ _PROCESS = (
     "console",
     "bigints",
     "globals",
-    "decorators",
     "sockets",
     "network",
     "run",
@@ -62,10 +68,20 @@ _PROCESS = (
 takes 4 ms longer for ten."""
 _MAIN = (*_PROCESS, "process/lines", "process/main")
 """Modules of a process that is started for its execution."""
-_REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/timers", "realm/realm")
-"""Modules evaluated in a realm: realm.ts, after all that it needs."""
-_PLATFORM = ("realm/intrinsics", "realm/platform")
-"""Modules evaluated in a realm when its program first touches a part of the platform."""
+_PLATFORM = (
+    "intrinsics",
+    "base",
+    "url",
+    "text",
+    "events",
+    "blobs",
+    "crypto",
+    "buffer",
+    "timers",
+    "performance",
+    "platform",
+)
+"""Modules of the platform, each after those that it needs."""
 _CLIENT = ("values", "failures", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = (
@@ -76,7 +92,6 @@ _PYTHON = (
     "console",
     "hints",
     "errors",
-    "paths",
     "loop",
     "network",
     "program",
@@ -84,12 +99,11 @@ _PYTHON = (
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
-_ELSEWHERE = ("bigints", "decorators", "engine", "transports/elsewhere")
+_ELSEWHERE = ("bigints", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""
 _NODE = 'import { createRequire } from "node:module";\nconst require = createRequire("file:///");\n'
-_VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(?:[\w.]+/)*(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
@@ -277,7 +291,7 @@ def _over_node(modules: Iterable[str]) -> list[str]:
 @cache
 def typescript_server() -> str:
     """The guest for TypeScript that forks a process for each program, as one file for Deno."""
-    return _script(_stripped((*_PROCESS, "process/libc", "process/compaction", "process/fork", "process/zygote")))
+    return _script(_stripped((*_PROCESS, "process/libc", "process/fork", "process/zygote")))
 
 
 @cache
@@ -332,14 +346,10 @@ def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(name.rpartition("/")[2], guest_javascript(name)) for name in names]
 
 
-@cache
-def realm_guest() -> str:
-    """The guest of one program in a realm of its own, whose platform is our own code, as one file for Deno."""
-    realm = f"(function (TextEncoder) {{ {_script(_stripped(_REALM))} return realm_; }})"
-    platform = f"(() => {{ {_script(_stripped(_PLATFORM))} return platform_.Faces; }})()"
-    bundle = f"const bundle_ = {json.dumps({'REALM': realm, 'PLATFORM': platform})};\n"
-    main = _script(_stripped((*_PROCESS, "realm/harden", "realm/main")))
-    return _VM + bundle + main.replace(_VM, "")
+def platform_script() -> str:
+    """The platform of an engine that has only the language: a script whose value is `definePlatform`."""
+    modules = _script(_stripped(f"platform/{name}" for name in _PLATFORM))
+    return f"(() => {{ {modules} return platform_.definePlatform; }})()"
 
 
 def _script(modules: Iterable[tuple[str, str]]) -> str:
@@ -350,3 +360,60 @@ def _script(modules: Iterable[tuple[str, str]]) -> str:
         code = _IMPORT.sub(lambda match: f"const {{{match[1]}}} = {match[2]}_;", _EXPORT.sub("", code))
         parts.append(f"const {name}_ = (() => {{\n{code}\nreturn {{ {exported} }};\n}})();\n")
     return "".join(parts)
+
+
+def guest_source(folder: str, file: str) -> str:
+    """The text of one of the guest's modules; `folder` is `typescript` or `python`."""
+    return (files("corral.guest") / folder / file).read_text(encoding="utf-8")
+
+
+@cache
+def guest_javascript(name: str) -> str:
+    """A module of the guest without types, by its name without suffix, such as `process/main`."""
+    source = guest_source("typescript", f"{name}.ts")
+    kept = _place(name)
+    if kept is None:
+        return strip_types(source)
+    with suppress(OSError, ValueError):
+        head, _, code = kept.read_text(encoding="utf-8").partition("\n")
+        if head == _head(source, code):
+            return code
+    code = strip_types(source)
+    _keep(kept, f"{_head(source, code)}\n{code}")
+    return code
+
+
+def _place(name: str) -> Path | None:
+    """File in which the result is kept; none for a package in a zip file, or a Python that keeps no bytecode."""
+    source = files("corral.guest") / "typescript" / f"{name}.ts"
+    with suppress(NotImplementedError):
+        return Path(cache_from_source(str(source))).with_suffix(".erased") if isinstance(source, Path) else None
+    return None
+
+
+def _keep(place: Path, text: str) -> None:
+    if sys.dont_write_bytecode:
+        return
+    with suppress(OSError):  # an installation that cannot be written to
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, text, mode=0o644)
+
+
+def _head(source: str, code: str) -> str:
+    """First line of what is kept: of the code too, since a machine that crashes may leave half of it."""
+    return f"// {sha256(_eraser() + source.encode()).hexdigest()} {sha256(code.encode()).hexdigest()}"
+
+
+@cache
+def _eraser() -> bytes:
+    """Version of the code that erases: times and sizes of its files."""
+    found: list[tuple[str, int, int]] = []
+    for package in ("corral.programs", "tree_sitter", "tree_sitter_typescript"):
+        spec = find_spec(package)
+        assert spec is not None
+        for folder in spec.submodule_search_locations or []:
+            for path in sorted(Path(folder).rglob("*")):
+                if path.suffix in (".py", ".so", ".pyd"):
+                    status = path.stat()
+                    found.append((path.name, status.st_mtime_ns, status.st_size))
+    return repr(found).encode()

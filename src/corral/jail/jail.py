@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral.errors import StartFailed
-from corral.isolation import NO_SPACE, Space
+from corral.isolation import NO_SPACE, Space, Tier
 from corral.jail import landlock, seccomp
 from corral.jail.launcher_client import Plan
 from corral.jail.libraries import shared_libraries
 from corral.jail.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.jail.privileges import NOBODY
 from corral.jail.users import may_become
-from corral.types import Tier
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource

@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol
 
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import StartFailed
-from corral.isolation import NO_SPACE, Bind, Space
+from corral.isolation import NO_SPACE, Bind, Space, Tier
 from corral.jail.commands import host_programs
 from corral.jail.launcher_client import LauncherClient, Programs
 from corral.jail.privileges import NOBODY
 from corral.jail.temporary import TemporaryFolder
 from corral.jail.users import UserClaim, claim_user, may_become
 from corral.logs import get_logger
-from corral.types import SandboxConfig, Tier
+from corral.types import SandboxConfig
 
 logger = get_logger("corral.jail")
 

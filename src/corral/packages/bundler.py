@@ -17,11 +17,10 @@ from typing import Any, NamedTuple, cast
 
 from corral.concurrency.descriptors import await_readable
 from corral.errors import StartFailed
-from corral.isolation import TIERS
+from corral.isolation import TIERS, Tier
 from corral.jail import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
-from corral.types import Tier
 
 FORMAT = 1
 """Counts changes of what a text is made of, so that older ones are not taken for it."""

@@ -20,11 +20,11 @@ from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError, StartFailed
 from corral.jail.temporary import write_whole
 from corral.logs import get_logger
-from corral.npm import ModuleTexts
+from corral.npm import ModuleTexts, NpmModules
 from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
 from corral.packages.folder import PackageFolder, Pinned
 from corral.sessions.skills import SkillSet
-from corral.types import NpmModules, Program
+from corral.types import Program
 
 logger = get_logger("corral.packages")
 

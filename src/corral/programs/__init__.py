@@ -3,8 +3,8 @@
 from corral.programs.python import TypedPython, prepare_python, typed_python
 from corral.programs.reading import read_program, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
-from corral.programs.typescript.erasure.strip import strip_types
 from corral.programs.typescript.prepare import TypedProgram, prepare_typescript, typed_typescript
+from corral.programs.typescript.strip import strip_types
 
 __all__ = [
     "TooLongToParse",

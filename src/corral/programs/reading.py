@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any, cast
+
+from pydantic_core import from_json
 
 from corral.errors import ProgramRejected
-from corral.programs.encoded import decodings, program_in_json
 from corral.programs.python import TypedPython, prepare_python, typed_python
 from corral.programs.typescript.prepare import TypedProgram, prepare_typescript, typed_typescript
 from corral.texts import TypedText
@@ -20,6 +24,16 @@ _TYPED: Mapping[Language, Callable[[TypedText], TypedProgram | TypedPython]] = {
     "python": typed_python,
 }
 _REMEMBERED_CHARS = 8_000
+_MOST_CHARS = 200_000
+_FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
+_KEYS = ("code", "program", "source", "script", "typescript", "javascript", "python")
+_AROUND = ("arguments", "input", "parameters")
+"""Members of a whole tool call that hold its arguments."""
+_SIGNS = re.compile(r"\b(?:tools|codemode|await|return)\b|\bconsole\.log\b|\bprint\s*\(")
+"""Words that a text has if it is a program."""
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrt\"'`\\]))")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_ENTITY = re.compile(r"&(?:[lg]t|amp|quot|apos|#0*39|#x0*27);")
 
 
 def read_program(source: str, language: Language) -> Program:
@@ -40,7 +54,7 @@ def _recently(source: str, language: Language) -> Program:
 def _prepared(source: str, language: Language) -> Program:
     """Prepares a program, decoded if it makes sense only so."""
     prepare = _PREPARE[language]
-    inner = program_in_json(source)
+    inner = _program_in_json(source)
     if inner is not None:
         return _decoded(prepare(inner), "a JSON text")
     try:
@@ -53,7 +67,7 @@ def _prepared(source: str, language: Language) -> Program:
 
 
 def _first_that_parses(source: str, prepare: Callable[[str], Program]) -> Program | None:
-    for text in decodings(source):
+    for text in _decodings(source):
         with suppress(ProgramRejected):
             program = prepare(text)
             if program.typed is not None:
@@ -74,3 +88,35 @@ def read_types(program: Program) -> TypedProgram | TypedPython | None:
         TooLongToParse: parsing takes longer than `parsing_within` allows.
     """
     return None if program.typed is None else _TYPED[program.language](program.typed)
+
+
+def _program_in_json(source: str) -> str | None:
+    """The program in a JSON text, or in a JSON object as a tool is called with; None if the source is neither."""
+    text = source.strip() if len(source) <= _MOST_CHARS else ""
+    if text.startswith("`") and (fenced := _FENCED.fullmatch(source)) is not None:
+        text = fenced[1].strip()
+    if not (text.startswith(("{", '"')) and text.endswith(("}", '"'))):
+        return None
+    try:
+        found: object = from_json(text)
+    except ValueError:
+        return None
+    for _ in range(2):
+        if isinstance(found, dict):
+            members = cast("dict[str, Any]", found)
+            found = next((members[key] for key in (*_KEYS, *_AROUND) if key in members), None)
+    return found if isinstance(found, str) and _SIGNS.search(found) else None
+
+
+def _decodings(source: str) -> Iterator[str]:
+    """Yields programs that a source which is none may stand for."""
+    if len(source) > _MOST_CHARS:
+        return
+    if "\\n" in source and "\n" not in source.strip():
+        yield _ESCAPE.sub(_unescaped, source)
+    if _ENTITY.search(source):
+        yield html.unescape(source)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else _ESCAPES.get(escape[2], escape[2])

@@ -13,6 +13,7 @@ from corral.bridges.selection import Bridges, Protocols
 from corral.calls import Grants, ImpliedScopes, Pipeline, Policy, RateLimits, ServiceSource, Tokens, pipeline
 from corral.checking import Checker
 from corral.errors import ConfigError
+from corral.isolation import Tier
 from corral.model import LearntResults
 from corral.packages import Packages, PythonPackages
 from corral.plugins import load_by_name
@@ -24,7 +25,7 @@ from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import Sessions
 from corral.sessions.skills import Skill, SkillSet
 from corral.tools.tool_sources import Tools, registry_and_sources
-from corral.types import LIMITS_OF_SANDBOXES, Approve, LimitName, Limits, Tier
+from corral.types import LIMITS_OF_SANDBOXES, Approve, LimitName, Limits
 
 
 @checked

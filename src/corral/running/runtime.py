@@ -17,10 +17,11 @@ from corral.calls import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits
 from corral.checking import Checker
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.events import Observation
-from corral.isolation import Space
+from corral.isolation import Space, Tier
 from corral.jail.workers import WorkerError, run_bounded, run_in_worker
 from corral.languages import LANGUAGES
 from corral.model import LearntResults
+from corral.npm import NpmModules
 from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
@@ -38,11 +39,9 @@ from corral.types import (
     Language,
     LimitName,
     Limits,
-    NpmModules,
     Program,
     PythonModules,
     SandboxConfig,
-    Tier,
     TrustDomain,
 )
 

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from corral.errors import StartFailed
-from corral.isolation import TIERS, Isolation
+from corral.isolation import TIERS, Isolation, Tier
 from corral.jail.spaces import SpaceHost
 from corral.npm import ModuleTexts
 from corral.sessions import ProgramFiles
-from corral.types import Capabilities, Endpoint, Exit, Limits, LogEntry, Program, SandboxConfig, Tier, ToolName
+from corral.types import Capabilities, Endpoint, Exit, Limits, LogEntry, Program, SandboxConfig, ToolName
 
 GRACE_SECONDS = 0.25
 """Grace for calls that still run when their program has ended, unless their tool must finish."""

@@ -12,11 +12,12 @@ from typing import ClassVar, Literal
 
 from corral.arguments import checked
 from corral.guest import RuntimeDirectory, python_server
+from corral.isolation import Tier
 from corral.jail import Engine, Mount
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestKind, GuestStarter
 from corral.sandboxes.jailed.python_runtime import OWN_PACKAGES, PACKAGES, find_packages, installation
-from corral.types import Capabilities, Language, PythonModules, SandboxConfig, Tier
+from corral.types import Capabilities, Language, PythonModules, SandboxConfig
 
 _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """All that the interpreter has. A server with threads of a library's could not fork."""

@@ -18,7 +18,7 @@ from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
-from corral.isolation import NO_SPACE, Space
+from corral.isolation import NO_SPACE, Space, Tier
 from corral.jail import Engine, v8_environment
 from corral.jail.process import can_limit
 from corral.logs import get_logger
@@ -30,7 +30,7 @@ from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestSt
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.unjailed import UnjailedDeno
-from corral.types import Capabilities, Language, SandboxConfig, Tier
+from corral.types import Capabilities, Language, SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from corral.audit import AuditLog
 from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
-from corral.isolation import Isolation, Space, reaches
+from corral.isolation import Isolation, Space, Tier, reaches
 from corral.jail import LauncherClient, reasons_by_tier, unavailable_reason
 from corral.jail.commands import COMMAND_BYTES
 from corral.jail.process import ContainedProcess
@@ -31,7 +31,7 @@ from corral.shells.jails.network import CommandNetwork
 from corral.shells.jails.tiers import CommandJail, LandlockJail, NamespaceJail
 from corral.shells.jails.watch import CommandWatch
 from corral.shells.pipes import PipeProcess
-from corral.types import ExecutionContext, SandboxConfig, Tier
+from corral.types import ExecutionContext, SandboxConfig
 
 _TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -19,7 +19,6 @@ from corral.checking.inputs import Written
 from corral.checking.languages import ANY
 from corral.checking.python.asked_keys import AskedKey, asked_names, keys_asked_in_vain
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
-from corral.checking.python.enumerations import taken_for_enums
 from corral.checking.python.expressions import (
     TAKING_VALUES,
     added_up,
@@ -38,7 +37,6 @@ from corral.checking.python.expressions import (
     path_from,
     takes_apart,
 )
-from corral.checking.python.inputs import as_keywords, input_bound
 from corral.checking.python.messages import certainly_differs, is_text_for_number, lacks, mismatch, union_members
 from corral.checking.python.origins import PythonOrigins
 from corral.checking.servers.workspace import MODULE, Document, Remark
@@ -50,7 +48,7 @@ from corral.programs import TypedPython
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR
-from corral.programs.python.names import TooMuch, dotted_path
+from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.syntax.parsing import text_of
 from corral.programs.syntax.python import finder
 from corral.types import Position
@@ -104,12 +102,17 @@ _CALLS = finder(
 )
 _MAX_NAMES = 200
 _NAMES = finder("(identifier) @name")
-_PARSERS = frozenset({"ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
 _ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."
 _LIST_IT = "Write a list: `[... for ...]` in brackets."
 _AWAIT_IT = "It is a coroutine: `await` it first."
+_MAX_VALUES = 12
+_NO_LETTER = re.compile(r"[\W_]+")
+_METHOD_CALLS = finder("(call function: (attribute)) @call")
+_PAIRS = frozenset({"pair", "dictionary_splat", "comment"})
+_SIGN = re.compile(rb"\*\*|\(\s*\{")
+_MAX_CALLS = 500
 
 
 class PythonCheck(PythonOrigins):
@@ -137,7 +140,7 @@ class PythonCheck(PythonOrigins):
         for parameter in self._typed.parameters:
             if parameter.type == "identifier":
                 edits.insert(parameter.end_byte, b": type[codemode]")
-        as_keywords(self.root, self.tools.taking_keywords, edits)
+        _as_keywords(self.root, self.tools.taking_keywords, edits)
         self._writes.hide(edits)
         return edits
 
@@ -190,7 +193,7 @@ class PythonCheck(PythonOrigins):
             yield self.told_of(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
-        return taken_for_enums(self._used_types, self.tools, self._typed.names)
+        return _taken_for_enums(self._used_types, self.tools, self._typed.names)
 
     def read(self, value: Node) -> Written:
         return read_python(value, self._dict_of)
@@ -212,7 +215,7 @@ class PythonCheck(PythonOrigins):
         return self._tool_of(call.child_by_field_name("function") or call)
 
     def _dict_of(self, name: Node) -> Node | None:
-        return input_bound(name, self._typed.names)
+        return _input_bound(name, self._typed.names)
 
     def _confirmed(self, document: Document, findings: list[Finding]) -> list[Finding]:
         """The findings; what is wrong with a member only for one of the types that a value may have is a warning.
@@ -501,7 +504,7 @@ class PythonCheck(PythonOrigins):
         arguments = None if call is None else call.child_by_field_name("arguments")
         tool = None if function is None else self._tool_of(function)
         if call is None or tool is None or arguments is None:
-            return warning if function is None else self._parsed(warning, node, function)
+            return warning
         self._calls.append((call, tool))
         given = arguments.named_children
         positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
@@ -565,21 +568,6 @@ class PythonCheck(PythonOrigins):
             return warning
         return warning.rejected("member", hint=hint)
 
-    def _parsed(self, warning: Finding, value: Node, function: Node) -> Finding:
-        """The finding about the argument of another function: it counts if a result is parsed that is no string."""
-        found, name = mismatch(warning.message), text_of(function)
-        if found is None or is_tried(value) or not self._is_declared(value):
-            return warning
-        if name == "len" and found[0] in ("int", "float", "bool", "None"):
-            return warning.rejected("member", hint=f"{text_of(value)} has no length.")
-        if name not in _PARSERS:
-            return warning
-        if not certainly_differs(*found, self._objects):
-            return warning
-        shown = text_of(value)
-        message = f"{shown} is not a string: the results of tools are dicts, lists, strings and numbers already."
-        return warning.rejected("argument", message=message, hint=f"Leave `{name}` out.")
-
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
         for each in (node, *operands(node)):
@@ -632,3 +620,116 @@ def _not_awaited(node: Node, message: str, hint: str) -> Finding:
 def _is_told(remark: Remark) -> bool:
     """True if a remark may mean something."""
     return remark.severity in _WARNED and remark.code != _SYNTAX
+
+
+def _taken_for_enums(types: Iterable[str], tools: ToolSet, names: Names) -> Iterator[Finding]:
+    """The findings on members, calls and loops of types that are `Literal[...]`, which are no classes."""
+    for name in types:
+        values = tools.values_of(name)
+        try:
+            uses = names.of(name) if values else []
+        except TooMuch:
+            return
+        for use in uses:
+            hint = _hint(use.node, name, values)
+            if hint is not None and not is_tried(use.node):
+                shown = ", ".join(values[:_MAX_VALUES]) + (", ..." if len(values) > _MAX_VALUES else "")
+                message = f"{name} is no enum, but a name of the values {shown}."
+                yield Finding(code="enum", message=message, offset=use.node.start_byte, kind="type", hint=hint)
+
+
+def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:
+    """The replacement of what is done with a type; None: it may be right."""
+    owner = use.parent
+    match None if owner is None else owner.type:
+        case "attribute" if owner is not None and use == owner.child_by_field_name("object"):
+            member = text_of(owner.child_by_field_name("attribute"))
+            return None if member.startswith("_") else f"Write {_meant(member, values)}."
+        case "call" if owner is not None and use == owner.child_by_field_name("function"):
+            return "Write the value itself."
+        case "subscript" if owner is not None and use == owner.child_by_field_name("value"):
+            key = owner.child_by_field_name("subscript")
+            return f"Write {_meant(text_of(key), values)}."
+        case "for_statement" | "for_in_clause" if owner is not None and use == owner.child_by_field_name("right"):
+            return f"Write `typing.get_args({name})`."
+        case _:
+            return None
+
+
+def _meant(member: str, values: tuple[str, ...]) -> str:
+    """The value that an enum would call so."""
+    found = next((each for each in values if _letters(each) == _letters(member)), None)
+    return "one of them" if found is None else f"`{found}`"
+
+
+def _letters(text: str) -> str:
+    return _NO_LETTER.sub("", text).lower()
+
+
+def _as_keywords(root: Node, tools: Collection[str], edits: Edits) -> None:
+    """Adds the edits by which `tools.x({"a": 1})` and `tools.x(**{"a": 1})` become `tools.x(a=1)`.
+
+    `tools`: the paths of those that take keywords.
+    """
+    found = _METHOD_CALLS(root) if _SIGN.search(edits.text) else {}
+    for call in found.get("call", ())[:_MAX_CALLS]:
+        function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        owner, _, path = ("", "", "") if function is None else dotted_path(function).partition(".")
+        if owner not in ("tools", "codemode") or path not in tools or arguments is None:
+            continue
+        given = [each for each in arguments.named_children if each.type != "comment"]
+        for each in given:
+            literal = each.named_children[0] if each.type == "dictionary_splat" and each.named_children else each
+            if literal.type == "dictionary" and (each != literal or len(given) == 1) and _is_plain(literal):
+                _open(each, literal, edits)
+
+
+def _open(argument: Node, literal: Node, edits: Edits) -> None:
+    """Takes the braces away of a dict that is written out."""
+    opening, closing = literal.children[0], literal.children[-1]
+    edits.replace(argument.start_byte, opening.end_byte, b"")
+    edits.replace(closing.start_byte, closing.end_byte, b"")
+    for pair in literal.named_children:
+        if pair.type == "dictionary_splat" and pair.named_children:
+            inner = pair.named_children[0]  # whose members may be any
+            edits.wrap(inner.start_byte, inner.end_byte, f"{ANY}(".encode(), b")")
+        key, value = pair.child_by_field_name("key"), pair.child_by_field_name("value")
+        if key is not None and value is not None and key.end_point.row == value.start_point.row:
+            edits.replace(key.start_byte, value.start_byte, _name(key).encode() + b"=")
+
+
+def _is_plain(literal: Node) -> bool:
+    """True if all items of a dict can become keywords."""
+    keys = [each.child_by_field_name("key") for each in literal.named_children if each.type == "pair"]
+    is_plain = all(each is not None and each.type == "string" and _name(each).isidentifier() for each in keys)
+    return is_plain and all(each.type in _PAIRS for each in literal.named_children)
+
+
+def _name(key: Node) -> str:
+    return text_of(key).strip("\"'")
+
+
+def _input_bound(name: Node, names: Names) -> Node | None:
+    """The dict that a variable is, if it is never another, and inputs of calls are all that it is used for."""
+    try:
+        uses = names.of(text_of(name))
+    except TooMuch:
+        return None
+    bound = [each.node.parent for each in uses if each.binds]
+    if len(bound) != 1 or bound[0] is None or bound[0].type != "assignment":
+        return None
+    literal = bound[0].child_by_field_name("right")
+    is_only_passed = all(each.binds or _is_passed(each.node) for each in uses)
+    is_one = len({each.owner.id for each in uses}) == 1 and is_only_passed
+    return literal if is_one and literal is not None and literal.type == "dictionary" else None
+
+
+def _is_passed(use: Node) -> bool:
+    """True if a variable is the input of a call, as it is or spread."""
+    parent = use.parent
+    above = None if parent is None else parent.parent
+    if parent is None or above is None:
+        return False
+    call = above.parent if parent.type == "dictionary_splat" else above
+    function = None if call is None or call.type != "call" else call.child_by_field_name("function")
+    return function is not None and dotted_path(function).startswith(("tools.", "codemode."))

@@ -14,9 +14,8 @@ from corral.cli.text import counted, printable
 from corral.doctor.escape_probe import ATTEMPTS
 from corral.doctor.language_servers import FoundServer, try_servers
 from corral.doctor.report import Examination, examine
-from corral.isolation import TIERS
+from corral.isolation import TIERS, Tier
 from corral.rendering.preview import json_text
-from corral.types import Tier
 
 _EPILOG = """\
 For each tier that works, an engine with every permission of its own is started in its jail and tries to get out, by

@@ -6,16 +6,20 @@ import __future__
 import ast
 import asyncio
 import builtins
+import functools
 import importlib.util
 import inspect
+import io
 import json
 import linecache
 import mmap
 import os
 import sys
+import tempfile
 import threading
+import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from operator import itemgetter
 from types import CodeType, ModuleType
@@ -38,7 +42,6 @@ from corral.guest.python.failures import failure_classes
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.network import install_network
-from corral.guest.python.paths import map_paths, offer_skills
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
 _READ_BYTES = 1 << 16
@@ -78,6 +81,10 @@ _TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SKILLS = "/root/skills"
 _DID_NOT_RUN = "it was not awaited, so it did not run"
+_ONE_PATH = """
+    access chdir chmod listdir lstat mkdir open readlink remove rmdir scandir stat statvfs truncate unlink utime
+""".split()
+_TWO_PATHS = "link rename replace symlink".split()
 
 
 class Pipes:
@@ -219,10 +226,10 @@ class Execution:
         session_mounts[:] = [(path, writable) for path, writable, _ in mounts]
         if places := [(path, real) for path, _, real in mounts if real is not None]:
             session_places[:] = places
-            map_paths(places, next((path for path, writable, _ in mounts if writable), None))
+            _map_paths(places, next((path for path, writable, _ in mounts if writable), None))
         for path, _, real in mounts:
             if path == _SKILLS:
-                offer_skills(real or path)
+                _offer_skills(real or path)
         self._calls.limits = CallLimits(
             limits["calls"],
             limits["calls_in_flight"],
@@ -470,3 +477,55 @@ def _giving_back(loads: Callable[..., Any], remark: Callable[[str], None]) -> Ca
         return cast("object", s)
 
     return read
+
+
+def _offer_skills(folder: str) -> None:
+    """Makes `skills` a package whose parts are the folders of this one, unless the host has a package of that name."""
+    if importlib.util.find_spec("skills") is None:
+        package = types.ModuleType("skills")
+        package.__path__ = [folder]
+        sys.modules["skills"] = package
+
+
+def _map_paths(places: Sequence[tuple[str, str]], home: str | None) -> None:
+    """Has paths within the first of each pair lead to the second, and begins in `home`, which is one of the first."""
+
+    import sqlite3
+
+    def mapped(path: Any) -> Any:
+        try:
+            text = cast("str | bytes", os.fspath(path))
+        except TypeError:  # a descriptor, or what the function itself refuses
+            return path
+        shown = text if isinstance(text, str) else os.fsdecode(text)
+        for place, real in places:
+            if shown == place or shown.startswith(f"{place}/"):
+                found = real + shown[len(place) :]
+                return found if isinstance(text, str) else os.fsencode(found)
+        return path
+
+    def wrapped(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            return function(*map(mapped, arguments[:count]), *arguments[count:], **named)
+
+        return call
+
+    for names, count in ((_ONE_PATH, 1), (_TWO_PATHS, 2)):
+        for name in names:
+            setattr(os, name, wrapped(getattr(os, name), count))
+    builtins.open = io.open = wrapped(io.open, 1)
+    getcwd = os.getcwd
+
+    def shown_directory() -> str:
+        here = getcwd()
+        for place, real in places:
+            if here == real or here.startswith(f"{real}/"):
+                return place + here[len(real) :]
+        return here
+
+    os.getcwd = shown_directory
+    sqlite3.connect = wrapped(sqlite3.connect, 1)
+    if home is not None:
+        os.chdir(home)
+        tempfile.tempdir = mapped(home)  # what it makes is also removed by functions that it has from before

@@ -4,7 +4,7 @@
 import { writeBigInts } from "./bigints.ts";
 
 /** The language itself, and platform functions that answer without the engine's event loop. */
-export const SYNCHRONOUS = [
+const SYNCHRONOUS = [
   "Object", "Function", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String",
   "Symbol", "Date", "Promise", "RegExp", "Error", "AggregateError", "EvalError", "RangeError", "ReferenceError",
   "SyntaxError", "TypeError", "URIError", "SuppressedError", "DisposableStack", "AsyncDisposableStack", "globalThis",
@@ -18,22 +18,12 @@ export const SYNCHRONOUS = [
 ];
 
 /** Platform functions that complete through the engine's event loop: touching one ends the synchronous pump. */
-export const ASYNCHRONOUS = [
+const ASYNCHRONOUS = [
   "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate",
   "AbortController", "AbortSignal", "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader",
   "Request", "Response", "ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream", "WritableStreamDefaultWriter",
   "TransformStream", "ByteLengthQueuingStrategy", "CountQueuingStrategy", "TextDecoderStream", "TextEncoderStream",
   "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
-];
-
-/**
- * Parts that call what a program wrote at times of their own choosing. A program that shares its process with others does
- * without them.
- */
-export const ONLY_ALONE: readonly string[] = [
-  "FileReader", "ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream",
-  "WritableStreamDefaultWriter", "TransformStream", "ByteLengthQueuingStrategy", "CountQueuingStrategy",
-  "TextDecoderStream", "TextEncoderStream", "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort",
 ];
 
 /** Programs do not have it, but the engine needs it while it loads what is touched for the first time. */
@@ -81,11 +71,6 @@ export function restrictGlobals(options: GlobalOptions): void {
     if (TIMERS[name] === undefined) watch(name, onAsynchronous);
     else watch(name, () => {}, (found) => TIMERS[name]!(found as StartTimer, timers));
   }
-  finishGlobals(options.namespace);
-}
-
-/** What is the same in every global scope of a program. */
-export function finishGlobals(namespace?: object): void {
   defineGlobal("fetch", () => Promise.reject(noNetwork("fetch")));
   for (const name of ["EventSource", "WebSocket"]) {
     defineGlobal(name, function () {
@@ -95,7 +80,7 @@ export function finishGlobals(namespace?: object): void {
   defineGlobal("self", globalThis);
   defineGlobal("global", globalThis);
   // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.
-  defineProperty(globalThis, "Deno", { value: namespace, writable: false, configurable: false, enumerable: false });
+  defineProperty(globalThis, "Deno", { value: options.namespace, writable: false, configurable: false, enumerable: false });
   keepCall();
   writeBigInts();
 }

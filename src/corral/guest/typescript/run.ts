@@ -1,8 +1,7 @@
 // One execution of a program: its calls, its console, its outcome. How frames travel and when it is over for good is the
-// business of who made it: the process (process/) or the realm (realm/).
+// business of the process (process/).
 
 import { type Level, makeConsole } from "./console.ts";
-import { Decoration, type Decorator } from "./decorators.ts";
 import { CorralError, failureClasses } from "./failures.ts";
 import { giveBackParsed } from "./bigints.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
@@ -76,8 +75,7 @@ export interface Refusal {
 /** Loads a module; of one that is `unused` nothing is taken, and it may be missing. */
 type Load = ((specifier: unknown, unused?: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
-type Decorate = (name: string, decorators: Decorator[]) => Decoration;
-export type Program = (load: Load, enter: Enter, decorate: Decorate) => Promise<unknown>;
+export type Program = (load: Load, enter: Enter) => Promise<unknown>;
 
 /** What EXIT begins with: the value, or `[code, name, message, stack, cause]`, as JSON text. */
 interface Outcome {
@@ -139,7 +137,7 @@ const encodeInto = textEncoder.encodeInto.bind(textEncoder);
 const queueTask = queueMicrotask;
 
 /** Leaves in a stack only the program's own frames: the rest is ours, and names files of the host. */
-export function programFramesOnly(error: Error, sites: object[]): string {
+function programFramesOnly(error: Error, sites: object[]): string {
   let stack = `${error.name}: ${error.message}`;
   for (let index = 0; index < sites.length; index++) {
     const frame = `${sites[index]}`;
@@ -267,7 +265,7 @@ export class Run {
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
         : value;
-    const ended = program(this.#load, enter, decorate);
+    const ended = program(this.#load, enter);
     try {
       apply(then, ended, [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
     } catch (error) {
@@ -569,7 +567,6 @@ export class Run {
   }
 }
 
-const decorate: Decorate = (name, decorators) => new Decoration(name, decorators);
 
 const loadNothing = (advice = ""): Load => Object.assign(
   async (specifier: unknown, unused?: unknown) => {

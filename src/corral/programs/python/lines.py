@@ -6,7 +6,7 @@ For texts that do not parse yet, so it reads no tree. Everything is linear in th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_BRACKETS = 200
@@ -108,18 +108,16 @@ def _read(text: bytes) -> Lines:
 
 def is_indented(lines: Sequence[Line]) -> bool:
     """True if the indentation is valid Python: consistent for tabs of eight columns and of one."""
-    nested = levels(lines, columns_at(8))
-    return nested is not None and (
-        not any(b"\t" in line.indent for line in lines) or nested == levels(lines, columns_at(1))
-    )
+    nested = _levels(lines, 8)
+    return nested is not None and (not any(b"\t" in line.indent for line in lines) or nested == _levels(lines, 1))
 
 
-def levels(lines: Sequence[Line], width: Callable[[bytes], int]) -> list[int] | None:
-    """Nesting depth of each line, by the width of its indentation; None if Python would reject it."""
+def _levels(lines: Sequence[Line], tab: int) -> list[int] | None:
+    """Nesting depth of each line, with a stop for tabs at every `tab` columns; None if Python would reject it."""
     stack, found = [0], list[int]()
     opened = False
     for line in lines:
-        column = width(line.indent) if line.indent else 0
+        column = len(line.indent.rpartition(b"\f")[2].expandtabs(tab))
         if opened:
             if column <= stack[-1]:
                 return None
@@ -132,15 +130,6 @@ def levels(lines: Sequence[Line], width: Callable[[bytes], int]) -> list[int] | 
         found.append(len(stack) - 1)
         opened = line.opens
     return None if opened else found
-
-
-def columns_at(tab: int) -> Callable[[bytes], int]:
-    """The width of an indentation, with a stop for tabs at every so many columns."""
-
-    def width(indent: bytes) -> int:
-        return len(indent.rpartition(b"\f")[2].expandtabs(tab))
-
-    return width
 
 
 def _mask(found: re.Match[bytes]) -> bytes:

@@ -5,7 +5,8 @@ What runs is a module with top-level `await`; its value is what the global `_cor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -29,12 +30,11 @@ from corral.programs.python.names import Names
 from corral.programs.python.positions import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
-from corral.programs.python.scan import Survey, survey
-from corral.programs.python.unavailable import refuse_terminal, refuse_typescript
 from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.recover import Dialect, Recovered, recover
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
-from corral.programs.syntax.python import parse
+from corral.programs.syntax.python import FUNCTIONS, kind_id, parse
+from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.programs.typescript.normalize import well_formed
 from corral.texts import TypedText
 from corral.types import Diagnostic, Program
@@ -42,6 +42,20 @@ from corral.types import Diagnostic, Program
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
 """Most characters parsed in search of a program. Anything over it counts as not parsing."""
+_TYPESCRIPT = re.compile(
+    rb"^[ \t]*(?:export[ \t]+)?(?:const|let|var|function|async[ \t]+function|interface|enum)[ \t]+[\w${\[]"
+    rb"|^[ \t]*type[ \t]+\w+[ \t]*=[ \t]*[{|\"'\w]|=>|\bconsole\.\w+\(|\bnew[ \t]+[A-Z]\w*\(|[;{}][ \t]*$|^[ \t]*//",
+    re.MULTILINE,
+)
+_MAX_PARSED_AGAIN = 30_000
+"""A source that is longer is not parsed again."""
+_MAX_DEPTH = 700
+"""Levels of a syntax tree. CPython's compiler takes at least 1,000 levels of any construct."""
+
+_CLOSED = frozenset(map(kind_id, FUNCTIONS))
+_RETURN, _YIELD, _AWAIT = kind_id("return_statement"), kind_id("yield"), kind_id("await")
+_IMPORT, _IMPORT_FROM = kind_id("import_statement"), kind_id("import_from_statement")
+_STRING, _COMMENT = kind_id("string"), kind_id("comment")
 
 
 def prepare_python(source: str) -> Program:
@@ -55,7 +69,7 @@ def prepare_python(source: str) -> Program:
         return _prepared(source, recovered.root, _Surveyed.of(recovered, recovered.root), recovered)
     if recovered.too_deep is not None:
         raise recovered.places.rejected("The program is nested too deeply at {place}.", recovered.too_deep)
-    refuse_typescript(repair.text, recovered.places)
+    _refuse_typescript(repair.text, recovered.places)
     return Program(
         language="python",
         source=source,
@@ -64,6 +78,15 @@ def prepare_python(source: str) -> Program:
         diagnostics=(*recovered.diagnostics, *repair.diagnostics),
         references=UNKNOWN,
     )
+
+
+def _refuse_typescript(text: bytes, places: Places) -> None:
+    """Raises ProgramRejected for a text that is no Python but TypeScript."""
+    sign = _TYPESCRIPT.search(text) if len(text) <= _MAX_PARSED_AGAIN else None
+    if sign is not None and not parse_typescript(text).root_node.has_error:
+        message = "This is TypeScript; programs here are in Python: `x = await tools.name(key=value)`, and the last"
+        start = len(text) - len(text.lstrip())
+        raise places.rejected(f"{message} expression is the result.", start)
 
 
 class TypedPython(NamedTuple):
@@ -119,7 +142,7 @@ def _recovered(source: str) -> _Recovered:
 class _Surveyed(NamedTuple):
     """Facts about a program that parses, and the edits that make it run in place."""
 
-    found: Survey
+    found: _Survey
     edits: Edits
     names: Names
     functions: Functions
@@ -129,7 +152,7 @@ class _Surveyed(NamedTuple):
     @classmethod
     def of(cls, recovered: _Recovered, root: Node) -> _Surveyed:
         text = recovered.repair.text
-        found = survey(root, recovered.places)
+        found = _survey(root, recovered.places)
         edits, names = Edits(text, LINE_END), Names(root, text)
         functions = Functions(root, names)
         run_where_it_stands(root, edits)
@@ -147,7 +170,6 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
     made = edits.made
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
-    refuse_terminal(root, text, names, places)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
     if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
         code = wrap_in_function(root, found.returns, found.strings, edits, code)
@@ -245,3 +267,48 @@ def _holds_backtick(root: Node, text: bytes) -> bool:
             return True
         at = text.find(b"`", at + 1)
     return False
+
+
+@dataclass(slots=True)
+class _Survey:
+    """Findings of the walk."""
+
+    imports: list[Node] = field(default_factory=list[Node])
+    returns: list[Node] = field(default_factory=list[Node])
+    """Every `return` outside of all functions."""
+    yields: bool = False
+    """True if a `yield` is outside of all functions."""
+    strings: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Spans of the outermost strings and comments."""
+
+
+def _survey(root: Node, places: Places) -> _Survey:
+    """Looks at every node once. Raises ProgramRejected over the depth that engines take."""
+    found = _Survey()
+    cursor = root.walk()
+    depth = 0
+    closed: list[int] = []
+    while (node := cursor.node) is not None:
+        kind = node.kind_id
+        if kind in (_STRING, _COMMENT):
+            found.strings.append((node.start_byte, node.end_byte))
+        elif kind in (_IMPORT, _IMPORT_FROM):
+            found.imports.append(node)
+        elif not closed and kind == _RETURN and node.is_named:
+            found.returns.append(node)
+        elif not closed and kind == _YIELD and node.is_named:
+            found.yields = True
+        if cursor.goto_first_child():
+            depth += 1
+            if kind in _CLOSED:
+                closed.append(depth)
+            if depth > _MAX_DEPTH:
+                raise places.rejected("The program is nested too deeply at {place}.", node.start_byte)
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return found
+            if closed and closed[-1] == depth:
+                closed.pop()
+            depth -= 1
+    return found

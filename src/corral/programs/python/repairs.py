@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from corral.programs.edits import Edits
-from corral.programs.python.lines import Line, Reader, columns_at, levels
+from corral.programs.python.lines import Line, Reader
 from corral.programs.typography import plain_characters, typographic
 from corral.texts import PositionMap, TextIndex, located
 from corral.types import Diagnostic, Position
@@ -29,7 +29,6 @@ _COMMAND = re.compile(
 _TYPOGRAPHIC = typographic(
     "\"\"\".*?(?:\"\"\"|\\Z)|'''.*?(?:'''|\\Z)|\"(?:[^\"\\\\\n]|\\\\.)*+\"?|'(?:[^'\\\\\n]|\\\\.)*+'?|#[^\n]*"
 )
-_TABS = (4, 8, 2)
 _MAX_COMMANDS = 100
 
 
@@ -53,7 +52,7 @@ def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool]
     if parses(current.text):
         return current
     guessed = current
-    for repair in (_in_plain_characters, _without_margin, _with_spaces_for_tabs):
+    for repair in (_in_plain_characters, _without_margin):
         guessed = _then(guessed, repair(guessed.text, blocks, reader))
     return guessed if guessed.text != current.text and parses(guessed.text) else current
 
@@ -181,23 +180,6 @@ def _in_plain_characters(text: bytes, _: Sequence[int], __: Reader) -> _Repair:
     place = TextIndex(text, LINE_END).position(first[0])
     message = f"Typographic characters, such as {first[1]!a}, were taken for those of Python."
     return edits, (_warning("typographic_characters", message, place),)
-
-
-def _with_spaces_for_tabs(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
-    """Indents by spaces, if all widths of a tab that make a program of it make the same one."""
-    lines = reader.read(text)
-    if not any(b"\t" in line.indent for line in lines.logical):
-        return None
-    found = {tab: nested for tab in _TABS if (nested := levels(lines.logical, columns_at(tab))) is not None}
-    if not found or any(nested != next(iter(found.values())) for nested in found.values()):
-        return None
-    width = columns_at(next(iter(found)))
-    edits = Edits(text, LINE_END)
-    for line in lines.logical:
-        if b"\t" in line.indent:
-            edits.replace(line.start, line.start + len(line.indent), b" " * width(line.indent))
-    place = TextIndex(text, LINE_END).position(next(line.start for line in lines.logical if b"\t" in line.indent))
-    return edits, (_warning("mixed_indentation", "Tabs and spaces are mixed; tabs were read as spaces.", place),)
 
 
 def _warning(code: str, message: str, place: Position) -> Diagnostic:

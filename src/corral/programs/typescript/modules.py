@@ -24,8 +24,8 @@ from corral.programs.syntax.typescript import (
     text_of,
     unwrapped,
 )
-from corral.programs.typescript.erasure.strip import Findings
 from corral.programs.typescript.names import Names
+from corral.programs.typescript.strip import Findings
 
 _IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
 _CALL_BEHIND = re.compile(

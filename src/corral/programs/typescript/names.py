@@ -12,7 +12,6 @@ class Names:
 
     load: str
     entry: str
-    decorate: str
     label: str
     default: str
     local: str
@@ -20,7 +19,7 @@ class Names:
     @classmethod
     def avoiding(cls, text: bytes) -> Names:
         """Names that do not occur in a text."""
-        words = ("$load", "$entry", "$decorate", "$program", "$main", "$own")
+        words = ("$load", "$entry", "$program", "$main", "$own")
         clash = b"\\u" in text or any(word.encode() in text for word in words)
         suffix = f"_{sha256(text).hexdigest()[:16]}_" if clash else ""
         return cls(*(word + suffix for word in words))

@@ -1,12 +1,11 @@
 """A model's TypeScript, made runnable: recovered, parsed once, its types erased, its imports and value redirected.
 
-What runs is an expression, an async function of `(load, entry, decorate)`:
+What runs is an expression, an async function of `(load, entry)`:
 
 - `load(specifier, unused)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`; one
   that is `unused` may be missing;
 - `entry(value, plain)` calls `value` with the tools if it is a function, as a plain object if `plain`, and gives its
-  result; any other value it gives back;
-- `decorate(name, decorators)` begins a class that has decorators.
+  result; any other value it gives back.
 
 Around the program stands a labelled block that ends with a `break` to that label. The program cannot spell the label,
 so a source that closed the block and opened another one does not compile. The declaration before the `break` cannot be
@@ -16,6 +15,8 @@ the body of an unfinished `if (…)` either.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,19 +28,28 @@ from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
 from corral.programs.recover import Dialect, recover
+from corral.programs.syntax import python as python_grammar
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
-from corral.programs.syntax.typescript import parse, text_of, walk
+from corral.programs.syntax.typescript import (
+    bound_names,
+    child_of_type,
+    declaration_of,
+    first_jsx,
+    imported_names,
+    parse,
+    statements,
+    text_of,
+    walk,
+)
 from corral.programs.typescript.brackets import check_brackets
 from corral.programs.typescript.commonjs import COMMONJS_PREFIX, rewrite_commonjs
 from corral.programs.typescript.completion_value import give_result, named
-from corral.programs.typescript.erasure.lower import rejected
-from corral.programs.typescript.erasure.strip import Findings, Misread, erase_types
+from corral.programs.typescript.lower import rejected
 from corral.programs.typescript.modules import guard_words, rewrite_modules
 from corral.programs.typescript.names import Names
 from corral.programs.typescript.normalize import well_formed
-from corral.programs.typescript.other_languages import refuse_other_languages
-from corral.programs.typescript.redeclare import redeclare
 from corral.programs.typescript.references import find_references
+from corral.programs.typescript.strip import Findings, Misread, erase_types
 from corral.programs.typescript.tool_imports import own_tools, rewrite_tool_imports
 from corral.programs.typography import plain_characters, typographic
 from corral.texts import PositionMap, TypedText
@@ -63,6 +73,16 @@ _MAX_PARSED_BYTES = 500_000
 _MAX_ROUNDS = 3
 """Most times that a source is parsed again after the parser misread it."""
 _MAX_ODD = 200
+_PYTHON = re.compile(
+    r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(|(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+\w+"
+    r"|(?:if|elif|else|for|while|try|except|with|async[ \t]+(?:for|with)|class)\b[^\n{]*:[ \t]*(?:#[^\n]*)?$)"
+    r"|\bprint\(|\b(?:None|True|False|not|elif|lambda)\b|\bf[\"']",
+    re.MULTILINE,
+)
+_MAX_BYTES = 30_000
+"""A source that is longer is not parsed again."""
+_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
+_CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
 
 
 def prepare_typescript(source: str) -> Program:
@@ -82,7 +102,7 @@ def prepare_typescript(source: str) -> Program:
         raise _stray_await(found.stray_await, edits.text)
     erased = len(edits.made)
     types = tuple(edits.replaced())
-    redeclared = redeclare(root, recovered.blocks, edits)
+    redeclared = _redeclare(root, recovered.blocks, edits)
     top_level = [each for each in found.imports if each.parent == root]
     of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
     made = [*edits.made[: recovered.erased.before], *edits.made[erased:]]
@@ -94,7 +114,7 @@ def prepare_typescript(source: str) -> Program:
     ending = give_result(root, edits, names, entry or commonjs, found.returns)
     guard_words(root, edits)
     declared = COMMONJS_PREFIX if commonjs else ""
-    parameters = f"{names.load}, {names.entry}, {names.decorate}"
+    parameters = f"{names.load}, {names.entry}"
     prefix = f'(async function ({parameters}) {{"use strict"; {declared}{names.label}: {{'
     suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }})"
     code, positions = edits.apply(prefix.encode(), suffix.encode())
@@ -221,7 +241,7 @@ def _recovered(source: str) -> _Recovered:
         text = _in_plain_characters(text)
     program, root = text.encode(), trees.of(text).root_node
     if root.has_error:
-        refuse_other_languages(program)
+        _refuse_other_languages(program)
         check_brackets(root, program)
     return _Recovered(root, program, recovered.blocks, diagnostics, program).read_again()
 
@@ -341,3 +361,68 @@ class _Trees:
             and (plain := _in_plain_characters(text)) != text
             and self.parses_as_it_is(plain)
         )
+
+
+def _refuse_other_languages(text: bytes) -> None:
+    """Raises ProgramRejected for a text that is no TypeScript but Python, or TypeScript with JSX."""
+    if len(text) > _MAX_BYTES:
+        return
+    sign = _PYTHON.search(text.decode())
+    if sign is not None and not python_grammar.parse(text).root_node.has_error:
+        place = position_at(text, len(sign.string[: sign.start()].encode()))
+        message = "This is Python. Programs here are in TypeScript: `const x = await tools.name({ … }); return x;`."
+        raise ProgramRejected(message, line=place.line, column=place.column)
+    if b"</" in text or b"/>" in text:
+        element = first_jsx(text)
+        if element is not None:
+            place = position_at(text, element.start_byte)
+            message = f"The JSX at line {place.line}, column {place.column} cannot run here. Return data, not elements."
+            raise ProgramRejected(message, line=place.line, column=place.column)
+
+
+def _redeclare(root: Node, blocks: tuple[int, ...], edits: Edits) -> frozenset[int]:
+    """Adds the edits that allow a name to be declared again at the top level.
+
+    Functions may share a name anywhere, other declarations only across `blocks`, the lines where blocks begin.
+    Returns the offsets of the imports that must become variables.
+    """
+    declared: defaultdict[str, list[Node]] = defaultdict(list)
+    for statement in statements(root):
+        declaration = declaration_of(statement)
+        for name in _declared_names(declaration):
+            declared[name].append(declaration)
+    imports: set[int] = set()
+    for found in declared.values():
+        if len(found) == 1:
+            continue
+        if all(each.type in _FUNCTIONS for each in found):
+            for each in found[:-1]:
+                edits.blank(each.start_byte, each.end_byte, first=b";")
+        elif len({bisect_right(blocks, each.start_point.row) for each in found}) > 1:
+            for each in found:
+                _as_variable(each, edits)
+                if each.type == "import_statement":
+                    imports.add(each.start_byte)
+    return frozenset(imports)
+
+
+def _as_variable(declaration: Node, edits: Edits) -> None:
+    if declaration.type == "lexical_declaration":
+        word = declaration.children[0]
+        edits.replace(word.start_byte, word.end_byte, b"var".ljust(word.end_byte - word.start_byte))
+    elif declaration.type in _FUNCTIONS | _CLASSES:
+        name = text_of(declaration.child_by_field_name("name") or declaration)
+        edits.wrap(declaration.start_byte, declaration.end_byte, f"var {name} = ".encode(), b";")
+
+
+def _declared_names(declaration: Node) -> list[str]:
+    if declaration.type in _FUNCTIONS | _CLASSES:
+        name = declaration.child_by_field_name("name")
+        return [text_of(name)] if name is not None else []
+    if declaration.type in ("lexical_declaration", "variable_declaration"):
+        patterns = [each.child_by_field_name("name") for each in declaration.named_children]
+        return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
+    if declaration.type == "import_statement":
+        clause = child_of_type(declaration, "import_clause")
+        return imported_names(clause) if clause is not None and child_of_type(declaration, "type") is None else []
+    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from corral.isolation import NO_SPACE, Space
+from corral.isolation import NO_SPACE, Space, Tier
 from corral.logs import get_logger
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
@@ -13,7 +13,7 @@ from corral.sandboxes.jailed.preloading import PreloadFailed, preload
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.tenant_boxes import TenantBoxes
-from corral.types import SandboxConfig, Tier
+from corral.types import SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 

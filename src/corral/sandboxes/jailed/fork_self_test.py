@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 
 from corral.errors import BridgeError, StartFailed
+from corral.isolation import Tier
 from corral.sandboxes.jailed.fork_trial import forked, run_in_fork, start_frame
 from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
-from corral.types import Tier
 
 _SECONDS = 10.0
 """Deadline for all of it, which takes a tenth of a second."""

@@ -13,11 +13,11 @@ from functools import cache
 from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
 from corral.errors import StartFailed
+from corral.isolation import Tier
 from corral.jail import child_pipes
 from corral.jail.seccomp import filter_program
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
-from corral.types import Tier
 
 _MOST_AT_ONCE = 256
 """Processes of one server, which keeps two descriptors for each of them, and has 1,024."""

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
-from corral.isolation import TIERS, Space, reaches
+from corral.isolation import TIERS, Space, Tier, reaches
 from corral.jail import (
     Engine,
     Jail,
@@ -28,7 +28,7 @@ from corral.jail.process import can_limit
 from corral.logs import get_logger
 from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.types import SandboxConfig, Tier
+from corral.types import SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 

@@ -16,12 +16,11 @@ import anyio
 from corral.errors import BridgeError, StartFailed
 from corral.isolation import Space
 from corral.logs import get_logger
-from corral.npm import ModuleTexts, Trial
+from corral.npm import ModuleTexts, NpmModules, Trial
 from corral.sandboxes.jailed.fork_self_test import expect_health
 from corral.sandboxes.jailed.fork_server import fork_message
 from corral.sandboxes.jailed.fork_trial import run_in_fork
 from corral.sandboxes.jailed.guest_starter import StartedGuest
-from corral.types import NpmModules
 
 logger = get_logger("corral.sandboxes")
 

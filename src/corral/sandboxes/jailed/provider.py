@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError
-from corral.isolation import Isolation, Space
+from corral.isolation import Isolation, Space, Tier
 from corral.jail import Programs
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
@@ -22,7 +22,7 @@ from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
-from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Language, PipeEndpoint, SandboxConfig, Tier
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Language, PipeEndpoint, SandboxConfig
 
 T = TypeVar("T")
 

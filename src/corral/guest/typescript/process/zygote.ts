@@ -2,12 +2,11 @@
 //
 // It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
 
-import { openCompaction } from "./compaction.ts";
 import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
 import { Filter, Forker } from "./fork.ts";
 import { type AddressOf, type Libc, openLibc } from "./libc.ts";
-import { preload, type Preloading } from "./modules.ts";
+import { openBuiltIns, preload, type Preloading } from "./modules.ts";
 import { LANGUAGE, warmUp, warmUpPlatform } from "./warm_up.ts";
 
 const CONTROL = 0;
@@ -317,3 +316,25 @@ main().catch((error: unknown) => {
   readBlocking(new Uint8Array(1));
   exit(1);
 });
+
+type Collect = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
+
+/**
+ * Makes what gives back the memory of all garbage, and moves what is left together: each page of the heap is mapped and
+ * unmapped anew for every process that is forked.
+ *
+ * The engine's collector is global only in contexts that are made while a flag is set: no program finds it. Of an engine
+ * that has none the garbage stays.
+ */
+async function openCompaction({ call }: Libc): Promise<() => void> {
+  const builtIn = await openBuiltIns();
+  const { setFlagsFromString } = builtIn("v8") as { setFlagsFromString(flag: string): void };
+  const { runInNewContext } = builtIn("vm") as { runInNewContext(code: string): Collect | undefined };
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("globalThis.gc");
+  setFlagsFromString("--no-expose-gc");
+  return () => {
+    collect?.({ type: "major", execution: "sync", flavor: "last-resort" });
+    call.malloc_trim(0);
+  };
+}

@@ -2,7 +2,6 @@
 // prints goes to standard output and standard error as it is; the outcome is the last line of standard output, behind a mark.
 
 import { writeBigInts } from "../bigints.ts";
-import { Decoration, type Decorator } from "../decorators.ts";
 import { compile, evaluate, exit, write } from "../engine.ts";
 import { failureClasses } from "../failures.ts";
 import { connectFromEnvironment } from "./http.ts";
@@ -17,7 +16,7 @@ interface Job {
 }
 
 type Enter = (value: unknown) => unknown;
-type Program = (load: (specifier: string, unused?: boolean) => Promise<unknown>, enter: Enter, decorate: object) => Promise<unknown>;
+type Program = (load: (specifier: string, unused?: boolean) => Promise<unknown>, enter: Enter) => Promise<unknown>;
 
 const PROGRAM_NAME = "corral:program.ts";
 const MAX_TEXT = 8000;
@@ -52,8 +51,7 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
       if (!unused) throw new TypeError("there are no modules for programs that call tools over HTTP");
     };
     const enter: Enter = async (value) => (typeof value === "function" ? (value as (tools: object) => unknown)(tools) : value);
-    const decorate = (name: string, decorators: Decorator[]) => new Decoration(name, decorators);
-    const value = await compiled.program(load, enter, decorate);
+    const value = await compiled.program(load, enter);
     return ["value", encodeValue(value, "result", job.limits.value_bytes)];
   } catch (error) {
     if (error instanceof ValueError && error.tooLarge) return ["error", parts("output_exceeded", "OutputExceeded", error.message)];

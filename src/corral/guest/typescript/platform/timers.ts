@@ -1,19 +1,14 @@
-// Timers of a context, as the engine's own: objects with a callback that are also numbers.
+// Timers, as Node's: objects with a callback that are also numbers.
 
-import type { Scope } from "./platform.ts";
+import { guarded, type Host } from "./base.ts";
 
 type Callback = (...args: unknown[]) => unknown;
 
-/** The engine's timers, by numbers. */
-export interface Clock {
-  set(callback: () => void, milliseconds: number, repeats: boolean): number;
-  /** Calls back in the next turn of the event loop. */
-  setImmediate(callback: () => void): number;
-  clear(timer: number): void;
-}
+/** What a longer delay becomes is 1 ms, as in Node. */
+const LONGEST_DELAY = 2 ** 31 - 1;
 
 /** The globals for timers. */
-export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> {
+export function makeTimers(host: Host): Record<string, unknown> {
   const running = { __proto__: null } as unknown as Record<number, Timeout | Immediate>;
 
   class Timeout {
@@ -28,7 +23,8 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
     constructor(callback: Callback, milliseconds: unknown, args: unknown[], repeats: boolean) {
       this._onTimeout = callback;
       this.#args = args;
-      this.#milliseconds = Number(milliseconds);
+      const delay = Number(milliseconds);
+      this.#milliseconds = delay >= 1 && delay <= LONGEST_DELAY ? delay : 1;
       this.#repeats = repeats;
       this.#start();
     }
@@ -36,21 +32,17 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
     #start(): void {
       const fire = () => {
         if (!this.#repeats) this.close();
-        try {
-          this._onTimeout(...this.#args);
-        } catch (error) {
-          scope.uncaught(error);
-        }
+        guarded(() => this._onTimeout(...this.#args));
       };
-      this.#timer = clock.set(fire, this.#milliseconds, this.#repeats);
+      this.#timer = host.setTimer(fire, this.#milliseconds, this.#repeats);
       running[this.#timer] = this;
       this._destroyed = false;
-      scope.started(this, this.#repeats ? undefined : this._onTimeout);
+      host.started(this, this.#repeats ? undefined : this._onTimeout);
     }
 
     close(): this {
       this._destroyed = true;
-      clock.clear(this.#timer);
+      host.clearTimer(this.#timer);
       delete running[this.#timer];
       return this;
     }
@@ -91,22 +83,18 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
 
     constructor(callback: Callback, args: unknown[]) {
       this._onImmediate = callback;
-      this.#timer = clock.setImmediate(() => {
+      this.#timer = host.setImmediate(() => {
         delete running[this.#timer];
         this._destroyed = true;
-        try {
-          this._onImmediate(...args);
-        } catch (error) {
-          scope.uncaught(error);
-        }
+        guarded(() => this._onImmediate(...args));
       });
       running[this.#timer] = this;
-      scope.started(this, callback);
+      host.started(this, callback);
     }
 
     close(): void {
       this._destroyed = true;
-      clock.clear(this.#timer);
+      host.clearTimer(this.#timer);
       delete running[this.#timer];
     }
 

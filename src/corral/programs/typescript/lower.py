@@ -71,7 +71,7 @@ class Lowering:
         self._spaces: dict[int, _Space] = {}
         """By the offset of a namespace's body, what it has there."""
 
-    def fresh(self) -> str:
+    def _fresh(self) -> str:
         """A name that the program does not have."""
         self._count += 1
         return f"{self._names.local}{self._count}"
@@ -84,7 +84,7 @@ class Lowering:
         if name is None or body is None:
             return
         merged, before, after = self._open(node, text_of(name))
-        space = self.fresh()
+        space = self._fresh()
         self._edits.blank(node.start_byte, name.start_byte, first=before)
         previous: str | None = "-1"
         for member in body.named_children:
@@ -130,10 +130,10 @@ class Lowering:
             return
         first, *below = "".join(text_of(name).split()).split(".")
         merged, keyword, after = self._open(node, first)
-        space = outer = self.fresh()
+        space = outer = self._fresh()
         before = f"; (function ({outer}) "
         for inner in below:
-            space = self.fresh()
+            space = self._fresh()
             before += f"{{ let {inner}; (function ({space}) "
             after = f")({inner} = {outer}.{inner} || ({outer}.{inner} = {{}})); }}{after}"
             outer = space
@@ -251,22 +251,18 @@ class Lowering:
             if each.type != "public_field_definition" or name is None or value is None or _is_static(each):
                 continue
             sign = next((child for child in each.children if child.type == "="), None)
-            special = (
-                name.type == "computed_property_name"
-                or child_of_type(each, "decorator")
-                or is_accessor(each, self._text)
-            )
+            special = name.type == "computed_property_name" or is_accessor(each, self._text)
             if special or sign is None or not _THIS.search(self._text, value.start_byte, value.end_byte):
                 continue
-            found.append(setter := self.fresh())
+            found.append(setter := self._fresh())
             is_name = name.type in ("property_identifier", "private_property_identifier")
             target = f"this.{text_of(name)}" if is_name else f"this[{text_of(name)}]"
             self._edits.replace(sign.start_byte, sign.end_byte, f"; #{setter} = () => {target} =".encode())
             self._edits.wrap(value.start_byte, value.end_byte, b"(", b")")
         return found
 
-    def accessor(self, node: Node, initial: tuple[str, str] = ("", "")) -> None:
-        """`accessor x = 1` becomes a private field, a getter and a setter. `initial` is put around its value."""
+    def accessor(self, node: Node) -> None:
+        """`accessor x = 1` becomes a private field, a getter and a setter."""
         name, word = node.child_by_field_name("name"), child_of_type(node, "readonly")
         if name is None or word is None:
             return
@@ -274,16 +270,12 @@ class Lowering:
             raise rejected(
                 "An `accessor` with a computed name is not supported. Give it a plain name", self._text, node
             )
-        storage, spelled = f"#{self.fresh()}", text_of(name)
+        storage, spelled = f"#{self._fresh()}", text_of(name)
         static = "static " if _is_static(node) else ""
         code = f"; {static}get {spelled}() {{ return this.{storage}; }}"
         code += f" {static}set {spelled}(value) {{ this.{storage} = value; }}"
-        value = node.child_by_field_name("value")
-        default = f" = {initial[0]}void 0{initial[1]}" if initial[0] and value is None else ""
         self._edits.blank(word.start_byte, word.end_byte)
-        self._edits.replace(name.start_byte, name.end_byte, f"{storage}{default}".encode())
-        if value is not None:
-            self._edits.wrap(value.start_byte, value.end_byte, initial[0].encode(), initial[1].encode())
+        self._edits.replace(name.start_byte, name.end_byte, storage.encode())
         self._edits.wrap(node.start_byte, node.end_byte, b"", code.encode())
 
     def _after(self, offset: int, code: str) -> None:

@@ -25,8 +25,7 @@ from corral.programs.syntax.typescript import (
     text_of,
     walk,
 )
-from corral.programs.typescript.erasure.decorators import decorate
-from corral.programs.typescript.erasure.lower import Lowering, is_accessor
+from corral.programs.typescript.lower import Lowering, is_accessor, rejected
 from corral.programs.typescript.names import Names
 
 _TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|(?://|<!--|-->)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -230,7 +229,7 @@ class _Eraser:
         types = {child.type for child in node.children}
         if types & {"declare", "abstract"}:
             return self.erase_statement(node)
-        if "decorator" not in types and is_accessor(node, self._text):
+        if is_accessor(node, self._text):
             self._lowering.accessor(node)
         self._modifiers(node)
         if "=" not in types and (annotation := node.child_by_field_name("type")) is not None:
@@ -249,9 +248,11 @@ class _Eraser:
     def class_(self, node: Node) -> bool:
         if word := child_of_type(node, "abstract"):
             self._edits.blank(word.start_byte, word.end_byte)
-        if b"@" in self._text:
-            decorate(node, self._edits, self._names, self._lowering)
         return True
+
+    def decorator(self, node: Node) -> bool:
+        problem = "Decorators are not supported. Call the function instead, as in `const cached = cache(load)`"
+        raise rejected(problem, self._text, node)
 
     def import_statement(self, node: Node) -> bool:
         if child_of_type(node, "type", "typeof"):
@@ -428,6 +429,7 @@ _Handler = Callable[[_Eraser, Node], bool]
 _HANDLERS: dict[int, _Handler] = {
     kind_id("import"): _Eraser.import_call,
     kind_id("meta_property"): _Eraser.meta_property,
+    kind_id("decorator"): _Eraser.decorator,
     kind_id("import_statement"): _Eraser.import_statement,
     kind_id("import_alias"): _Eraser.import_alias,
     kind_id("export_statement"): _Eraser.export_statement,

@@ -1,0 +1,152 @@
+// The platform's ground: the host that answers, and what its classes have in common.
+//
+// The platform's classes and functions (URL, events, blobs, crypto and so on) are for an engine that has the language and
+// nothing else. They are made of that language: what only the host can do is asked of it in JSON.
+
+import { errorClass, isObject, type Json } from "./intrinsics.ts";
+
+/** What a platform stands on. It calls the host, and never what a program could have replaced. */
+export interface Host {
+  /**
+   * Answers `[name, ...arguments]` with `{"value": ...}`, or with `{"error": [name, code, message]}`, whose code is that of
+   * the error, or "DOMException".
+   */
+  answer(question: string): string;
+  /** Calls back after this time, once or again and again. Gives the number of the timer. */
+  setTimer(callback: () => void, milliseconds: number, repeats: boolean): number;
+  /** Calls back in the next turn. */
+  setImmediate(callback: () => void): number;
+  clearTimer(timer: number): void;
+  /** Hears of each timer that starts. The callback is left out if it repeats. */
+  started(timer: { _destroyed: boolean }, callback?: unknown): void;
+  /** Hears of what a callback has thrown. */
+  uncaught(error: unknown): void;
+  /** Milliseconds since `timeOrigin`. */
+  now(): number;
+  timeOrigin: number;
+}
+
+export type Callable = (...args: unknown[]) => unknown;
+export type Pair = [string, string];
+export type Pairs = Pair[];
+
+const { create, defineProperty } = Object;
+const { parse, stringify } = JSON;
+/** Given to constructors that programs must not call. */
+export const OURS = Symbol("ours");
+
+let current: Host;
+
+/** Gives the platform its host. */
+export function openHost(host: Host): void {
+  current = host;
+}
+
+export const host = (): Host => current;
+
+/** What the host answers. */
+export function ask<T>(name: string, ...args: Json[]): T {
+  const { value, error } = parse(current.answer(stringify([name, ...args]))) as { value?: unknown; error?: [string, string, string] };
+  if (error !== undefined) throw failed(...error);
+  return value as T;
+}
+
+function failed(name: string, code: string, message: string): Error {
+  if (code === "DOMException") return new DOMException(message, name);
+  const error = new (errorClass(name) ?? Error)(message);
+  return code === "" ? error : coded(error, code);
+}
+
+export const coded = (error: Error, code: string): Error => Object.assign(error, { code });
+export const usv = (value: unknown): string => `${value}`.toWellFormed();
+export const illegal = (): Error => coded(new TypeError("Illegal constructor"), "ERR_ILLEGAL_CONSTRUCTOR");
+
+export function need(name: string, args: ArrayLike<unknown>, count: number): void {
+  if (args.length >= count) return;
+  const required = `${count} argument${count === 1 ? "" : "s"} required, but only ${args.length} present`;
+  throw coded(new TypeError(`${name}: ${required}`), "ERR_MISSING_ARGS");
+}
+
+export const dictionary = (value: unknown): Record<string, unknown> => (isObject(value) ? (value as Record<string, unknown>) : {});
+
+export function tag(...types: { prototype: object; name: string }[]): void {
+  for (const type of types) {
+    defineProperty(type.prototype, Symbol.toStringTag, { value: type.name, configurable: true });
+  }
+}
+
+/** Members of a platform's class are enumerable. */
+export function enumerable(...types: { prototype: object }[]): void {
+  for (const { prototype } of types) {
+    for (const key of Object.getOwnPropertyNames(prototype)) {
+      if (key !== "constructor") defineProperty(prototype, key, { enumerable: true });
+    }
+  }
+}
+
+/** Pairs as an iterator that has its class's name. */
+export function iterator<T>(name: string, values: Iterable<T>): IterableIterator<T> {
+  const source = [...values];
+  let index = 0;
+  const prototype = create(Iterator.prototype as object, {
+    [Symbol.toStringTag]: { value: `${name} Iterator`, configurable: true },
+    next: {
+      value: () => (index < source.length ? { value: source[index++], done: false } : { value: undefined, done: true }),
+      writable: true, enumerable: true, configurable: true,
+    },
+  });
+  return create(prototype as object) as IterableIterator<T>;
+}
+
+/** Pairs out of what a constructor of them takes. */
+export function pairsOf(init: unknown, what: string): Pairs {
+  const pairs: Pairs = [];
+  const { [Symbol.iterator]: iterate } = init as Partial<Iterable<Iterable<unknown>>>;
+  if (iterate !== undefined && iterate !== null) {
+    for (const each of init as Iterable<Iterable<unknown>>) {
+      const [key, value, ...more] = [...each];
+      if (value === undefined || more.length > 0) throw new TypeError(`${what}: each of a list of pairs has two members`);
+      pairs.push([usv(key), usv(value)]);
+    }
+    return pairs;
+  }
+  for (const key of Reflect.ownKeys(init as object)) {
+    if (typeof key === "symbol" || !Object.getOwnPropertyDescriptor(init, key)?.enumerable) continue;
+    pairs.push([usv(key), usv((init as Record<string, unknown>)[key])]);
+  }
+  return pairs;
+}
+
+const EXCEPTION_CODES: Record<string, number> = Object.assign(create(null) as object, {
+  IndexSizeError: 1, HierarchyRequestError: 3, WrongDocumentError: 4, InvalidCharacterError: 5,
+  NoModificationAllowedError: 7, NotFoundError: 8, NotSupportedError: 9, InUseAttributeError: 10, InvalidStateError: 11,
+  SyntaxError: 12, InvalidModificationError: 13, NamespaceError: 14, InvalidAccessError: 15, TypeMismatchError: 17,
+  SecurityError: 18, NetworkError: 19, AbortError: 20, URLMismatchError: 21, QuotaExceededError: 22, TimeoutError: 23,
+  InvalidNodeTypeError: 24, DataCloneError: 25,
+});
+
+export class DOMException extends Error {
+  #name: string;
+
+  constructor(message: unknown = "", options: unknown = "Error") {
+    super(`${message}`, isObject(options) && "cause" in options ? { cause: options.cause } : undefined);
+    this.#name = isObject(options) ? `${(options as { name?: unknown }).name ?? "Error"}` : `${options}`;
+  }
+
+  override get name(): string {
+    return this.#name;
+  }
+
+  get code(): number {
+    return EXCEPTION_CODES[this.#name] ?? 0;
+  }
+}
+tag(DOMException);
+/** Hands what an action throws to the host. */
+export function guarded(action: () => void): void {
+  try {
+    action();
+  } catch (error) {
+    current.uncaught(error);
+  }
+}

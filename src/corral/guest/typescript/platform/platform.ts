@@ -1,0 +1,47 @@
+// The platform's globals, for an engine that has the language and nothing else.
+
+import { dictionary, DOMException, guarded, type Host, need, openHost } from "./base.ts";
+import { Blob, File, Headers, Response } from "./blobs.ts";
+import { Buffer } from "./buffer.ts";
+import { Crypto, CryptoKey, makeCrypto, SubtleCrypto } from "./crypto.ts";
+import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.ts";
+import { clone } from "./intrinsics.ts";
+import { makePerformance } from "./performance.ts";
+import { atob, btoa, TextDecoder, TextEncoder } from "./text.ts";
+import { makeTimers } from "./timers.ts";
+import { URL, URLSearchParams } from "./url.ts";
+
+const { defineProperty } = Object;
+const queue = queueMicrotask;
+
+function structuredClone(value: unknown, options?: unknown): unknown {
+  need("Failed to execute 'structuredClone'", arguments, 1);
+  const { transfer } = dictionary(options) as { transfer?: Iterable<unknown> };
+  const known = (object: object): object | undefined => {
+    if (object instanceof DOMException) return new DOMException(object.message, object.name);
+    return object instanceof Blob ? object.slice() : undefined;
+  };
+  return clone(value, transfer === undefined ? [] : [...transfer], known, (text) => new DOMException(text, "DataCloneError"));
+}
+
+/** As the language's, but what a callback throws is the host's to hear of. */
+function guardedQueue(callback: () => void): void {
+  if (typeof callback !== "function") throw new TypeError("queueMicrotask takes a function");
+  queue(() => guarded(callback));
+}
+
+/** Defines all of the platform in the global scope. */
+export function definePlatform(host: Host): void {
+  openHost(host);
+  const parts = {
+    AbortController, AbortSignal, Blob, Buffer, Crypto, CryptoKey, CustomEvent, DOMException, Event, EventTarget, File, Headers,
+    Response, SubtleCrypto, TextDecoder, TextEncoder, URL, URLSearchParams, atob, btoa, structuredClone,
+    queueMicrotask: guardedQueue,
+    crypto: makeCrypto(),
+    performance: makePerformance(host.now, host.timeOrigin),
+    ...makeTimers(host),
+  };
+  for (const [name, value] of Object.entries(parts)) {
+    defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  }
+}

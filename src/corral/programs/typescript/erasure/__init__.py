@@ -1,1 +1,0 @@
-"""TypeScript to JavaScript in place: types erased, run-time syntax lowered."""
