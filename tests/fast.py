@@ -21,6 +21,7 @@ LEFT_OUT = {
         audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench bridges/connect bridges/graphql bridges/grpc bridges/http
         bridges/test_approvals.py bridges/test_cors.py bridges/test_guards.py bridges/test_losses.py bridges/test_parking.py bridges/test_rates.py bridges/test_rates_redis.py
         bridges/test_records.py bridges/test_runtimes.py bridges/test_selection.py bridges/test_services.py bridges/test_tokens.py bridges/test_turns.py bridges/trpc
+        concurrency/test_garbage.py
         catalog/test_describing_work.py catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py
         chat checking cli containment declarations docs doctor e2e egress environments executions guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py

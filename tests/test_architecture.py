@@ -22,6 +22,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 INDIRECT = re.compile(r"\s*(?:What|Whether|Which|Who|Whose|Where|When|Why|How|For how|For what|Those)\b")
 """Openings of a clause, where a docstring names its subject or says what the code does."""
 MOST_LINES = 900
+of_check = pytest.mark.matrix("`scripts/check` runs it each time; here once more with all tests")
 
 # The parts from the lowest to the highest, and what each may import besides itself. Every part may import `logs`;
 # "__init__" is the public API.
@@ -356,6 +357,7 @@ def cycle_in(graph: Mapping[str, set[str]]) -> set[str]:
     return rest
 
 
+@of_check
 def test_imports_point_downwards_only() -> None:
     wrong = {
         f"{module.relative_to(SOURCE)} imports {other}"
@@ -373,10 +375,12 @@ def test_the_allowed_imports_have_no_cycle() -> None:
     assert not cycle_in(PARTS)
 
 
+@of_check
 def test_inside_a_package_imports_point_one_way_too() -> None:
     assert not {"/".join(folder): cycle for folder, graph in siblings().items() if (cycle := cycle_in(graph))}
 
 
+@of_check
 def test_no_import_of_our_own_hides_in_a_function() -> None:
     hidden = {
         f"{module.relative_to(SOURCE)}: {function.name}: {ast.unparse(node)}"
@@ -397,6 +401,7 @@ def test_no_module_has_grown_past_one_idea() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
+@of_check
 def test_docstrings_open_with_a_verb_or_a_noun() -> None:
     docstrings = [
         (module, node.value)
@@ -432,6 +437,7 @@ def test_every_table_knows_every_language() -> None:
     assert {*LANGUAGES} == {*get_args(Language)}
 
 
+@of_check
 def test_nothing_branches_on_the_name_of_a_language() -> None:
     """A third language fills tables in; it must not have to find conditions."""
     branches = [
@@ -463,6 +469,7 @@ def imported_names(module: Path) -> Iterator[str]:
                 pass
 
 
+@of_check
 def test_only_these_modules_decode_what_may_be_hostile() -> None:
     found: dict[str, set[str]] = {name: set() for name in DECODERS}
     for module in MODULES:
@@ -498,6 +505,7 @@ def is_literal(value: ast.AST, known: set[str]) -> bool:
             return all(is_literal(each, known) for each in ast.iter_child_nodes(value))
 
 
+@of_check
 def test_patterns_are_literals() -> None:
     """A pattern of somebody else takes as long as it likes to compile and to match: only workers do either."""
     found: Counter[str] = Counter()

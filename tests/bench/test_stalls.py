@@ -28,13 +28,15 @@ _usual = asyncio.Handle._run  # pyright: ignore[reportPrivateUsage]
 @pytest.fixture(scope="module", autouse=True)
 def no_garbage_collection() -> Generator[None]:
     """Keeps full collections from falling into a turn of the loop. They walk through all that the process holds: what
-    thousands of tests have made, and the 2,000 tools of a case, which takes longer than the case itself."""
+    thousands of tests have made, and the 2,000 tools of a case, which takes longer than the case itself.
+
+    What is frozen stays so: later tests would walk through all that the process has imported.
+    """
     gc.collect()
     gc.freeze()
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
 
 
 def longest_turn(case: Case, monkeypatch: pytest.MonkeyPatch) -> float:

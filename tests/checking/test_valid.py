@@ -29,10 +29,18 @@ def in_one(programs: dict[str, str]) -> str:
     """
 
 
-async def test_every_valid_program_in_typescript_succeeds(warm_deno: DenoSandbox) -> None:
+EACH_OR_SOME = pytest.mark.parametrize(
+    "step",
+    [pytest.param(1, marks=pytest.mark.matrix("every fifth program of the corpus runs in the gate, and here all")), 5],
+)
+
+
+@EACH_OR_SOME
+async def test_valid_programs_in_typescript_succeed(warm_deno: DenoSandbox, step: int) -> None:
     """Runs most as functions of one program, which takes a tenth of the time, and those alone that cannot be one."""
     programs = valid_programs()
-    names = list(programs)
+    assert len(programs) > 400
+    names = list(programs)[::step]
     groups = {
         names[at]: {name: programs[name] for name in names[at : at + TOGETHER]} for at in range(0, len(names), TOGETHER)
     }
@@ -41,14 +49,10 @@ async def test_every_valid_program_in_typescript_succeeds(warm_deno: DenoSandbox
         alone = [groups[first] for first in await unsuccessful(corral, together, "typescript")]
         failed = [await unsuccessful(corral, group, "typescript") for group in alone]
     assert failed == [{}] * len(alone)
-    assert len(alone) < len(groups) / 5
-    assert len(programs) > 400
+    assert len(alone) < len(groups) / 4
 
 
-@pytest.mark.parametrize(
-    "step",
-    [pytest.param(1, marks=pytest.mark.matrix("every fifth program of the corpus runs in the gate, and here all")), 5],
-)
+@EACH_OR_SOME
 async def test_valid_programs_in_python_succeed(warm_cpython: CPythonSandbox, step: int) -> None:
     programs = valid_python_programs()
     assert len(programs) > 475

@@ -17,7 +17,10 @@ from tests.docs.markdown import ROOT
 HOW_TO = "scripts/reference writes it anew"
 
 
-@pytest.mark.matrix("`scripts/check` runs it each time; here once more with all tests")
+of_check = pytest.mark.matrix("`scripts/check` runs it each time; here once more with all tests")
+
+
+@of_check
 def test_the_reference_is_up_to_date() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
     made = pages()
@@ -26,6 +29,7 @@ def test_the_reference_is_up_to_date() -> None:
         assert written[name] == text, f"{name}: {HOW_TO}"
 
 
+@of_check
 def test_every_public_name_and_method_has_a_docstring() -> None:
     found = documented()
     assert {each.name for each in found} >= {*corral.__all__}

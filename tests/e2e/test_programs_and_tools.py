@@ -781,6 +781,23 @@ async def test_the_console_prints_as_node_does(corral: Corral) -> None:  # ex-co
     )
 
 
+async def test_the_other_methods_of_the_console_print_as_nodes_do(corral: Corral) -> None:
+    result = await corral.execute(
+        """console.debug('%s', 'd'); console.dirxml({x: 1}); console.trace('t%d', 1); console.clear();
+        console.groupCollapsed('g'); console.countReset('n'); console.count('n'); console.countReset('n'); console.count('n');
+        console.groupEnd(); console.table(1);
+        console.time('t'); console.time('t'); console.timeLog('t', [1]); console.timeEnd('t'); console.timeEnd('t');
+        console.timeLog('t'); console.assert(false); console.assert(false, [1]);"""
+    )
+    assert re.sub(r"[\d.]+ms", "0ms", result.output) == (
+        "d\n{ x: 1 }\nTrace: t1\n    at program.ts:1:59\n"
+        "g\n  Count for 'n' does not exist\n  n: 1\n  n: 1\n1\n"
+        "Label 't' already exists for console.time()\nt: 0ms [ 1 ]\nt: 0ms\n"
+        "No such label 't' for console.timeEnd()\nNo such label 't' for console.timeLog()\n"
+        "Assertion failed\nAssertion failed [ 1 ]\n"
+    )
+
+
 async def test_records_are_printed_in_full_depth_one_on_a_line(corral: Corral) -> None:
     result = await corral.execute(
         """const orders = Array.from({length: 3}, (_, id) => ({id, customer: {name: 'O"Neil'}, lines: [{sku: 'x', tags: ['a']}]}));

@@ -77,7 +77,8 @@ async def test_requests_in_the_forms_of_node(run: Run, web: Site) -> None:
       return {
         told: [post.status, told.method, told.query, told.size, told.headers["x-mine"]], type: post.headers["content-type"],
         auth: JSON.parse(parts.text).headers.authorization, empty: [empty.status, empty.text, empty.complete], large: large.text.length > 0,
-        gzip: await ask(() => http.get("ORIGIN/gzip")), redirect: await ask(() => http.get("ORIGIN/redirect?to=/x")), byCallback,
+        gzip: await ask(() => http.get("ORIGIN/gzip")), head: await ask(() => http.request("ORIGIN/gzip", { method: "HEAD" })),
+        redirect: await ask(() => http.get("ORIGIN/redirect?to=/x")), byCallback,
       };
     """
     value = (await run(network(web.origin), ASK + program, web.origin)).value
@@ -85,6 +86,7 @@ async def test_requests_in_the_forms_of_node(run: Run, web: Site) -> None:
     assert (value["type"], value["auth"], value["large"]) == ("application/json", "Basic YTpi", True)
     assert (value["empty"], value["byCallback"]) == ([204, "", True], [404, "404"])
     assert (value["gzip"]["text"], value["gzip"]["headers"].get("content-encoding")) == ("x" * 1000, None)
+    assert (value["head"]["text"], value["head"]["headers"].get("content-encoding")) == ("", "gzip")
     assert (value["redirect"]["status"], value["redirect"]["headers"]["location"]) == (302, "/x")
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from corral import Corral, Limits, ToolCallStarted, tool
+from corral import ConsoleOutput, Corral, tool
 from corral.sandboxes import DenoSandbox
 from tests.forks import run_forked
 from tests.processes import assert_ending, guests
@@ -93,26 +94,32 @@ def test_a_fork_leaves_its_parents_sandboxes_alone(isolation: str, tmp_path: Pat
 
 async def test_few_large_inputs_are_decoded_at_a_time() -> None:
     running = most = 0
+    sent = anyio.Event()
 
     @tool
-    async def hold(rows: list[dict[str, int]]) -> int:
+    async def hold(text: str) -> int:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await anyio.sleep(0.01)
+        await sent.wait()
+        for _ in range(100):  # in which others would come
+            await anyio.lowlevel.checkpoint()
         running -= 1
-        return len(rows)
+        return len(text)
 
-    program = (
-        "const rows = Array.from({ length: 100000 }, () => ({ b: 0 }));"
-        "return await Promise.all(Array.from({ length: 16 }, () => tools.hold({ rows })))"
-    )
-    async with Corral([hold], limits=Limits(memory_mb=256), check=False) as corral, corral.start(program) as run:
-        calls = [event async for event in run if isinstance(event, ToolCallStarted)]
+    program = """
+        const text = "a".repeat(800_000);
+        const all = Promise.all(Array.from({ length: 16 }, () => tools.hold({ text })));
+        console.log("sent");
+        return await all;
+    """
+    async with Corral([hold], check=False) as corral, corral.start(program) as run:
+        async for event in run:
+            if isinstance(event, ConsoleOutput):
+                sent.set()
         result = await run.result()
-    assert result.value == [100_000] * 16, result.error
-    assert len(calls) == 16
-    assert most <= 10, "8 MB of input at a time"
+    assert result.value == [800_000] * 16, result.error
+    assert most < 10, "8 MB of input at a time"
 
 
 async def test_many_programs_run_at_once_each_in_a_process_of_its_own() -> None:

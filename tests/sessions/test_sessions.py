@@ -188,6 +188,14 @@ TYPESCRIPT = {
         ),
         3,
     ),
+    "constants and kinds": (
+        (
+            'import fs from "fs"; fs.writeFileSync("a", ""); fs.accessSync("a", fs.constants.R_OK | fs.constants.W_OK); '
+            'const [entry] = fs.readdirSync(".", { withFileTypes: true }); '
+            'return [fs.constants.R_OK, fs.statSync("a") instanceof fs.Stats, entry instanceof fs.Dirent];'
+        ),
+        [4, True, True],
+    ),
     "what is not there": (
         'import fs from "fs"; try { fs.readFileSync("none.txt"); } catch (error: any) { return error.message.replace("/root/workspace/", ""); }',
         "ENOENT: no such file or directory, open 'none.txt'",

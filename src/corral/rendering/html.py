@@ -22,10 +22,13 @@ def value_html(value: Any) -> str:
         if each.is_common
     ]
     is_picture = len(images) == 1 and isinstance(value, bytes)
-    rows = None if is_picture else _rows(shown)
-    text = shown if isinstance(shown, str) else preview_json(shown, _TEXT_CHARS)
-    body = "" if is_picture else text_html(text) if rows is None else _table(rows)
-    return "\n".join([*([body] if body else []), *images])
+    if is_picture:
+        body = []
+    elif (rows := _rows(shown)) is not None:
+        body = [_table(rows)]
+    else:
+        body = [text_html(shown if isinstance(shown, str) else preview_json(shown, _TEXT_CHARS))]
+    return "\n".join([*body, *images])
 
 
 def text_html(text: str) -> str:

@@ -86,7 +86,6 @@ export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typ
       this.statusMessage = response.statusText;
       this.url = response.url;
       for (const [name, value] of response.headers) {
-        if (name === "content-encoding") continue; // the host has decoded it
         this.rawHeaders.push(name, value);
         if (name === "set-cookie") (this.headers[name] ??= [] as string[]) && (this.headers[name] as string[]).push(value);
         else this.headers[name] = value;
