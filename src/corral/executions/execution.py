@@ -26,6 +26,7 @@ from corral.bridges import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.garbage import spare_young
 from corral.errors import ConfigError, FileError, FilesExceeded, ProgramRejected, ProgramTimeout, StartFailed
 from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
@@ -52,6 +53,8 @@ __all__ = ["Execution"]
 logger = get_logger("corral.executions")
 
 
+_MANY_ENTRIES = 10_000
+"""Console entries that are kept from the garbage collector at a time."""
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
@@ -391,6 +394,8 @@ class Execution:
 
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
+        if len(self._logs) % _MANY_ENTRIES == 0:
+            spare_young()
         if self._gate is None or self._gate.is_open:
             self._emit_console(entry)
 
