@@ -234,3 +234,5 @@ class TypedText:
     the tools, as `tools.Name`."""
     commonjs: bool = False
     """True for exports in the style of CommonJS."""
+    nodes: int = 0
+    """Nodes of its syntax tree, which is what reading it costs."""

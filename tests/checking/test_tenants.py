@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, ToolRegistry, define_tool
-from corral.checking import Case, Checker
+from corral.checking import Case, Checker, case
 from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
 from corral.concurrency.fairness import FairQueue
@@ -122,7 +122,7 @@ async def test_a_tenant_whose_check_holds_others_up_does_so_once(monkeypatch: py
             assert workspace is not None
             before = workspace.cpu_time()
             async with anyio.create_task_group() as checks:
-                checks.start_soon(check, "a;" * 3_000, EVE)
+                checks.start_soon(check, "a;" * 1_200, EVE)
                 await anyio.wait_all_tasks_blocked()
                 checks.start_soon(check, RIGHT["python"], BOB)
                 await anyio.wait_all_tasks_blocked()
@@ -132,6 +132,17 @@ async def test_a_tenant_whose_check_holds_others_up_does_so_once(monkeypatch: py
         assert {*checker._suspects} == {EVE.trust_domain}  # pyright: ignore[reportPrivateUsage]
     finally:
         await anyio.to_thread.run_sync(checker.close)
+
+
+async def test_a_program_of_very_many_parts_is_put_before_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case, "_MOST_NODES", 1_000)
+    async with Corral(TOOLS, check="required") as corral:
+        refused = await corral.execute(new("a;" * 1_000, "python"), language="python", context=EVE)
+        assert "takes too long to check" in refused.model_text()
+        server = server_of(corral._runtime.checker, "python")  # pyright: ignore[reportPrivateUsage]
+        pid = server.pid
+        assert (await corral.execute(RIGHT["python"], language="python", context=EVE)).checked
+        assert server.pid == pid
 
 
 def dear(members: int) -> dict[str, Any]:

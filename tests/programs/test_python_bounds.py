@@ -6,13 +6,18 @@ import json
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import AsyncMock
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.errors import ProgramRejected
+from corral.jail.workers import WorkerError
 from corral.programs import parsing_within, prepare_python
+from corral.running import runtime
+from corral.types import Language, Limits
 from tests.programs.running import run_python
 from tests.work import calls_of
 
@@ -92,6 +97,23 @@ def test_the_work_grows_with_the_length_of_a_source_and_hardly_faster(name: str)
 def test_a_source_that_takes_too_long_to_parse_is_rejected() -> None:
     with parsing_within(0.0), pytest.raises(ProgramRejected, match="takes too long to parse"):
         prepare_python("x = 1\n" * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("language", "usual"),
+    [
+        ("python", "total = await tools.get(order_id=row['id'])\n"),
+        ("typescript", "const total = await tools.get({orderId: 'x'})\n"),
+    ],
+)
+def test_a_short_source_of_very_many_parts_is_read_by_a_worker(
+    language: Language, usual: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "run_in_worker", AsyncMock(side_effect=WorkerError("elsewhere")))
+    for source in ("a;" * 1_000, usual * 150):
+        anyio.run(runtime.prepare, source, language, Limits())
+    with pytest.raises(ProgramRejected, match="elsewhere"):
+        anyio.run(runtime.prepare, "a;" * 3_000, language, Limits())
 
 
 def test_attacks_are_prepared_and_their_results_found() -> None:

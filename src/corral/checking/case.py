@@ -20,7 +20,9 @@ CaseKey: TypeAlias = tuple[bytes, bool, bool, bool]
 
 _LIGHT_CHARS = 8_000
 _LIGHT_SECONDS = 0.02
+_LIGHT_NODES = 4_000
 _HEAVY_CHARS = 64_000
+_MOST_NODES = 150_000
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Case:
     @cached_property
     def is_light(self) -> bool:
         """True if it is short enough to be read on an event loop. Then it has been read."""
-        if len(self.source) > _LIGHT_CHARS:
+        if len(self.source) > _LIGHT_CHARS or self._nodes > _LIGHT_NODES:
             return False
         with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
             _ = self.typed
@@ -89,6 +91,15 @@ class Case:
     def is_heavy(self) -> bool:
         """True if reading it takes the host tenths of a second."""
         return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > _LIGHT_CHARS)
+
+    @property
+    def is_too_dense(self) -> bool:
+        """True if walks over its tree, which keep all threads waiting, take tenths of a second."""
+        return self._nodes > _MOST_NODES
+
+    @property
+    def _nodes(self) -> int:
+        return 0 if self.program.typed is None else self.program.typed.nodes
 
     @cached_property
     def is_nameless(self) -> bool:

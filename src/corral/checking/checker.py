@@ -218,6 +218,8 @@ class Checker:
 
         A tenant whose check holds another one up has the next ones made by the second server.
         """
+        if case.is_too_dense:
+            return _TOO_SLOW
         plan = [(servers.first, min(_FIRST_CHECK_SECONDS, _CHECK_SECONDS)), (servers.second, _CHECK_SECONDS)]
         if self._is_suspect(case.tenant) or case.is_heavy:
             del plan[0]

@@ -35,12 +35,20 @@ class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        global _spared
         if self._was_enabled:
             if gc.get_count()[0] > _LARGE:
-                _spared += 1
-                _spare_all()
+                spare_young()
             gc.enable()
+
+
+def spare_young() -> None:
+    """Puts all objects into the oldest generation, uncollected, as many were made that stay for a while.
+
+    Else some ten thousands of them would have the collector visit all objects of the process.
+    """
+    global _spared
+    _spared += 1
+    _spare_all()
 
 
 def import_uncollected(name: str) -> ModuleType:

@@ -25,6 +25,7 @@ from corral.calls import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.garbage import spare_young
 from corral.errors import ConfigError, FileError, FilesExceeded, ProgramRejected, ProgramTimeout, StartFailed
 from corral.events import (
     ConsoleOutput,
@@ -51,6 +52,8 @@ from corral.types import Approve, ExecutionError, Exit, LogEntry, Program
 logger = get_logger("corral.running")
 
 
+_MANY_ENTRIES = 10_000
+"""Console entries that are kept from the garbage collector at a time."""
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
@@ -390,6 +393,8 @@ class Execution:
 
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
+        if len(self._logs) % _MANY_ENTRIES == 0:
+            spare_young()
         if self._gate is None or self._gate.is_open:
             self._emit_console(entry)
 

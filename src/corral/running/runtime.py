@@ -51,6 +51,8 @@ _LONG_SOURCE_CHARS = 8_000
 _NO_TOOLS = ToolRegistry()
 _PARSE_HERE_SECONDS = 0.02
 """Shorter sources too, if parsing takes longer; usual programs take a millisecond."""
+_READ_HERE_NODES = 4_000
+"""Shorter sources too, if they are denser: a program by a model has a node for two characters at most."""
 _READ_SECONDS = 5.0
 """Processor time in a worker; the largest programs take one second."""
 
@@ -285,7 +287,7 @@ async def prepare(
     """
     _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
-        with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
+        with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS, _READ_HERE_NODES):
             return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names))
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):

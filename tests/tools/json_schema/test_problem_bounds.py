@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, AliasChoices, AliasPath, BaseModel, Field, TypeAdapter, ValidationError
 
 from corral.errors import InvalidArguments
 from corral.tools import Tool, define_tool, tool
 from corral.tools.json_schema import document_schema
 from corral.tools.json_schema.problems import SchemaMismatch
+from corral.tools.json_schema.type_problems import TypeValidator
 from corral.tools.json_schema.validators import Validator
 from corral.types import JsonSchema
 
@@ -95,6 +96,20 @@ class TestTypes:
         assert told.startswith("at least 100 problems: recipient: field required; recipien0: unexpected field; did ")
         assert told.count("unexpected field") == 19
         assert told.endswith("; and more")
+
+    def test_few_of_many_unexpected_fields_make_errors_and_known_ones_are_all_read(self) -> None:
+        class Closed(BaseModel, extra="forbid"):
+            number: int = Field(validation_alias=AliasChoices("no", AliasPath("numbers", 0)))
+            inner: Closed | None = None
+
+        many = dict.fromkeys(map(str, range(9_000)), 0)
+        closed = TypeValidator(TypeAdapter(Closed))
+        with pytest.raises(SchemaMismatch) as raised:
+            closed({**many, "inner": {**many, "no": 1}, "numbers": [2]})
+        cause = raised.value.__cause__
+        assert isinstance(cause, ValidationError)
+        assert cause.error_count() == 200
+        assert closed({"no": 1, "inner": {"numbers": ["2"] + [0] * 9_000}}).inner.number == 2
 
     def test_texts_are_made_of_the_problems_that_are_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
         @tool

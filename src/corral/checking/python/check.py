@@ -48,7 +48,7 @@ from corral.programs import TypedPython
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR
-from corral.programs.python.names import Names, TooMuch, dotted_path
+from corral.programs.python.names import Names, TooMuch, dotted_path, is_binding
 from corral.programs.syntax.parsing import text_of
 from corral.programs.syntax.python import finder
 from corral.types import Position
@@ -100,7 +100,9 @@ _CALLS = finder(
     "(call) @call (assignment left: (identifier) @held right: (call))"
     "(named_expression name: (identifier) @held value: (call))"
 )
-_MAX_NAMES = 200
+_MAX_NAMES = 1_000
+_MAX_MEANT = 60
+"""Unbound names for which another one is looked for: more are not told of."""
 _NAMES = finder("(identifier) @name")
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
 _READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
@@ -123,6 +125,8 @@ class PythonCheck(PythonOrigins):
         self._typed = typed
         self._taken: dict[Finding, tuple[Node, str]] = {}
         """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
+        self._meanings: dict[tuple[str, tuple[str, ...], bool], str] = {}
+        """The replacements of unbound names, by their uses."""
         self._used_types = [each for each in typed.free if each in tools.type_declarations]
         self.put(self._composed())
 
@@ -363,8 +367,15 @@ class PythonCheck(PythonOrigins):
 
     def _meant(self, name: Node) -> str:
         """The replacement of an unbound name."""
-        word, path = text_of(name), path_from(name)
         is_called = name.parent is not None and name.parent.type == "call"
+        use = text_of(name), tuple(path_from(name)), is_called
+        if use not in self._meanings:
+            if len(self._meanings) == _MAX_MEANT:
+                return NOTHING_SHARED
+            self._meanings[use] = self._meaning(*use)
+        return self._meanings[use]
+
+    def _meaning(self, word: str, path: tuple[str, ...], is_called: bool) -> str:
         hint = self.tools.hint_for(word, is_called=is_called, path=".".join(path[1:]))
         if hint is not None:
             return hint
@@ -375,12 +386,8 @@ class PythonCheck(PythonOrigins):
     @cached_property
     def _bound(self) -> list[str]:
         """The names that the program binds."""
-        words = dict.fromkeys(text_of(each) for each in _NAMES(self.root).get("name", ()))
-        names = self._typed.names
-        try:
-            return [each for each in list(words)[:_MAX_NAMES] if any(one.binds for one in names.of(each))]
-        except TooMuch:
-            return []
+        names = _NAMES(self.root).get("name", ())[:_MAX_NAMES]
+        return list(dict.fromkeys(text_of(each) for each in names if is_binding(each)))
 
     def _key(self, warning: Finding, node: Node) -> Finding:
         found = _TYPED_DICT.search(warning.message)

@@ -665,8 +665,8 @@ def _keys_of(type_: str) -> list[str]:
 
 
 def _kind_of(statement: Node) -> str:
-    inner = statement.named_children[0] if statement.named_children else statement
-    return inner.type if statement.type == "expression_statement" else statement.type
+    inner = statement.named_child(0) if statement.type == "expression_statement" else None  # `named_children` stay
+    return statement.type if inner is None else inner.type
 
 
 def _shown(value: Node) -> str:

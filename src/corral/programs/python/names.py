@@ -103,7 +103,7 @@ class Names:
     def _stand(self, node: Node) -> tuple[Node, list[Node], bool]:
         """A node, the scopes around it, and whether it binds its name in the innermost of them."""
         scopes: list[Node] = []
-        binds = _binds(node)
+        binds = is_binding(node)
         child, parent = node, node.parent
         while parent is not None:
             self.step()
@@ -158,12 +158,13 @@ def _is_member(node: Node) -> bool:
         case "aliased_import":
             return False
         case "dotted_name":
-            return not _binds(node) and parent.parent is not None and parent.parent.type != "case_pattern"
+            return not is_binding(node) and parent.parent is not None and parent.parent.type != "case_pattern"
         case _:
             return False
 
 
-def _binds(node: Node) -> bool:
+def is_binding(node: Node) -> bool:
+    """True if an identifier binds its name where it stands."""
     child, parent = node, node.parent
     while parent is not None and parent.type in _PATTERNS and parent.parent is not None:
         child, parent = parent, parent.parent

@@ -189,6 +189,7 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
             edits=made,
             entered=tuple((each.start_byte, each.end_byte) for each in ending.entered),
             positions=repair.positions,
+            nodes=root.descendant_count,
             free=free_classes(root, text, forgotten.names, [each.path for each in imports.tools]),
         ),
     )

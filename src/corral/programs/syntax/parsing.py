@@ -1,7 +1,8 @@
-"""Parsing within a budget of processor time, as some texts of a few kilobytes take a parser minutes; and its trees."""
+"""Parsing within a budget, as some texts of a few kilobytes take a parser minutes; and its trees."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Container, Generator
 from contextlib import contextmanager
@@ -24,23 +25,25 @@ class TooLongToParse(ProgramRejected):
 
 
 class _Budget:
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, nodes: float = math.inf) -> None:
         self.left = seconds
+        self.nodes = nodes
 
 
 _current: ContextVar[_Budget | None] = ContextVar("parsing budget", default=None)
 
 
 @contextmanager
-def parsing_within(seconds: float) -> Generator[None]:
+def parsing_within(seconds: float, nodes: float = math.inf) -> Generator[None]:
     """Within the block, all parsing of this thread or task together may take so many seconds of processor time.
 
-    Of two such blocks the outer one holds.
+    A tree with more than so many nodes takes too long as well, since what reads it looks at each. Of two such blocks
+    the outer one holds.
     """
     if _current.get() is not None:
         yield
         return
-    token = _current.set(_Budget(seconds))
+    token = _current.set(_Budget(seconds, nodes))
     try:
         yield
     finally:
@@ -51,7 +54,7 @@ def parse_by(language: Language, text: bytes) -> Tree:
     """The syntax tree of a text.
 
     Raises:
-        TooLongToParse: it takes longer than is left of the budget.
+        TooLongToParse: it takes longer than is left of the budget, or has too many nodes.
     """
     if len(text) <= _SHORT_BYTES:
         return Parser(language).parse(text)
@@ -66,11 +69,14 @@ def parse_by(language: Language, text: bytes) -> Tree:
         return time.thread_time() > deadline
 
     try:
-        return Parser(language).parse(read, progress_callback=is_over)
+        tree = Parser(language).parse(read, progress_callback=is_over)
     except ValueError:  # how a parse ends that was stopped
-        raise TooLongToParse("The source takes too long to parse. Write a smaller program.") from None
+        tree = None
     finally:
         budget.left -= time.thread_time() - started
+    if tree is None or tree.root_node.descendant_count > budget.nodes:
+        raise TooLongToParse("The source takes too long to parse. Write a smaller program.")
+    return tree
 
 
 def finder_in(language: Language, pattern: str) -> Callable[[Node], dict[str, list[Node]]]:

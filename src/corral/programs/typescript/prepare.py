@@ -135,6 +135,7 @@ def prepare_typescript(source: str) -> Program:
             entered=tuple((each.start_byte, each.end_byte) for each in named(root, ending.entered)),
             types=types,
             commonjs=commonjs is not None,
+            nodes=root.descendant_count,
         ),
     )
 
