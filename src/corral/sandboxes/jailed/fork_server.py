@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import socket
 import threading
 import time
 from base64 import b64encode
@@ -12,7 +13,7 @@ from functools import cache
 
 from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
-from corral.containment import child_pipes
+from corral.containment import child_streams
 from corral.containment.seccomp import filter_program
 from corral.errors import StartFailed
 from corral.sandboxes.jailed.guest_process import GuestProcess
@@ -22,7 +23,7 @@ from corral.types import Tier
 __all__ = ["Fork", "ForkServer", "fork", "fork_message"]
 
 _MOST_AT_ONCE = 256
-"""Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
+"""Processes of one server, which keeps three descriptors for each of them, and has 1,024."""
 _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 """It is asked faster than it forks: unix(7)."""
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
@@ -112,7 +113,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
         StartFailed: this process has no descriptors left.
     """
     try:
-        with child_pipes() as (child, theirs):
+        with child_streams(socket.SOCK_STREAM) as (child, theirs):
             guest.process.ask(fork_message(guest.tier, writes).encode(), theirs)
             return GuestProcess(child)
     except OSError as error:
