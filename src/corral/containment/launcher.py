@@ -41,6 +41,7 @@ kills the child.
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import select
@@ -219,7 +220,8 @@ class Children:
         except OSError as error:
             for descriptor in pipe:
                 os.close(descriptor)
-            tell(lifeline, "error", f"fork: {error.strerror}")
+            remedy = ": raise the limit of processes (ulimit -u, --pids-limit)" if error.errno == errno.EAGAIN else ""
+            tell(lifeline, "error", f"fork: {error.strerror}{remedy}")
             lifeline.close()
             return None
         if pid == 0:

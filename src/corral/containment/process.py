@@ -66,7 +66,8 @@ class ContainedProcess:
         self._process: int | None = None
         """A descriptor of the guest; while `_info` is there, of its wrapper, which ends with it."""
         self._status: int | None = None
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """Reason that it was not born."""
         self._closed = False
         self._cpu_seconds: float | None = None
         self._killed = False
@@ -113,9 +114,9 @@ class ContainedProcess:
         if not data:
             poll.unregister(self.output)
             poll.register(self._lifeline, select.POLLIN)
-            while self._status is None and self._failure is None and poll.poll(seconds * 1000):
+            while self._status is None and self.failure is None and poll.poll(seconds * 1000):
                 self._hear()
-            reason = self._failure or f"status {self._status}"
+            reason = self.failure or f"status {self._status}"
             raise StartFailed(f"the engine did not start: {reason} {self.last_words()}".strip())
         self._hear()
         if self._info is not None:
@@ -146,7 +147,7 @@ class ContainedProcess:
             piece = os.read(self._info, _INFO_BYTES)
             if not piece:
                 await self._ended()
-                raise StartFailed(f"the command did not start: {self._failure or self._status}")
+                raise StartFailed(f"the command did not start: {self.failure or self._status}")
             said += piece
         self._hear()
         wrapper, self.pid = self.pid, json.loads(said)["child-pid"]
@@ -171,11 +172,11 @@ class ContainedProcess:
         Raises:
             StartFailed: it is none.
         """
-        while self._process is None and self._failure is None and self._status is None:
+        while self._process is None and self.failure is None and self._status is None:
             await anyio.wait_readable(self._lifeline)
             self._hear()
         if self._process is None:
-            raise StartFailed(f"the command did not start: {self._failure or self._status}")
+            raise StartFailed(f"the command did not start: {self.failure or self._status}")
 
     def first_process(self) -> int | None:
         """A new descriptor of the process that a wrapper has made, or of the supervisor; None if it has ended."""
@@ -315,7 +316,7 @@ class ContainedProcess:
         Whoever reaps it may say so later.
         """
         self._hear()
-        over = self._closed or self._status is not None or self._failure is not None
+        over = self._closed or self._status is not None or self.failure is not None
         return over or (self._process is not None and not self.alive)
 
     def kill(self) -> None:
@@ -395,9 +396,9 @@ class ContainedProcess:
                 if self._killed:
                     self.kill()
             elif "pid" in message:
-                self._failure = "this process has no descriptors left"
+                self.failure = "this process has no descriptors left"
             elif "error" in message:
-                self._failure = message["error"]
+                self.failure = message["error"]
             else:
                 self._status = _unwrapped(message["status"]) if self._wrapped else message["status"]
 

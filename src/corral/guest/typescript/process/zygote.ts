@@ -31,6 +31,7 @@ const SYS_PIDFD_OPEN = 434;
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SIGKILL = 9;
 const EINTR = 4;
+const EAGAIN = 11;
 const SOL_SOCKET = 1;
 const SCM_RIGHTS = 1;
 const MSG_CTRUNC = 0x8n;
@@ -260,7 +261,7 @@ class Server {
     if (piped) call.close(this.#pipe[1]!);
     if (process < 0) {
       if (piped) call.close(this.#pipe[0]!);
-      messages.send(libc, lifeline, `{"error":"fork: error ${error}"}`);
+      messages.send(libc, lifeline, `{"error":"fork: error ${error}${error === EAGAIN ? ": raise the limit of processes (ulimit -u, --pids-limit)" : ""}"}`);
       call.close(lifeline);
       return false;
     }
