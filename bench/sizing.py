@@ -1,4 +1,4 @@
-"""`python -m bench.sizing`: executions that all wait for a slow tool, and what calls of another program take beside them.
+"""`python -m bench.sizing`: executions that all wait for a slow tool, and what calls of others take beside them.
 
 Each count is measured in a process of its own: from cold, where the burst is the first thing that its Corral does, and
 warm.

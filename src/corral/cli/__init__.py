@@ -32,10 +32,10 @@ def main() -> int:
 
 
 def _open_closed_streams() -> None:
-    """Standard streams that are closed, as by `>&-`, lead nowhere; else the next file that is opened would take their place."""
+    """Has standard streams that are closed, as by `>&-`, lead nowhere. The next files would take their numbers else."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave_threads_behind(exit_code: int, others: Container[threading.Thread]) -> None:
