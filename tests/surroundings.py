@@ -30,6 +30,8 @@ Surroundings: TypeAlias = Literal[
     "little address space",
     "no /proc",
     "no room for temporary files",
+    "read-only temporary files",
+    "temporary files that do not execute",
     "process 1",
     "hidden processes",
     "fixed settings",
@@ -136,6 +138,11 @@ _PREPARED: dict[Surroundings, str] = {
     "little address space": "import os, resource, sys\nresource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n",
     "no /proc": _ONE_USER + "cover(b'/proc', b'')\n",
     "no room for temporary files": _ONE_USER + "cover(os.environ['TMPDIR'].encode(), b'size=8k')\n",
+    # MS_REMOUNT, MS_RDONLY; MS_REMOUNT, MS_NOEXEC
+    "read-only temporary files": f"{_ONE_USER}place = os.environ['TMPDIR'].encode()\ncover(place, b'')\n"
+    "call(libc.mount(b'none', place, None, 0x21, None))\n",
+    "temporary files that do not execute": f"{_ONE_USER}place = os.environ['TMPDIR'].encode()\ncover(place, b'')\n"
+    "call(libc.mount(b'none', place, None, 0x28, None))\n",
     "process 1": f"{_MOUNTS}OPTIONS = None\n{_PROCESS_1}",
     # Whoever is in group 0 sees all, and so does CAP_SYS_PTRACE.
     "hidden processes": f"{_MOUNTS}OPTIONS = b'hidepid=2'\n{_PROCESS_1}os.setgroups([])\n"

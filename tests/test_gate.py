@@ -18,7 +18,7 @@ MATRIX: dict[str, int] = {
     "containment": 1,
     "docs": 1,
     "e2e": 91,
-    "environments": 5,
+    "environments": 7,
     "executions": 1,
     "guest": 9,
     "integrations": 22,

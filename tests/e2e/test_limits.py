@@ -526,12 +526,12 @@ def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
 # --- what must not outlast a deadline
 
 
-async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
+async def test_a_guest_that_closes_its_connection_and_lives_on_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = (b"\x00\x00\x00\x15\x10\x00" + bytes(16) + b"[1]").hex()
     script = (
-        f"import os, signal\nos.write(1, bytes.fromhex({ready!r}))\nos.read(0, 65536)\nos.close(1)\n"
+        f"import os, signal\nos.write(1, bytes.fromhex({ready!r}))\nos.read(0, 65536)\nos.close(0)\nos.close(1)\n"
         "while True: signal.pause()\n"
     )
 

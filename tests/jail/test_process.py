@@ -11,7 +11,7 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from corral.jail import child_pipes
+from corral.jail import child_streams
 from corral.jail.launcher import tell
 from corral.jail.process import ContainedProcess
 
@@ -21,7 +21,7 @@ def test_a_process_that_nobody_reaps_any_more_does_not_count_as_alive() -> None:
     sleeper = subprocess.Popen(["sleep", "60"])
     process = os.pidfd_open(sleeper.pid)
     try:
-        with child_pipes() as (child, theirs):
+        with child_streams() as (child, theirs):
             contained = ContainedProcess(child)
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=os.dup(theirs[3])) as launcher:
                 tell(launcher, "pid", 0, [process])
@@ -52,7 +52,7 @@ async def test_a_wrapper_that_takes_longer_than_the_grace_still_says_how_its_gue
             killed.set()
 
     try:
-        with child_pipes(report=True) as (child, theirs):
+        with child_streams(report=True) as (child, theirs):
             contained = Watched(child)
             launcher = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=os.dup(theirs[3]))
             os.write(theirs[1], b"ready")

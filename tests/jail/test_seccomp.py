@@ -441,7 +441,8 @@ ARGUMENTS: dict[str, tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = {
     **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), CLOCKS),
     "ioctl": ([(0, 0x5401), (0, 0x541B), (0, 0x5421), (0, 0x5451)], [(0, 0), (0, 0x5412), (0, 0x5402), (0, 0x541C)]),
     "socketpair": ([(1, 1), (1, 0o2004001)], [(1, 2), (1, 5), (2, 1), (1, 3), (16, 1), (1, 0o2000002)]),
-    "sendto": ([(0, 1, 1, 0, 0)], [(0, 1, 1, 0, 1), (0, 1, 1, 0, HIGH)]),
+    "sendto": ([(0, 1, 1, 0, 0), (0, 1, 1, 0x4000, 0)], [(0, 1, 1, 0, 1), (0, 1, 1, 0, HIGH), (0, 1, 1, 0x4001, 0)]),
+    "recvfrom": ([(0, 1, 1, 0), (0, 1, 1, 2)], [(0, 1, 1, 1), (0, 1, 1, 3)]),
     "clone": (
         [(CLONE_THREAD_AS_GLIBC,), (CLONE_THREAD_AS_MUSL,)],
         [(0,), (17,), (0x4111,), (0x10000,), (CLONE_THREAD_AS_GLIBC | CLONE_NEWNET,), (CLONE_THREAD_AS_GLIBC | HIGH,)],

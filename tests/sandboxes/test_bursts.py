@@ -79,8 +79,8 @@ def test_a_burst_from_cold_is_forked_but_for_a_few() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted by Linux")
 def test_what_a_burst_has_no_descriptors_for_is_refused_with_the_remedy() -> None:
-    _, ends = burst(30, 120)
+    _, ends = burst(30, 80)
     refused = [end for end in ends if end != "succeeded"]
     assert refused
     assert ends["succeeded"] > 5
-    assert all("this process may have 120" in each and "ulimit -n" in each for each in refused)
+    assert all("this process may have 80" in each and "ulimit -n" in each for each in refused)

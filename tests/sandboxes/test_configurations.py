@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import anyio
 import pytest
 
 from corral.guest import RuntimeDirectory
@@ -81,6 +82,7 @@ def test_each_configuration_has_a_jail_of_its_own(
     seen: dict[int, str] = {}
     for memory_mb in (64, 65, 64):
         guest = made.start(kind(folders, memory_mb), in_advance=False)
+        anyio.run(guest.process.wait, 0)
         seen[memory_mb] = guest.process.error_tail()
         assert guest.tier == tier
         guest.close()

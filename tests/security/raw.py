@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -101,7 +101,8 @@ def raw_starter(tier: Tier) -> Generator[RawStarter]:
 
 
 def _jailed(launcher: LauncherClient, plan: Plan) -> RawGuest:
-    child = launcher.spawn(plan)
+    child = launcher.spawn(replace(plan, connection=None))
+    assert child.stderr is not None
 
     def end() -> None:
         child.lifeline.close()

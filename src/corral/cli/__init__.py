@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Container
+from pathlib import Path
 
 from corral.concurrency.garbage import import_uncollected
 
@@ -19,6 +20,7 @@ _THREAD_SECONDS = 0.2
 def main() -> int:
     """Runs the command that the arguments name; returns its exit code."""
     others = threading.enumerate()
+    _open_closed_streams()
     try:
         # What takes most of the time until a command begins, and Ctrl-C is no failure meanwhile either.
         dispatch = import_uncollected("corral.cli.dispatch")
@@ -27,6 +29,13 @@ def main() -> int:
         exit_code = 128 + signal.SIGINT
     _leave_threads_behind(exit_code, others)
     return exit_code
+
+
+def _open_closed_streams() -> None:
+    """Has standard streams that are closed, as by `>&-`, lead nowhere. The next files would take their numbers else."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave_threads_behind(exit_code: int, others: Container[threading.Thread]) -> None:

@@ -72,6 +72,10 @@ def _run(arguments: argparse.Namespace) -> int:
         # Nobody reads any more; what is still in Python's buffers must not be tried again on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:  # such as the output of a command on a disk that is full
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
+        return 1
 
 
 def _as_options(accepted: re.Match[str]) -> str:

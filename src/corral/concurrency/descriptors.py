@@ -43,7 +43,7 @@ def why_no_descriptors(error: OSError) -> str:
     import resource  # which Windows does not have
 
     most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f"{reason}: this process may have {most} and an execution takes five; raise it, as by `ulimit -n {allowed}`"
+    return f"{reason}: this process may have {most} and an execution takes three; raise it, as by `ulimit -n {allowed}`"
 
 
 def process_descriptor(pid: int) -> int | None:

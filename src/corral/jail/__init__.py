@@ -13,7 +13,7 @@ from corral.jail.jail import (
     unavailable_reason,
     v8_environment,
 )
-from corral.jail.launcher_client import Child, LauncherClient, Plan, Programs, child_pipes
+from corral.jail.launcher_client import Child, LauncherClient, Plan, Programs, child_streams
 from corral.jail.namespaces import Mount
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "Plan",
     "Programs",
     "address_space_mb",
-    "child_pipes",
+    "child_streams",
     "jails_to_try",
     "reasons_by_tier",
     "unavailable_reason",

@@ -12,6 +12,7 @@ import mmap
 import os
 import platform
 import re
+import socket
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,8 +104,8 @@ class Jail:
         return f"Jail({self.tier!r}, user={self.user})"
 
     @property
-    def _serves(self) -> bool:
-        return self.engine.syscall_profile == "server"
+    def _connection(self) -> int | None:
+        return {"engine": socket.SOCK_STREAM, "server": socket.SOCK_SEQPACKET}.get(self.engine.syscall_profile)
 
     def path(self, name: str) -> str:
         """Path of a file of the directory as the guest sees it."""
@@ -126,8 +127,8 @@ class Jail:
             (resource.RLIMIT_FSIZE, space.file_bytes),
             _stack_limit(),
             (resource.RLIMIT_DATA, data_bytes),
-            # A fork server has two for each process, and what it forks gets a limit of its own.
-            *(() if self._serves else ((resource.RLIMIT_NOFILE, _GUEST_FILES),)),
+            # A fork server has three for each process, and what it forks gets a limit of its own.
+            *(() if self.engine.syscall_profile == "server" else ((resource.RLIMIT_NOFILE, _GUEST_FILES),)),
         )
         if self.tier == "namespaces":
             bwrap = bubblewrap()
@@ -150,7 +151,7 @@ class Jail:
                 limits=limits,
                 user=self.user,
                 filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=space.writes),
-                serves=self._serves,
+                connection=self._connection,
                 enter=space.namespaces or (),
             )
         return Plan(
@@ -166,7 +167,7 @@ class Jail:
             )
             if self.tier == "landlock"
             else None,
-            serves=self._serves,
+            connection=self._connection,
             directory=self.directory if self.engine.relative_paths else None,
         )
 

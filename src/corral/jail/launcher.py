@@ -8,14 +8,15 @@ matters. It decides nothing: what to apply to a child comes ready-made in a plan
 Messages on the control socket (SOCK_SEQPACKET, `marshal` of the same Python, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
      "user": number | null, "confine": bool, "filter": bytes | null, "ruleset": bool,
-     "scratch": path | null, "directory": path | null, "enters": bool, "supervise": bool}
+     "scratch": path | null, "directory": path | null, "enters": bool, "supervise": bool, "connection": bool}
      [landlock ruleset] [a user and a mount namespace to enter, and perhaps one of the network]
         remembered
     {"forget": [number, ...]}
         those plans are not needed any more, nor are their descriptors
     {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
         one child by that plan; the last one only if the plan's arguments name it, or if the child is supervised: then
-        the one before is missing, and the options are {"arguments", "environment", "directory"}
+        the one before is missing, and the options are {"arguments", "environment", "directory"}. With a connection the
+        first three are one socket
     {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool,
      "overlays": [path, ...], "kept": [path, ...]}  [socket]
         a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
@@ -33,12 +34,14 @@ A supervised child has no namespaces to end with. It is the child of a superviso
 that ends, on SIGTERM too, once nothing is left of all that the child has started.
 
 A child's lifeline (SOCK_SEQPACKET, JSON, as are the answers above) carries {"pid": n} with a descriptor of the process
-before the engine runs, or {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host
-closing it kills the child.
+before the engine runs, or {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts; before
+that "!" and the end of its standard error, if it has a connection and has written something there. The host closing it
+kills the child.
 """
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import select
@@ -77,6 +80,9 @@ INFO_FD = 11
 """Descriptor to which bubblewrap writes the guest's process number; the host reads it."""
 OPTIONS_FD = 12
 """Descriptor from which bubblewrap reads options, so that they do not show on its command line."""
+ERRORS_BYTES = 16_384
+"""The end of a child's standard error that is told."""
+_PIPE_BYTES = 1 << 16
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
 _ROUNDS = 1000
@@ -138,6 +144,8 @@ class Children:
         """By process descriptor: pid, and the lifeline's descriptor."""
         self._supervisors: set[int] = set()
         """Process descriptors of those that have to end others first."""
+        self._errors: dict[int, int] = {}
+        """By process descriptor: where to read what it writes to its standard error."""
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
         """Does what a message asks for; its descriptors are ours now. False if it was the last."""
@@ -182,17 +190,36 @@ class Children:
         with _Suppressed(ProcessLookupError):
             signal.pidfd_send_signal(child, signal.SIGTERM if child in self._supervisors else signal.SIGKILL)
 
-    def start(self, lifeline: socket.socket, become: Callable[[], NoReturn], *, supervises: bool = False) -> int | None:
-        """A child that becomes what it is to be, or an error on its lifeline. Returns its process's descriptor."""
+    def start(
+        self,
+        lifeline: socket.socket,
+        become: Callable[[int], NoReturn],
+        *,
+        supervises: bool = False,
+        tells_errors: bool = False,
+    ) -> int | None:
+        """A child that becomes what it is to be, or an error on its lifeline. Returns its process's descriptor.
+
+        `become` gets the descriptor to which the child's standard error is to go if it `tells_errors`.
+        """
+        pipe: tuple[int, ...] = ()
         try:
+            pipe = os.pipe() if tells_errors else ()
             pid = os.fork()
         except OSError as error:
-            tell(lifeline, "error", f"fork: {error.strerror}")
+            for descriptor in pipe:
+                os.close(descriptor)
+            remedy = ": raise the limit of processes (ulimit -u, --pids-limit)" if error.errno == errno.EAGAIN else ""
+            tell(lifeline, "error", f"fork: {error.strerror}{remedy}")
             lifeline.close()
             return None
         if pid == 0:
-            become()
+            become(pipe[1] if pipe else -1)
         child = os.pidfd_open(pid)
+        if pipe:
+            self._errors[child] = pipe[0]
+            os.set_blocking(pipe[0], False)
+            os.close(pipe[1])
         self._lifelines[lifeline.fileno()] = lifeline, child
         self._children[child] = pid, lifeline.fileno()
         if supervises:
@@ -211,6 +238,13 @@ class Children:
         for watched in (child, descriptor):
             with _Suppressed(KeyError):
                 self._poll.unregister(watched)
+        errors = self._errors.pop(child, None)
+        if errors is not None:
+            with _Suppressed(OSError):
+                if said := os.read(errors, _PIPE_BYTES)[-ERRORS_BYTES:]:
+                    lifeline.setblocking(False)
+                    os.write(lifeline.fileno(), b"!" + said)
+            os.close(errors)
         tell(lifeline, "status", os.waitstatus_to_exitcode(status))
         lifeline.close()
         os.close(child)
@@ -265,20 +299,25 @@ class _Launcher(Children):
             for descriptor in descriptors[1:]:
                 os.close(descriptor)
             return True
-        try:
-            if descriptors:  # else the host sees that the lifeline is closed
-                plan = content["start"]
-                lifeline = socket.socket(fileno=descriptors[3])
-                namespaces = self._namespaces.get(plan, [])
-                self.start(
-                    lifeline,
-                    lambda: _become(self._plans[plan], self._rulesets.get(plan), namespaces, descriptors, lifeline),
-                    supervises=self._plans[plan]["supervise"],
-                )
-        finally:
-            for descriptor in descriptors[:3] + descriptors[4:]:
-                os.close(descriptor)
+        if descriptors:  # else the host sees that the lifeline is closed
+            self._start(content["start"], descriptors)
         return True
+
+    def _start(self, number: int, descriptors: list[int]) -> None:
+        plan = self._plans[number]
+        streams, rest = (descriptors[:1], descriptors[1:]) if plan["connection"] else (descriptors[:3], descriptors[3:])
+        lifeline = socket.socket(fileno=rest.pop(0))
+        namespaces = self._namespaces.get(number, [])
+
+        def become(errors: int) -> NoReturn:
+            three = [*streams, *streams, errors] if plan["connection"] else streams
+            _become(plan, self._rulesets.get(number), namespaces, three, rest, lifeline)
+
+        try:
+            self.start(lifeline, become, supervises=plan["supervise"], tells_errors=plan["connection"])
+        finally:
+            for descriptor in streams + rest:
+                os.close(descriptor)
 
     def _forget(self, plan: int) -> None:
         self._plans.pop(plan, None)
@@ -387,7 +426,8 @@ def _become(
     plan: Mapping[str, Any],
     ruleset: int | None,
     namespaces: Sequence[int],
-    descriptors: Sequence[int],
+    streams: Sequence[int],
+    others: Sequence[int],
     lifeline: socket.socket,
 ) -> NoReturn:
     """Turns this process into the guest, or says on the lifeline what failed and ends."""
@@ -399,12 +439,12 @@ def _become(
         if plan["directory"] is not None:
             os.chdir(plan["directory"])
         privileges.close_on_exec()  # all of ours do so anyway
-        for place, descriptor in enumerate(descriptors[:3]):
+        for place, descriptor in enumerate(streams):
             os.dup2(descriptor, place)
         if not plan["confine"] and plan["filter"]:
             os.dup2(_readable(plan["filter"]), FILTER_FD)
-            os.dup2(descriptors[4], INFO_FD)
-            for options in descriptors[5:6]:
+            os.dup2(others[0], INFO_FD)
+            for options in others[1:]:
                 os.dup2(options, OPTIONS_FD)
         me = os.pidfd_open(os.getpid())  # while there is a descriptor for it: those of other children are open here too
         step = "limits"
@@ -423,7 +463,7 @@ def _become(
         arguments, environment = plan["arguments"], plan["environment"]
         if plan["supervise"]:
             step = "supervision"
-            given = marshal.loads(_content(descriptors[4]))  # noqa: S302
+            given = marshal.loads(_content(others[0]))  # noqa: S302
             arguments, environment = given["arguments"], given["environment"]
             _supervise(lifeline, me)
             os.chdir(given["directory"])

@@ -22,6 +22,8 @@ from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
+_BUFFER_BYTES = 1 << 20
+"""The kernel takes less, as /proc/sys/net/core/wmem_max says."""
 _SPACE_SECONDS = 10.0
 _ANSWER_BYTES = 10_000
 _END_SECONDS = 10
@@ -46,8 +48,9 @@ class Plan:
     confine: bool = False
     ruleset: int | None = None
     filter: bytes | None = None
-    serves: bool = False
-    """Its standard input is a socket over which it is asked for processes, as the launcher is."""
+    connection: int | None = None
+    """Kind of the socket that is its standard input and output; then the launcher tells what it wrote to its standard
+    error once it has ended. Without, it has three pipes."""
     scratch: Path | None = None
     """A directory of files that is removed if the host ends without having done so."""
     directory: Path | None = None
@@ -74,20 +77,24 @@ class Programs(NamedTuple):
 
 @dataclass(slots=True)
 class Child:
-    """The host's ends of a new child's pipes, as raw descriptors, and its lifeline."""
+    """The host's ends of a new child's streams, as raw descriptors, and its lifeline.
+
+    A connection is both its standard input and output.
+    """
 
     stdin: int
     stdout: int
-    stderr: int
+    stderr: int | None
     lifeline: socket.socket
     info: int | None
 
 
 @contextlib.contextmanager
-def child_pipes(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
+def child_streams(connection: int | None = None, *, report: bool = False) -> Generator[tuple[Child, list[int]]]:
     """Both ends of what connects a new child: the host's, and those to send; the latter are closed after the block.
 
-    With `sockets` its standard input is a socket; with `report` it has one more pipe. If the block raises, all are.
+    They are three pipes, or a socket of the kind `connection`; the lifeline; with `report` one more pipe. If the block
+    raises, all are closed.
 
     Raises:
         OSError: no descriptors are left.
@@ -96,17 +103,20 @@ def child_pipes(*, sockets: bool = False, report: bool = False) -> Generator[tup
     theirs: list[int] = []
     lifeline: socket.socket | None = None
     try:
-        stdin, input_ = _socket() if sockets else os.pipe()
-        _connect(ours, theirs, (input_, stdin))
-        _connect(ours, theirs, os.pipe())
-        _connect(ours, theirs, os.pipe())
-        _connect(ours, theirs, _socket())
+        if connection is None:
+            stdin, input_ = os.pipe()
+            _connect(ours, theirs, (input_, stdin))
+            _connect(ours, theirs, os.pipe())
+            _connect(ours, theirs, os.pipe())
+        else:
+            _connect(ours, theirs, _sockets(connection))
+        streams = ours[0], ours[-2] if connection is None else ours[0], ours[-1] if connection is None else None
+        _connect(ours, theirs, _sockets(socket.SOCK_SEQPACKET))
+        lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=ours[-1])
+        lifeline.setblocking(False)
         if report:
             _connect(ours, theirs, os.pipe())
-        _, output, errors, alive, *info = ours
-        lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=alive)
-        lifeline.setblocking(False)
-        yield Child(input_, output, errors, lifeline, info[0] if report else None), theirs
+        yield Child(*streams, lifeline, ours[-1] if report else None), theirs
     except BaseException:
         if lifeline is not None:
             lifeline.detach()
@@ -156,7 +166,7 @@ class LauncherClient:
             StartFailed: there is no launcher and none could be started.
             OSError: no descriptors are left.
         """
-        with child_pipes(sockets=plan.serves, report=plan.wraps) as (child, theirs):
+        with child_streams(plan.connection, report=plan.wraps) as (child, theirs):
             self._send(plan, theirs if options is None else [*theirs, options])
         return child
 
@@ -371,8 +381,11 @@ def _exact(value: object) -> Any:
     return value if value is None or isinstance(value, (bool, bytes)) else int(cast("int", value))
 
 
-def _socket() -> tuple[int, int]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _sockets(kind: int) -> tuple[int, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    if kind == socket.SOCK_STREAM:
+        for each in (ours, theirs):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
     return ours.detach(), theirs.detach()
 
 
@@ -388,6 +401,7 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "ruleset": plan.ruleset is not None,
         "enters": bool(plan.enter),
         "supervise": plan.supervise,
+        "connection": plan.connection is not None,
         "scratch": None if plan.scratch is None else str(plan.scratch),
         "directory": None if plan.directory is None else str(plan.directory),
         "filter": plan.filter,

@@ -1,7 +1,7 @@
-"""One contained process: raw pipes, limits set from outside, and an end that is certain.
+"""One contained process: raw streams, limits set from outside, and an end that is certain.
 
-Streams of an event loop cost four times what a raw descriptor costs per message, so the pipes are read and written
-directly, without blocking.
+Streams of an event loop cost four times what a raw descriptor costs per message, so pipes and connections are read and
+written directly, without blocking.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import watch_readable
 from corral.errors import StartFailed
 from corral.jail import Child, LauncherClient, Plan
-from corral.jail.launcher import receive
+from corral.jail.launcher import ERRORS_BYTES, receive
 
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
@@ -37,15 +37,15 @@ _PIPE_BYTES = 1 << 20
 """Linux lets an unprivileged process have pipes of one mebibyte (/proc/sys/fs/pipe-max-size)."""
 _READ_BYTES = 1 << 16
 """More would make the allocator map and unmap memory for every read."""
-_STDERR_TAIL_BYTES = 16_384
 _SAID_LINES, _SAID_CHARS = 2, 400
-_LIFELINE_BYTES = 4096
+_LIFELINE_BYTES = ERRORS_BYTES + 1
 _INFO_BYTES = 4096
 _PROC_BYTES = 4096
 
 
 class ContainedProcess:
-    """A guest with pipes on its standard streams, in a session of its own so that Ctrl-C does not reach it.
+    """A guest with pipes or a connection as its standard streams, in a session of its own so that Ctrl-C does not reach
+    it.
 
     Made by `spawn`, which does not wait; `await_output` does, in a thread.
     """
@@ -57,14 +57,15 @@ class ContainedProcess:
         self._errors = child.stderr
         self._lifeline = child.lifeline
         self._info = child.info
-        self._guest: int | None = None
-        """A descriptor of the guest, if it is wrapped."""
+        """Pipe by which the wrapper of the guest says which process that is, until it has."""
+        self._wrapped = child.info is not None
         self._control: socket.socket | None = None
-        """The standard input of a guest that forks."""
+        """The connection of a guest that forks."""
         self._process: int | None = None
-        """A descriptor of the child; for a guest that is wrapped, of its wrapper, with which it ends."""
+        """A descriptor of the guest; while `_info` is there, of its wrapper, which ends with it."""
         self._status: int | None = None
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """Reason that it was not born."""
         self._closed = False
         self._cpu_seconds: float | None = None
         self._killed = False
@@ -72,8 +73,11 @@ class ContainedProcess:
         self._tail = b""
         self.pid = 0
         """Of the guest itself; 0 until it has said something."""
-        for descriptor in (self.input, self.output, self._errors):
-            os.set_blocking(descriptor, False)
+        os.set_blocking(self.output, False)
+        if self._errors is None:
+            return
+        os.set_blocking(self.input, False)
+        os.set_blocking(self._errors, False)
         for descriptor in (self.input, self.output):
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -102,28 +106,28 @@ class ContainedProcess:
         poll = select.poll()
         poll.register(self.output, select.POLLIN)
         poll.poll(seconds * 1000)
-        try:
-            data = os.read(self.output, _READ_BYTES)
-        except BlockingIOError:
-            raise StartFailed(f"the engine did not say that it is ready within {seconds:g} s") from None
+        data = self.read_now()
+        if data is None:
+            raise StartFailed(f"the engine did not say that it is ready within {seconds:g} s")
         if not data:
             poll.unregister(self.output)
             poll.register(self._lifeline, select.POLLIN)
-            while self._status is None and self._failure is None and poll.poll(seconds * 1000):
+            while self._status is None and self.failure is None and poll.poll(seconds * 1000):
                 self._hear()
-            reason = self._failure or f"status {self._status}"
+            reason = self.failure or f"status {self._status}"
             raise StartFailed(f"the engine did not start: {reason} {self.last_words()}".strip())
         self._hear()
-        if self._info is not None and self._guest is None:
+        if self._info is not None:
             try:
-                self.pid = _wrapped_pid(self._info)
-                self._guest = os.pidfd_open(self.pid)  # it has just written, and its wrapper lives as long as it does
+                pid = _wrapped_pid(self._info)
+                self._unwrap(pid, os.pidfd_open(pid))  # it has just written, and its wrapper lives as long as it does
             except (OSError, ValueError, KeyError) as error:
                 raise StartFailed(f"the engine ended as soon as it had started: {error}") from error
         return data
 
     def take_streams(self) -> tuple[int, int, int]:
-        """Descriptors of standard input, output and error, which are the caller's to close from now on."""
+        """Pipes of standard input, output and error, which are the caller's to close from now on."""
+        assert self._errors is not None
         streams = self.input, self.output, self._errors
         self.input = self.output = self._errors = -1
         return streams
@@ -141,16 +145,24 @@ class ContainedProcess:
             piece = os.read(self._info, _INFO_BYTES)
             if not piece:
                 await self._ended()
-                raise StartFailed(f"the command did not start: {self._failure or self._status}")
+                raise StartFailed(f"the command did not start: {self.failure or self._status}")
             said += piece
         self._hear()
         wrapper, self.pid = self.pid, json.loads(said)["child-pid"]
         with contextlib.suppress(OSError):  # it has ended already, and its number may be another's
             guest = os.pidfd_open(self.pid)
             if _parent(self.pid) == wrapper:
-                self._guest = guest
+                self._unwrap(self.pid, guest)
             else:
                 os.close(guest)
+
+    def _unwrap(self, pid: int, process: int) -> None:
+        """Takes the guest's process for its wrapper's. The latter goes on to be heard of on the lifeline."""
+        self.pid = pid
+        for descriptor in (self._process, self._info):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._process, self._info = process, None
 
     async def await_born(self) -> None:
         """Waits until it is known which process it is, as `pid`.
@@ -158,22 +170,21 @@ class ContainedProcess:
         Raises:
             StartFailed: it is none.
         """
-        while self._process is None and self._failure is None and self._status is None:
+        while self._process is None and self.failure is None and self._status is None:
             await anyio.wait_readable(self._lifeline)
             self._hear()
         if self._process is None:
-            raise StartFailed(f"the command did not start: {self._failure or self._status}")
+            raise StartFailed(f"the command did not start: {self.failure or self._status}")
 
     def first_process(self) -> int | None:
         """A new descriptor of the process that a wrapper has made, or of the supervisor; None if it has ended."""
-        found = self._guest if self._info is not None else self._process
-        return None if found is None else os.dup(found)
+        return None if self._process is None or self._info is not None else os.dup(self._process)
 
     async def await_gone(self) -> int:
         """Waits for the end of the process and of all within its namespaces; returns the status as `wait` does."""
         await self._ended()
-        if self._guest is not None:
-            await anyio.wait_readable(self._guest)
+        if self._wrapped and self._process is not None:
+            await anyio.wait_readable(self._process)
         assert self._status is not None
         return self._status
 
@@ -194,6 +205,8 @@ class ContainedProcess:
             return os.read(self.output, _READ_BYTES)
         except BlockingIOError:
             return None
+        except ConnectionResetError:  # it has ended, and not read all that was written to it
+            return b""
 
     def write_now(self, data: bytes | bytearray | memoryview) -> int:
         """Writes what the pipe takes at once, and returns how many bytes that was."""
@@ -201,7 +214,7 @@ class ContainedProcess:
             return os.write(self.input, data)
         except BlockingIOError:
             return 0
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return len(data)
 
     async def write(self, data: bytes | bytearray) -> None:
@@ -266,10 +279,13 @@ class ContainedProcess:
             return 0
 
     def error_tail(self) -> str:
-        """The last of what the engine itself wrote to its standard error. Diagnostics only; a guest may write it."""
+        """The last of what the engine itself wrote to its standard error. Diagnostics only; a guest may write it.
+
+        With a connection it is known at the end.
+        """
         with contextlib.suppress(BlockingIOError, OSError):
-            while data := os.read(self._errors, _READ_BYTES):
-                self._tail = (self._tail + data)[-_STDERR_TAIL_BYTES:]
+            while self._errors is not None and (data := os.read(self._errors, _READ_BYTES)):
+                self._tail = (self._tail + data)[-ERRORS_BYTES:]
         return self._tail.decode("utf-8", "replace")
 
     def last_words(self) -> str:
@@ -284,11 +300,10 @@ class ContainedProcess:
 
         A wrapper that is killed with its launcher within its first milliseconds leaves its guest behind.
         """
-        descriptor = self._process if self._guest is None else self._guest
-        if self._closed or descriptor is None:
+        if self._closed or self._process is None:
             return False
         poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
+        poll.register(self._process, select.POLLIN)
         poll.register(self._lifeline, 0)  # POLLHUP, which is always reported, says that its other end is closed
         return not poll.poll(0)
 
@@ -299,20 +314,19 @@ class ContainedProcess:
         Whoever reaps it may say so later.
         """
         self._hear()
-        over = self._closed or self._status is not None or self._failure is not None
+        over = self._closed or self._status is not None or self.failure is not None
         return over or (self._process is not None and not self.alive)
 
     def kill(self) -> None:
         """Ends it at once, or as soon as it is born. Idempotent."""
         self._killed = True
         self._hear()
-        process = self._process if self._guest is None else self._guest  # whose wrapper then ends, and says how it did
-        if process is not None:
+        if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, self._end_by)
+                signal.pidfd_send_signal(self._process, self._end_by)
 
     def ask(self, message: bytes, descriptors: list[int]) -> None:
-        """Sends a message to a guest whose standard input is a socket.
+        """Sends a message to a guest whose connection is one of messages.
 
         Raises:
             OSError: it has ended, or it does not keep up.
@@ -332,15 +346,15 @@ class ContainedProcess:
         return self._status
 
     def close(self) -> None:
-        """Kills it and closes the pipes; the launcher reaps it. Idempotent."""
+        """Kills it and closes its streams; the launcher reaps it. Idempotent."""
         if self._closed:
             return
         self._closed = True
         self.kill()
-        for descriptor in (self.input, self.output, self._errors, self._process, self._guest, self._info):
+        for descriptor in {self.input, self.output, self._errors, self._process, self._info}:
             if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
-        self._process = self._guest = None
+        self._process = None
         self._lifeline.close()
         if self._control is not None:
             self._control.close()
@@ -369,6 +383,9 @@ class ContainedProcess:
                 return
             except ConnectionError:
                 data, descriptors = b"", []
+            if data.startswith(b"!"):
+                self._tail = data[1:]
+                continue
             message: dict[str, Any] = json.loads(data) if data else {"status": -signal.SIGKILL}  # the launcher is gone
             if "pid" in message and descriptors:
                 self.pid, self._process = _pid_of(descriptors[0]), descriptors[0]
@@ -377,11 +394,11 @@ class ContainedProcess:
                 if self._killed:
                     self.kill()
             elif "pid" in message:
-                self._failure = "this process has no descriptors left"
+                self.failure = "this process has no descriptors left"
             elif "error" in message:
-                self._failure = message["error"]
+                self.failure = message["error"]
             else:
-                self._status = _unwrapped(message["status"]) if self._info is not None else message["status"]
+                self._status = _unwrapped(message["status"]) if self._wrapped else message["status"]
 
 
 def _pid_of(process: int) -> int:

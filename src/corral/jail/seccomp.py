@@ -146,6 +146,7 @@ _WRITING = _O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC
 _SOCK_FLAGS = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
 _AF_UNIX = _SOCK_STREAM = 1
 _SOCK_SEQPACKET = 5
+_MSG_OOB = 1
 _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 0x80, 0x100
 _FUTEXES = tuple(operation | _FUTEX_PRIVATE for operation in (0, 1, 3, 4, 5, 9, 10))
 """FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those that lend priority. Private
@@ -178,7 +179,9 @@ _CHECKS: dict[str, tuple[_Check, ...]] = {
     "ioctl": (_Check(1, (0x5401, 0x802C_542A, 0x541B, 0x5421, 0x5450, 0x5451)),),
     # A stream, never datagrams: those could be sent to any socket that has a path.
     "socketpair": (_Check(0, (_AF_UNIX,)), _Check(1, (_SOCK_STREAM,), mask=0xFFFF_FFFF ^ _SOCK_FLAGS)),
-    "sendto": (_Check(4, (0,), whole=True),),  # to no address
+    # To no address. Nor data out of band (MSG_OOB), with which no engine begins anything.
+    "sendto": (_Check(3, (0,), mask=_MSG_OOB), _Check(4, (0,), whole=True)),
+    "recvfrom": (_Check(3, (0,), mask=_MSG_OOB),),
     # Exactly what pthread_create(3) asks for: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, PARENT_SETTID,
     # CHILD_CLEARTID; musl's adds CLONE_DETACHED, which does nothing.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00), whole=True),),

@@ -434,7 +434,7 @@ def _plan(commands: int) -> Plan:
             (resource.RLIMIT_NOFILE, 64 + commands),
             (resource.RLIMIT_DATA, _MEMORY_BYTES),
         ),
-        serves=True,
+        connection=socket.SOCK_SEQPACKET,
     )
 
 

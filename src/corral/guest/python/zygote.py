@@ -3,10 +3,10 @@
 It is the last of the modules that `boot.py` loads, and never runs a program itself. Over its standard input it is asked
 for processes:
 
-    {"filter": base64 | null}  [stdin, stdout, stderr, lifeline]
+    {"filter": base64 | null}  [connection, lifeline]
         one process, which puts itself under this system call filter; the lifeline is as the launcher's children have it
 
-A process has the pipes of its frames as descriptors 3 and 4; its standard input is empty, and what is written to its
+A process has the connection for its frames as descriptor 3; its standard input is empty, and what is written to its
 standard output and error, other than by `print`, is the engine's own diagnostics.
 """
 
@@ -31,8 +31,8 @@ from corral.guest.python.program import Execution, Pipes, run_program, warm_up
 from corral.jail.launcher import Children, tell
 from corral.jail.privileges import close_from, hide, seal, tie_to_parent
 
-_READING, _WRITING = 3, 4
-_FIRST_FREE = 5
+_CONNECTION = 3
+_FIRST_FREE = 4
 _GUEST_FILES = 64
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
 """Said, because the system call filter keeps Python from asking."""
@@ -48,20 +48,24 @@ _PRELOADED = """
 class _Forks(Children):
     def __init__(self, control: socket.socket) -> None:
         super().__init__(control)
-        self._pipes = Pipes(_READING, _WRITING)
+        self._pipes = Pipes(_CONNECTION, _CONNECTION)
         self._execution = Execution(self._pipes)
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
-        if len(descriptors) != 4:  # no descriptors were left for them; their lifeline is closed
+        if len(descriptors) != 2:  # no descriptors were left for them; their lifeline is closed
             for descriptor in descriptors:
                 os.close(descriptor)
             return True
         server = os.getpid()
-        lifeline = socket.socket(*_KIND, fileno=descriptors[3])
+        connection = descriptors[0]
+        lifeline = socket.socket(*_KIND, fileno=descriptors[1])
         program = _filter(message)
-        child = self.start(lifeline, lambda: self._become_guest(program, descriptors, lifeline, server))
-        for descriptor in descriptors[:3]:
-            os.close(descriptor)
+        child = self.start(
+            lifeline,
+            lambda errors: self._become_guest(program, connection, errors, lifeline, server),
+            tells_errors=True,
+        )
+        os.close(connection)
         if child is not None:
             try:
                 tell(lifeline, "pid", 0, [child])
@@ -71,14 +75,13 @@ class _Forks(Children):
         return True
 
     def _become_guest(
-        self, program: bytes | None, descriptors: list[int], lifeline: socket.socket, server: int
+        self, program: bytes | None, connection: int, errors: int, lifeline: socket.socket, server: int
     ) -> NoReturn:
         """Shuts this process in, runs one program in it and ends."""
         try:
             tie_to_parent(server)
-            for descriptor, place in zip(descriptors[:3], (_READING, _WRITING, 2), strict=True):
+            for descriptor, place in ((connection, _CONNECTION), (errors, 2), (errors, 1)):
                 os.dup2(descriptor, place)
-            os.dup2(2, 1)
             nothing, end = os.pipe()
             os.dup2(nothing, 0)
             os.close(end)
@@ -132,8 +135,7 @@ def serve(arguments: list[str]) -> None:
     os.register_at_fork(after_in_child=random.seed)
     sys.argv = ["program.py"]
     warm_up()
-    for place in (_READING, _WRITING):
-        os.dup2(2, place)  # so that no descriptor of another use gets these numbers
+    os.dup2(2, _CONNECTION)  # so that no descriptor of another use gets this number
     control = socket.socket(*_KIND, fileno=os.dup(0))
     os.environ.clear()
     for name in _THREADS:

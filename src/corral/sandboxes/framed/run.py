@@ -27,6 +27,8 @@ _OUT_OF_CPU = getattr(signal, "SIGXCPU", 0)
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
+_IDLE_WAIT_SECONDS = 1.0
+"""Of a guest that has used no processor time since the last look: 1,000 of them would take a tenth of a processor."""
 _GUEST_LIMITS = ("calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes")
 _MAX_THREADS = 64
 """Deno has nine, and a program cannot make any. There is no other limit for them: RLIMIT_NPROC counts all processes of
@@ -42,6 +44,7 @@ class GuestRun:
         self._memory_mb = memory_mb
         self._out_of_cpu = False
         self._cpu_until = 0.0
+        self._cpu_used = 0.0
         self._session = GuestSession(link, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
         """End of the session: EXIT as it came, a violation, or None if the process ended without an EXIT."""
@@ -93,7 +96,8 @@ class GuestRun:
             return None
         left = self._cpu_until - used
         if left > 0 and self._link.threads() <= _MAX_THREADS:
-            return _wait_seconds(left)
+            idle, self._cpu_used = used == self._cpu_used, used
+            return _wait_seconds(left, _IDLE_WAIT_SECONDS if idle else _MOST_WAIT_SECONDS)
         self._out_of_cpu = left <= 0
         self._link.kill()
         return None
@@ -122,9 +126,9 @@ class GuestRun:
         return failed_exit(SandboxLost(f"the sandbox's process ended without a result{how}"))
 
 
-def _wait_seconds(left: float) -> float:
+def _wait_seconds(left: float, most: float = _MOST_WAIT_SECONDS) -> float:
     """The time in which a program could use up the processor time that is left, on that many cores; within bounds."""
-    return min(max(left / _CORES, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
+    return min(max(left / _CORES, _LEAST_WAIT_SECONDS), most)
 
 
 def _described(status: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import socket
 import threading
 import time
 from base64 import b64encode
@@ -14,13 +15,13 @@ from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
 from corral.errors import StartFailed
 from corral.isolation import Tier
-from corral.jail import child_pipes
+from corral.jail import child_streams
 from corral.jail.seccomp import filter_program
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 
 _MOST_AT_ONCE = 256
-"""Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
+"""Processes of one server, which keeps three descriptors for each of them, and has 1,024."""
 _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 """It is asked faster than it forks: unix(7)."""
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
@@ -110,7 +111,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
         StartFailed: this process has no descriptors left.
     """
     try:
-        with child_pipes() as (child, theirs):
+        with child_streams(socket.SOCK_STREAM) as (child, theirs):
             guest.process.ask(fork_message(guest.tier, writes).encode(), theirs)
             return GuestProcess(child)
     except OSError as error:

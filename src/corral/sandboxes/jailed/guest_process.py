@@ -23,4 +23,4 @@ class GuestProcess(ContainedProcess):
     async def post_mortem(self) -> PostMortem:
         """Its exit status, and the end of its standard error; ends it if it still runs."""
         status = await self.wait(_GRACE_SECONDS)
-        return PostMortem(status=status, stderr=self.error_tail())
+        return PostMortem(status=status, stderr=self.error_tail() or self.failure or "")

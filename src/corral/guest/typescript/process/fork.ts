@@ -107,7 +107,7 @@ export class Forker {
     const libc = this.#libc;
     const call = Object.fromEntries(Object.keys(libc.call).map((name) => [name, () => name === "getppid" ? this.#server : 0]));
     this.#libc = { ...libc, call: call as unknown as Libc["call"] };
-    for (let times = 0; times < WARM_UPS; times++) this.enter([0, 1, 2], null);
+    for (let times = 0; times < WARM_UPS; times++) this.enter(0, 2, null);
     this.#libc = libc;
   }
 
@@ -118,13 +118,15 @@ export class Forker {
     return call.fork();
   }
 
-  /** In a forked process: `descriptors` become its standard streams, and nothing else is left that others have too. */
-  enter(descriptors: ArrayLike<number>, filter: Filter | null): void {
+  /** In a forked process: these become its standard streams, and nothing else is left that others have too. */
+  enter(connection: number, errors: number, filter: Filter | null): void {
     const { call } = this.#libc;
     const { copies, polls, wakers, sockets, firstFree } = this.#opened;
     call.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (call.getppid() !== this.#server) call._exit(1);
-    for (let place = 0; place < 3; place++) call.dup2(descriptors[place]!, place);
+    call.dup2(connection, 0);
+    call.dup2(connection, 1);
+    call.dup2(errors, 2);
     for (let index = 0; index < copies.length; index++) call.dup2(copies[index]![1], copies[index]![0]);
     this.#renewEventLoop(polls, wakers);
     if (sockets.length > 0) {

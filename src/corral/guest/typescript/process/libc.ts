@@ -22,6 +22,7 @@ const SIGNATURES = {
   recvmsg: ["i32", "buffer", "i32"],
   sendmsg: ["i32", "buffer", "i32"],
   socketpair: ["i32", "i32", "i32", "buffer"],
+  pipe2: ["buffer", "i32"],
   statx: ["i32", "buffer", "i32", "u32", "buffer"],
   dup2: ["i32", "i32"],
   close: ["i32"],

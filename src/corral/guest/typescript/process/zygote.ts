@@ -17,6 +17,9 @@ const CALLS = 2;
 const MOST_PROCESSES = 512;
 const MESSAGE_BYTES = 1 << 17;
 const MOST_DESCRIPTORS = 8;
+/** The end of a process's standard error that is told, and all that a pipe holds. */
+const ERRORS_BYTES = 16_384;
+const PIPE_BYTES = 65_536;
 const MESSAGE_SIZE = BigInt(MESSAGE_BYTES);
 const CONTROL_SIZE = BigInt(16 + 4 * MOST_DESCRIPTORS);
 
@@ -27,12 +30,15 @@ const SYS_PIDFD_OPEN = 434;
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SIGKILL = 9;
 const EINTR = 4;
+const EAGAIN = 11;
 const SOL_SOCKET = 1;
 const SCM_RIGHTS = 1;
 const MSG_CTRUNC = 0x8n;
 const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
 const MSG_CMSG_CLOEXEC = 0x4000_0000;
+const CLOSE_ON_EXEC = 0o2000000;
+const ERRORS = 0x21; // "!"
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -61,12 +67,14 @@ class Messages {
   readonly #fields = new BigUint64Array(this.#header.buffer);
   readonly #vector = new BigUint64Array(new ArrayBuffer(16));
   readonly #controlAt: bigint;
+  readonly #dataAt: bigint;
+  readonly #errors = new Bytes(this.#buffer, 1, PIPE_BYTES);
   /** Descriptors of the last message, and how many. */
   readonly descriptors = new Int32Array(MOST_DESCRIPTORS);
   count = 0;
 
   constructor(addressOf: AddressOf) {
-    this.#vector[0] = addressOf(this.#data);
+    this.#dataAt = this.#vector[0] = addressOf(this.#data);
     this.#fields[2] = addressOf(new Uint8Array(this.#vector.buffer));
     this.#fields[3] = 1n;
     this.#controlAt = addressOf(this.#control);
@@ -99,6 +107,20 @@ class Messages {
     return decode(new Bytes(this.#buffer, 0, size));
   }
 
+  /** Sends the end of what is in a pipe, which closes with that, if there is anything. */
+  sendErrors({ call }: Libc, socket: number, pipe: number): void {
+    const size = call.read(pipe, this.#errors, PIPE_BYTES);
+    call.close(pipe);
+    if (size <= 0) return;
+    const from = size > ERRORS_BYTES ? size - ERRORS_BYTES : 0;
+    this.#data[from] = ERRORS;
+    this.#vector[0] = this.#dataAt + asBigInt(from);
+    this.#vector[1] = asBigInt(size - from + 1);
+    this.#fields[4] = this.#fields[5] = 0n;
+    call.sendmsg(socket, this.#header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    this.#vector[0] = this.#dataAt;
+  }
+
   /** False if nobody is there to take it, or the descriptor cannot be sent. */
   send({ call }: Libc, socket: number, text: string, descriptor?: number): boolean {
     this.#vector[1] = asBigInt(encodeInto(text, this.#data).written);
@@ -116,6 +138,12 @@ class Messages {
   }
 }
 
+/** Packages in a file of so many bytes, and the message by which processes are asked for. */
+interface Packages {
+  bytes: number;
+  first: string;
+}
+
 class Server {
   readonly #libc: Libc;
   readonly #messages: Messages;
@@ -125,6 +153,10 @@ class Server {
   readonly #polls = view(8 * (1 + 2 * MOST_PROCESSES));
   readonly #polled = new Int32Array(this.#polls.buffer);
   readonly #pids = new Int32Array(MOST_PROCESSES);
+  /** Where to read what each process writes to its standard error. */
+  readonly #errors = new Int32Array(MOST_PROCESSES);
+  readonly #pipeBytes = view(8);
+  readonly #pipe = new Int32Array(this.#pipeBytes.buffer);
   #count = 0;
   readonly #statusBytes = view(8);
   readonly #status = new Int32Array(this.#statusBytes.buffer);
@@ -184,12 +216,14 @@ class Server {
     call.waitpid(this.#pids[index]!, this.#statusBytes, 0);
     const word = this.#status[0]!;
     const signal = word & 0x7f;
+    this.#messages.sendErrors(this.#libc, lifeline, this.#errors[index]!);
     this.#messages.send(this.#libc, lifeline, `{"status":${signal === 0 ? (word >> 8) & 0xff : -signal}}`);
     call.close(process);
     call.close(lifeline);
     const last = --this.#count;
     if (index === last) return;
     this.#pids[index] = this.#pids[last]!;
+    this.#errors[index] = this.#errors[last]!;
     const from = 2 * (1 + 2 * last);
     apply(copyWithin, this.#polled, [2 * (1 + 2 * index), from, from + 4]);
   }
@@ -203,29 +237,35 @@ class Server {
     if (size < 0 && errno() === EINTR) return false;
     if (size <= 0) call._exit(0); // nobody can ask any more
     const { count, descriptors } = messages;
-    if (count === 2) {
-      this.#preload(messages.text(size), descriptors[0]!, descriptors[1]!);
-      return false;
-    }
-    if (count !== 4) { // no descriptors were left for them; their lifeline is closed
+    if (count !== 2) { // no descriptors were left for them; their lifeline is closed
       messages.closeAll(libc);
       return false;
     }
-    const lifeline = descriptors[3]!;
-    this.#load(messages.text(size));
-    const pid = this.#count < MOST_PROCESSES ? this.#forker.fork() : -1;
+    const connection = descriptors[0]!;
+    const lifeline = descriptors[1]!;
+    const packages = this.#load(messages.text(size));
+    if (packages !== undefined) {
+      this.#preload(packages, connection, lifeline);
+      return false;
+    }
+    const piped = this.#count < MOST_PROCESSES && call.pipe2(this.#pipeBytes, CLOSE_ON_EXEC) === 0;
+    const pid = piped ? this.#forker.fork() : -1;
     if (pid === 0) {
-      this.#forker.enter(descriptors, this.#filter);
+      this.#forker.enter(connection, this.#pipe[1]!, this.#filter);
       return true;
     }
-    for (let index = 0; index < 3; index++) call.close(descriptors[index]!);
     const process = pid < 0 ? -1 : call.syscall(SYS_PIDFD_OPEN, pid, 0, 0);
+    const error = errno();
+    call.close(connection);
+    if (piped) call.close(this.#pipe[1]!);
     if (process < 0) {
-      messages.send(libc, lifeline, `{"error":"fork: error ${errno()}"}`);
+      if (piped) call.close(this.#pipe[0]!);
+      messages.send(libc, lifeline, `{"error":"fork: error ${error}${error === EAGAIN ? ": raise the limit of processes (ulimit -u, --pids-limit)" : ""}"}`);
       call.close(lifeline);
       return false;
     }
     const entry = 1 + 2 * this.#count;
+    this.#errors[this.#count] = this.#pipe[0]!;
     this.#pids[this.#count++] = pid;
     this.#watch(entry, process, POLLIN);
     this.#watch(entry + 1, lifeline, 0);
@@ -237,9 +277,8 @@ class Server {
   }
 
   /** Evaluates the packages of a file in memory, before any process is forked for a program, and says which. `first` is asked next. */
-  #preload(message: string, file: number, reply: number): void {
+  #preload({ bytes, first }: Packages, file: number, reply: number): void {
     const { call } = this.#libc;
-    const { bytes, first } = parse(message) as { bytes: number; first: string };
     this.#load(first);
     const buffer = new ArrayBuffer(bytes);
     let count = 0;
@@ -255,13 +294,18 @@ class Server {
     call.close(reply);
   }
 
-  /** Takes the filter of programs. Once code was preloaded it is no more read: that code could change what is read. */
-  #load(message: string): void {
-    if (message === this.#loaded) return;
+  /**
+   * Takes the filter of programs, or gives what packages are to be preloaded. Once code was preloaded nothing of it is read
+   * any more: that code could change what is read.
+   */
+  #load(message: string): Packages | undefined {
+    if (message === this.#loaded) return undefined;
     if (this.#preloaded) this.#libc.call._exit(1);
+    const asked = parse(message) as Packages | { filter: string | null };
+    if ("bytes" in asked) return asked;
     this.#loaded = message;
-    const { filter } = parse(message) as { filter: string | null };
-    this.#filter.load(filter === null ? null : bytesOf(filter));
+    this.#filter.load(asked.filter === null ? null : bytesOf(asked.filter));
+    return undefined;
   }
 
   /** In a forked process: what the host sent may be there already. */
