@@ -141,6 +141,14 @@ async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(
     assert {*said.tools} == {"execute_code", "execute_code_sales"}
 
 
+async def test_a_corral_that_is_not_open_is_opened_by_a_program(framework: Framework, warm_deno: DenoSandbox) -> None:
+    read: list[str] = []
+    corral = Corral([caller], sandbox=warm_deno, check=False)
+    await framework.run(calling(runs("return await tools.caller()"), read=read), corral, context=ANN)
+    assert read == ['Result: "ann"']
+    assert not corral.is_open
+
+
 async def test_cancelling_ends_the_program(framework: Framework, warm_deno: DenoSandbox) -> None:
     endless = Endless()
     async with Corral([endless.tool], sandbox=warm_deno, check=False) as corral:
