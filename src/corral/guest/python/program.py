@@ -41,7 +41,7 @@ from corral.guest.python.network import install_network
 from corral.guest.python.paths import map_paths, offer_skills
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
-__all__ = ["Execution", "Pipes", "run_program", "warm_up"]
+__all__ = ["Execution", "Pipes", "presets", "run_program", "warm_up"]
 
 _READ_BYTES = 1 << 16
 _MAX_UNAWAITED = 100
@@ -79,6 +79,8 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 _TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SKILLS = "/root/skills"
+presets: dict[str, str] = {}
+"""Environment that programs have besides their own."""
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 
 
@@ -320,7 +322,7 @@ class Execution:
         sys.stdout, sys.stderr = self._streams
         if os.environ:
             os.environ.clear()
-        os.environ.update(self._start["env"] or {})
+        os.environ.update({**presets, **(self._start["env"] or {})})
         source: str = self._start["code"]
         shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
         linecache.cache[PROGRAM] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], PROGRAM)
