@@ -158,8 +158,9 @@ _in_use = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral:
 """Corrals that agents use. Agents and their runs may share one."""
 
 
-async def enter_corral(corral: Corral) -> None:
-    """Opens a Corral unless it is open, until `leave_corral`."""
+async def enter_corral(corral: Corral, language: Language) -> None:
+    """Opens a Corral unless it is open, until `leave_corral`, and has it ready for programs in this language first."""
+    corral.first_language = language
     await _in_use.enter(corral)
 
 
@@ -173,9 +174,9 @@ async def leave_corral(corral: Corral, *, keep: bool) -> None:
 
 
 @asynccontextmanager
-async def _opened(corral: Corral) -> AsyncGenerator[None]:
+async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
     """Holds a Corral open for the duration of the block, and for a minute after it if that is possible."""
-    await enter_corral(corral)
+    await enter_corral(corral, language)
     try:
         yield
     finally:
@@ -202,7 +203,7 @@ def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTo
     async def answer(
         arguments: Any, context: ExecutionContext, on_event: OnEvent | None, call_id: str | None
     ) -> ExecutionResult:
-        async with _opened(corral), open_shell(shell):
+        async with _opened(corral, tool.language), open_shell(shell):
             return await tool.answer(arguments, context, on_event, call_id)
 
     return replace(tool, answer=answer)

@@ -193,7 +193,7 @@ class _CodeToolset(AbstractToolset[Any]):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as entered:
             for corral in self._mode.named.values():
-                await enter_corral(corral)
+                await enter_corral(corral, self._mode.language)
                 entered.push_async_callback(leave_corral, corral, keep=False)
             entered.pop_all()
         return self
