@@ -6,7 +6,7 @@ import httpx2
 from anthropic import AsyncAnthropic
 
 from corral import Corral, tool
-from corral.integrations.anthropic import code_mode
+from corral.integrations.anthropic import CodeMode
 
 CELSIUS = {"Bergen": 4.5, "Oslo": -2.5}
 PROGRAM = """\
@@ -51,7 +51,7 @@ async def main() -> None:
             model="scripted",
             max_tokens=1_000,
             messages=[{"role": "user", "content": "How cold is it?"}],
-            **code_mode(corral, system="You are a meteorologist."),
+            **CodeMode(corral).kwargs(system="You are a meteorologist."),
         )
         async for message in runner:
             for block in message.content:

@@ -9,7 +9,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai.types import Content, GenerateContentResponseUsageMetadata, Part
 
 from corral import Corral, ExecutionContext, tool
-from corral.integrations.google_adk import code_mode
+from corral.integrations.google_adk import CodeMode
 
 CELSIUS = {"Bergen": 4.5, "Oslo": -2.5}
 PROGRAM = """\
@@ -51,7 +51,7 @@ async def main() -> None:
         agent = LlmAgent(
             name="meteorologist",
             model=Scripted(model="scripted"),
-            **code_mode(corral, instruction="You are a meteorologist. Answer in {language}."),
+            **CodeMode(corral).kwargs(instruction="You are a meteorologist. Answer in {language}."),
         )
         async with InMemoryRunner(agent=agent) as runner:
             session = await runner.session_service.create_session(

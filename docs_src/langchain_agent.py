@@ -9,8 +9,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from corral import Corral, ExecutionContext, tools_from
-from corral.integrations.langchain import code_mode
+from corral import ExecutionContext
+from corral.integrations.langchain import CodeMode
 
 
 @dataclass
@@ -65,14 +65,18 @@ def whose(runtime: ToolRuntime[Customer, Any]) -> ExecutionContext:
 
 
 async def main() -> None:
-    async with Corral(tools_from(list_orders, get_status), check="required") as corral:
-        parts = code_mode(corral, system_prompt="You answer questions about orders.", context=whose)
-        agent: Any = create_agent(Script(), **parts, context_schema=Customer)
-        result = await agent.ainvoke(
-            {"messages": [{"role": "user", "content": "Where are my orders?"}]},
-            context=Customer("ada", {7: "Bergen", 9: "on its way"}),
-        )
-        print(result["messages"][-1].text)
+    agent: Any = create_agent(
+        Script(),
+        [list_orders, get_status],
+        system_prompt="You answer questions about orders.",
+        middleware=[CodeMode(context=whose)],
+        context_schema=Customer,
+    )
+    result = await agent.ainvoke(
+        {"messages": [{"role": "user", "content": "Where are my orders?"}]},
+        context=Customer("ada", {7: "Bergen", 9: "on its way"}),
+    )
+    print(result["messages"][-1].text)
 
 
 asyncio.run(main())

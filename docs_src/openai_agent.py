@@ -6,7 +6,7 @@ import httpx2
 from openai import AsyncOpenAI
 
 from corral import Corral, tool
-from corral.integrations.openai import code_mode
+from corral.integrations.openai import CodeMode
 
 CELSIUS = {"Bergen": 4.5, "Oslo": -2.5}
 PROGRAM = """\
@@ -46,13 +46,12 @@ async def main() -> None:
         Corral(tools=[list_cities, get_temperature]) as corral,
         AsyncOpenAI(api_key="none", http_client=httpx2.AsyncClient(transport=transport)) as client,
     ):
-        kit = code_mode(corral, instructions="You are a meteorologist.")
+        mode = CodeMode(corral)
+        request = mode.kwargs(instructions="You are a meteorologist.")
         input: list[Any] = [{"role": "user", "content": "How cold is it?"}]
         while True:
-            response = await client.responses.create(
-                model="scripted", instructions=kit.instructions, tools=kit.tools, input=input
-            )
-            outputs = await kit.outputs(response)
+            response = await client.responses.create(model="scripted", input=input, **request)
+            outputs = await mode.outputs(response)
             if not outputs:
                 break
             print(outputs)

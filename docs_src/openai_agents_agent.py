@@ -7,7 +7,7 @@ from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, se
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from corral import Corral, ExecutionContext, tool
-from corral.integrations.openai_agents import code_mode
+from corral.integrations.openai_agents import CodeMode
 
 CELSIUS = {"Bergen": 4.5, "Oslo": -2.5}
 PROGRAM = """\
@@ -66,7 +66,7 @@ async def main() -> None:
         agent = Agent[ExecutionContext](
             name="Meteorologist",
             model=Scripted(),
-            **code_mode(corral, instructions="You are a meteorologist.", tools=[remind]),
+            **CodeMode(corral).kwargs(instructions="You are a meteorologist.", tools=[remind]),
         )
         result = await Runner.run(agent, "How cold is it?", context=ExecutionContext(user_id="ann"))
         print(result.final_output)

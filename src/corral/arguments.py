@@ -296,7 +296,8 @@ class _Parameters:
         name = parameter.name
         if parameter.kind is parameter.VAR_KEYWORD:
             if get_origin(hint) in _UNPACK:
-                options = get_type_hints(get_args(hint)[0], include_extras=True)
+                (options,) = get_args(hint)
+                options = get_type_hints(get_origin(options) or options, include_extras=True)
                 self.kinds.update({key: _kind_of(each) for key, each in options.items()})
             else:
                 self._more = True

@@ -10,7 +10,7 @@ from corral import Corral, ExecutionContext
 from corral.chat import chat_app, turn_context
 from corral.chat.agents.anthropic import from_anthropic
 from corral.errors import ConfigError
-from corral.integrations.anthropic import code_mode
+from corral.integrations.anthropic import CodeMode
 from tests.chat.conftest import Browser, parts_of
 from tests.integrations.stubs import Call, calling, stub
 
@@ -36,7 +36,7 @@ async def test_its_words_and_programs_come_in_one_stream(corral: Corral) -> None
     script = calling(Call("execute_code", CODE), Call("whoami", {}), Call("nonsense", {}), read=read)
     with stub(script) as provider:
         async with AsyncAnthropic(base_url=provider.url, api_key="none", max_retries=0) as client:
-            parts = code_mode(corral, tools=[whoami], context=turn_context)
+            parts = CodeMode(corral, context=turn_context).kwargs(tools=[whoami])
             agent = from_anthropic(client, "scripted", parts, steps=2)
             caller = ExecutionContext(user_id="ann", organization_id="acme")
             app = chat_app(corral, agent, authenticate=lambda _: caller)
@@ -61,7 +61,7 @@ async def test_a_program_that_fails_is_told_to_the_model_as_an_error(corral: Cor
     read: list[str] = []
     with stub(calling(Call("execute_code", {"code": "throw new Error('no')"}), read=read)) as provider:
         async with AsyncAnthropic(base_url=provider.url, api_key="none", max_retries=0) as client:
-            agent = from_anthropic(client, "scripted", code_mode(corral, context=turn_context))
+            agent = from_anthropic(client, "scripted", CodeMode(corral, context=turn_context).kwargs())
             app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
             parts = parts_of(await Browser(app, "ann").send("fail"))
     assert read[0].startswith("is_error: ")
@@ -73,7 +73,7 @@ async def test_a_tool_of_the_hosts_that_fails_ends_no_reply_and_tells_no_details
     calls = Call("lend", {"euros": "many"}), Call("lend", {"euros": 5})
     with stub(calling(*calls, read=read)) as provider:
         async with AsyncAnthropic(base_url=provider.url, api_key="none", max_retries=0) as client:
-            agent = from_anthropic(client, "scripted", code_mode(corral, tools=[lend], context=turn_context))
+            agent = from_anthropic(client, "scripted", CodeMode(corral, context=turn_context).kwargs(tools=[lend]))
             app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
             parts = parts_of(await Browser(app, "ann").send("lend"))
     assert read == ["is_error: Invalid arguments for function lend", "is_error: lend failed"]

@@ -17,7 +17,7 @@ from corral import Corral, ExecutionContext
 from corral.chat import chat_app, turn_context
 from corral.chat.agents import chat_agent_of
 from corral.chat.agents.google_adk import from_google_adk
-from corral.integrations.google_adk import code_mode
+from corral.integrations.google_adk import CodeMode
 from tests.chat.conftest import Browser, one_program, parts_of
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ class ScriptedModel(BaseLlm):
 
 async def test_its_words_and_programs_come_in_one_stream_and_it_remembers_the_conversation(corral: Corral) -> None:
     model = ScriptedModel()
-    agent = LlmAgent(name="agent", model=model, **code_mode(corral, context=turn_context))
+    agent = LlmAgent(name="agent", model=model, **CodeMode(corral, context=turn_context).kwargs())
     caller = ExecutionContext(user_id="ann", organization_id="acme")
     ann = Browser(chat_app(corral, chat_agent_of(agent), authenticate=lambda _: caller), "ann")
     parts = parts_of(await ann.send("greet Ann"))
@@ -74,7 +74,9 @@ async def test_a_reply_makes_so_many_requests_at_most(corral: Corral) -> None:
             yield LlmResponse(content=Content(role="model", parts=[part]))
 
     model = Endless()
-    agent = from_google_adk(LlmAgent(name="agent", model=model, **code_mode(corral, context=turn_context)), steps=2)
+    agent = from_google_adk(
+        LlmAgent(name="agent", model=model, **CodeMode(corral, context=turn_context).kwargs()), steps=2
+    )
     app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
     parts = parts_of(await Browser(app, "ann").send("greet Ann"))
     assert (parts[-1]["type"], len(model.requests)) == ("error", 2)

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage
 from corral import Corral, ExecutionContext
 from corral.chat import chat_app
 from corral.chat.agents import chat_agent_of
-from corral.integrations.langchain import code_mode
+from corral.integrations.langchain import CodeMode
 from tests.chat.conftest import Browser, one_program, parts_of
 from tests.integrations.frameworks import LangchainModel
 
@@ -22,7 +22,7 @@ async def test_its_words_and_programs_come_in_one_stream(corral: Corral) -> None
     code = {"code": 'return await tools.greet({ name: "Ann" })'}
     call = {"name": "execute_code", "args": code, "id": "call-8", "type": "tool_call"}
     model = LangchainModel(AIMessage("I greet.", tool_calls=[call]), "Greeted.")
-    agent: Any = create_agent(model, **code_mode(corral))  # pyright: ignore[reportUnknownVariableType]
+    agent: Any = create_agent(model, middleware=[CodeMode(corral)])  # pyright: ignore[reportUnknownVariableType]
     ann = Browser(chat_app(corral, chat_agent_of(agent), authenticate=lambda _: ExecutionContext(user_id="ann")), "ann")
     parts = parts_of(await ann.send("greet Ann"))
     assert "Hello Ann" in one_program(parts, code)

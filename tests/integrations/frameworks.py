@@ -115,9 +115,11 @@ async def anthropic_api(script: Script) -> AsyncGenerator[tuple[AsyncAnthropic, 
             yield client, model
 
 
-async def _anthropic(script: Script, corrals: Any, *, instructions: str = "", **options: Any) -> Said:
+async def _anthropic(
+    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+) -> Said:
     async with anthropic_api(script) as (client, model):
-        parts = anthropic.code_mode(corrals, system=instructions, **options)
+        parts = anthropic.CodeMode(corrals, **options).kwargs(system=instructions, tools=tools)
         messages: list[Any] = [{"role": "user", "content": QUESTION}]
         runner = client.beta.messages.tool_runner(model="scripted", max_tokens=1_000, messages=messages, **parts)
         message = await runner.until_done()
@@ -153,14 +155,15 @@ async def openai_api(script: Script) -> AsyncGenerator[tuple[AsyncOpenAI, Stub]]
             yield client, model
 
 
-async def _openai(script: Script, corrals: Any, **options: Any) -> Said:
+async def _openai(
+    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+) -> Said:
     items: list[Any] = [{"role": "user", "content": QUESTION}]
     async with openai_api(script) as (client, model):
-        kit = openai.code_mode(corrals, **options)
+        kit = openai.CodeMode(corrals, **options)
+        request = kit.kwargs(instructions=instructions, tools=tools)
         while True:
-            response = await client.responses.create(
-                model="scripted", instructions=kit.instructions, tools=kit.tools, input=items
-            )
+            response = await client.responses.create(model="scripted", input=items, **request)
             answers: dict[str, Any] = {str(each.get("call_id")): each for each in await kit.outputs(response)}
             calls = [item for item in response.output if item.type == "function_call"]
             own = {"type": "function_call_output", "output": "mine 3"}
@@ -180,12 +183,15 @@ async def _openai(script: Script, corrals: Any, **options: Any) -> Said:
     )
 
 
-async def _openai_chat(script: Script, corrals: Any, **options: Any) -> Said:
+async def _openai_chat(
+    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+) -> Said:
     async with openai_api(script) as (client, model):
-        kit = openai.code_mode(corrals, **options)
-        messages: list[Any] = [{"role": "system", "content": kit.instructions}, {"role": "user", "content": QUESTION}]
+        kit = openai.CodeMode(corrals, **options)
+        messages: list[Any] = [{"role": "user", "content": QUESTION}]
         while True:
-            completion = await client.chat.completions.create(model="scripted", messages=messages, tools=kit.chat_tools)
+            request = kit.chat_kwargs(messages, instructions=instructions, tools=tools)
+            completion = await client.chat.completions.create(model="scripted", **request)
             answers: dict[str, Any] = {each["tool_call_id"]: each for each in await kit.outputs(completion)}
             answer = completion.choices[0].message
             calls = answer.tool_calls or []
@@ -219,9 +225,12 @@ async def openai_model(script: Script) -> AsyncGenerator[tuple[Model, Stub]]:
         yield OpenAIResponsesModel("scripted", client), model
 
 
-async def _openai_agents(script: Script, corrals: Any, **options: Any) -> Said:
+async def _openai_agents(
+    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+) -> Said:
     async with openai_model(script) as (model, requested):
-        agent = Agent[None](name="agent", model=model, **openai_agents.code_mode(corrals, **options))
+        parts = openai_agents.CodeMode(corrals, **options).kwargs(instructions=instructions, tools=tools)
+        agent = Agent[None](name="agent", model=model, **parts)
         result = await Runner.run(agent, QUESTION)
     first = requested.requests[0]
     output: Any = requested.requests[-1]["input"][-1]["output"]
@@ -280,9 +289,12 @@ async def ask_google(model: GoogleModel, parts: Any, state: dict[str, Any] | Non
         return [event async for event in runner.run_async(user_id="ann", session_id="s-1", new_message=question)]
 
 
-async def _google_adk(script: Script, corrals: Any, *, instructions: str = "", **options: Any) -> Said:
+async def _google_adk(
+    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+) -> Said:
     model = GoogleModel(script=script)
-    events = await ask_google(model, google_adk.code_mode(corrals, instruction=instructions, **options))
+    parts = google_adk.CodeMode(corrals, **options).kwargs(instruction=instructions, tools=tools)
+    events = await ask_google(model, parts)
     sent = model.requests[0].config.model_dump(exclude_none=True)
     last = (model.requests[-1].contents[-1].parts or [])[-1].function_response
     pictures = [] if last is None else [each.inline_data for each in last.parts or []]
@@ -368,10 +380,12 @@ def _message_of_langchain(turn: Any) -> AIMessage:
     return AIMessage("", tool_calls=calls)
 
 
-async def _langchain(script: Script, corrals: Any, *, instructions: str = "", **options: Any) -> Said:
+async def _langchain(
+    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+) -> Said:
     model = LangchainModel(script)
-    parts: Any = langchain.code_mode(corrals, system_prompt=instructions, **options)
-    agent: Any = create_agent(model, **parts)  # pyright: ignore[reportUnknownVariableType]
+    middleware = [langchain.CodeMode(corrals, **options)]
+    agent: Any = create_agent(model, tools, system_prompt=instructions or None, middleware=middleware)  # pyright: ignore[reportUnknownVariableType]
     result = await agent.ainvoke({"messages": [HumanMessage(QUESTION)]})
     functions = [each["function"] for each in model.seen.tools]
     return Said(

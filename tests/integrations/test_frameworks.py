@@ -10,7 +10,7 @@ import anyio
 import pytest
 from agents import set_tracing_disabled
 
-from corral import Corral, Event, ExecutionContext, ExecutionFinished
+from corral import Corral, Event, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.sandboxes import DenoSandbox
 from tests.integrations.frameworks import FRAMEWORKS, Framework, runs
@@ -129,6 +129,30 @@ async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(
     async with corral:
         said = await framework.run(script, {"sales": corral}, tools=[framework.taken[0]])
     assert {*said.tools} == {"execute_code", "execute_code_sales"}
+
+
+async def test_approvals_are_asked_of_the_code_mode_before_the_corral(
+    framework: Framework, warm_deno: DenoSandbox
+) -> None:
+    @tool(needs_approval=True)
+    def cancel(order: int) -> str:
+        """Cancels an order."""
+        return f"order {order} is cancelled"
+
+    read: list[str] = []
+    script = calling(*(runs(f"return await tools.cancel({{ order: {order} }})") for order in (7, 9)), read=read)
+    async with Corral([cancel], sandbox=warm_deno, check=False, approve=lambda _: False) as corral:
+        await framework.run(script, corral, approve=lambda request: request.input == {"order": 7})
+    assert read[0] == 'Result: "order 7 is cancelled"'
+    assert "ApprovalDenied" in read[1]
+
+
+async def test_a_corral_that_is_not_open_is_opened_by_a_program(framework: Framework, warm_deno: DenoSandbox) -> None:
+    read: list[str] = []
+    corral = Corral([caller], sandbox=warm_deno, check=False)
+    await framework.run(calling(runs("return await tools.caller()"), read=read), corral, context=ANN)
+    assert read == ['Result: "ann"']
+    assert not corral.is_open
 
 
 async def test_cancelling_ends_the_program(framework: Framework, warm_deno: DenoSandbox) -> None:

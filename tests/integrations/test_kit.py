@@ -1,4 +1,4 @@
-"""What every framework's `code_mode` refuses, in the same words."""
+"""What every framework's `CodeMode` refuses, in the same words."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from corral import Corral, tool
 from corral.errors import ConfigError
 from corral.integrations import anthropic, google_adk, langchain, openai, openai_agents, pydantic_ai
 
-WITH_TOOLS: list[Callable[..., Any]] = [
-    anthropic.code_mode,
-    google_adk.code_mode,
-    langchain.code_mode,
-    openai.code_mode,
-    openai_agents.code_mode,
+WITH_KWARGS: list[Callable[..., Any]] = [
+    anthropic.CodeMode,
+    google_adk.CodeMode,
+    openai.CodeMode,
+    openai_agents.CodeMode,
 ]
-EVERY: list[Callable[..., Any]] = [*WITH_TOOLS, pydantic_ai.CodeMode]
+EVERY: list[Callable[..., Any]] = [*WITH_KWARGS, langchain.CodeMode, pydantic_ai.CodeMode]
 
 
 @tool
@@ -29,7 +28,7 @@ def add(a: int, b: int) -> int:
 
 def test_what_is_no_corral_is_refused() -> None:
     for code_mode in EVERY:
-        for wrong in ([Corral([add], check=False)], add, None, {"math": add}):
+        for wrong in ([Corral([add], check=False)], add, {"math": add}):
             with pytest.raises(ConfigError, match=r"corrals.* takes (str|Corral)"):
                 code_mode(wrong)
 
@@ -42,6 +41,17 @@ def test_a_name_that_cannot_end_the_name_of_a_tool_is_refused() -> None:
 
 
 def test_tools_of_corral_are_not_taken_for_the_frameworks_own() -> None:
-    for code_mode in WITH_TOOLS:
+    for code_mode in WITH_KWARGS:
         with pytest.raises(ConfigError, match=r"tools of Corral go into Corral\(tools=\[...\]\)"):
-            code_mode(Corral([add], check=False), tools=[add])
+            code_mode(Corral([add], check=False)).kwargs(tools=[add])
+
+
+def test_own_tools_go_into_programs_only_where_they_can() -> None:
+    for code_mode in EVERY[:3]:
+        with pytest.raises(ConfigError, match="needs the Corral whose tools programs call"):
+            code_mode()
+    for code_mode in EVERY[3:]:
+        with pytest.raises(ConfigError, match="tools has to select some"):
+            code_mode(Corral([add], check=False), outside=["add"])
+        with pytest.raises(ConfigError, match="programs of one Corral"):
+            code_mode({"a": Corral([add], check=False)}, tools="all")

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Tool, tool
 from corral.errors import ToolDefinitionError
-from corral.integrations.langchain import AgentParts, CodeMode, code_mode, runtime_of, tools_of
+from corral.integrations.langchain import CodeMode, runtime_of, tools_of
 from corral.sandboxes import DenoSandbox
 from corral.tools import ToolSource
 from tests.integrations.frameworks import LangchainModel, runs
@@ -31,8 +31,8 @@ from tests.integrations.stubs import Call
 pytestmark = pytest.mark.anyio
 
 
-def agent_of(model: LangchainModel, parts: AgentParts, **options: Any) -> Any:
-    return create_agent(model, **parts, **options)
+def agent_of(model: LangchainModel, mode: CodeMode, *tools: Any, **options: Any) -> Any:
+    return create_agent(model, tools, middleware=[mode], **options)
 
 
 async def ask(agent: Any, question: str = "?", **options: Any) -> str:
@@ -57,7 +57,7 @@ async def test_own_tools_and_the_own_prompt_stay(corral: Corral) -> None:
         return "plain"
 
     model = LangchainModel("done")
-    await ask(agent_of(model, code_mode(corral, tools=[own, plain])))
+    await ask(agent_of(model, CodeMode(corral), own, plain))
     assert [each["function"]["name"] for each in model.seen.tools] == ["own", "plain", "execute_code"]
 
 
@@ -71,7 +71,7 @@ WHO = "return await tools.caller()"
 
 async def test_a_runtime_context_that_is_a_context_is_whom_programs_run_for(corral: Corral) -> None:
     model = LangchainModel(runs(WHO), "done")
-    agent = agent_of(model, code_mode(corral), context_schema=ExecutionContext)
+    agent = agent_of(model, CodeMode(corral), context_schema=ExecutionContext)
     await ask(agent, context=ExecutionContext(user_id="ada"))
     assert model.seen.texts == ['Result: "ada"']
 
@@ -81,7 +81,7 @@ async def test_a_function_of_the_runtime_says_whom_programs_run_for(corral: Corr
         return ExecutionContext(user_id=runtime.config.get("configurable", {})["user_id"])
 
     model = LangchainModel(runs(WHO), "done")
-    await ask(agent_of(model, code_mode(corral, context=whose)), config={"configurable": {"user_id": "bob"}})
+    await ask(agent_of(model, CodeMode(corral, context=whose)), config={"configurable": {"user_id": "bob"}})
     assert model.seen.texts == ['Result: "bob"']
 
 
@@ -94,14 +94,14 @@ async def test_tools_find_the_runtime_they_are_called_in(warm_deno: DenoSandbox)
 
     async with Corral([customer], sandbox=warm_deno, check=False) as corral:
         model = LangchainModel(runs("return await tools.customer()"), "done")
-        await ask(agent_of(model, code_mode(corral), context_schema=Customer), context=Customer("bob"))
+        await ask(agent_of(model, CodeMode(corral), context_schema=Customer), context=Customer("bob"))
     assert model.seen.texts == ['Result: "bob"']
 
 
 def test_an_agent_need_not_be_awaited(warm_deno: DenoSandbox) -> None:
     with Corral([add], sandbox=warm_deno, check=False) as corral:
         model = LangchainModel([runs("return await tools.add({ a: 1, b: 2 })"), runs("return 4")], "done")
-        agent = agent_of(model, code_mode(corral))
+        agent = agent_of(model, CodeMode(corral))
         result = agent.invoke({"messages": [HumanMessage("?")]})
     assert result["messages"][-1].text == "done"
     assert model.seen.texts == ["Result: 3", "Result: 4"]
@@ -161,7 +161,7 @@ async def test_many_tools_are_searched_and_what_programs_cannot_call_stays(
 
     model = LangchainModel(Call("search_tools", {"query": "status"}), "done")
     async with Corral([add], sandbox=warm_deno, check=False) as corral:
-        mode = CodeMode(corral, budget_tokens=500)
+        mode = CodeMode(corral, tools="all", budget_tokens=500)
         many = [get_status.model_copy(update={"name": f"get_status_of_{number}"}) for number in range(40)]
         agent: Any = create_agent(model, [*many, remember], middleware=[mode])
         await ask(agent)
@@ -306,19 +306,19 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program(warm_deno: Den
 
 async def test_a_tool_gets_the_runtime_of_the_agent(warm_deno: DenoSandbox) -> None:
     greeting = 'return await tools.whose({ word: "Hello" })'
-    corral = Corral(made(whose), sandbox=warm_deno, check=False)
-    assert "whose(input: { word: string }): Promise<string>" in corral.declarations()
-    model = LangchainModel(runs(greeting), "done")
-    await ask(agent_of(model, code_mode(corral), context_schema=Customer), context=Customer("bob"))
+    async with Corral(made(whose), sandbox=warm_deno, check=False) as corral:
+        assert "whose(input: { word: string }): Promise<string>" in corral.declarations()
+        model = LangchainModel(runs(greeting), "done")
+        await ask(agent_of(model, CodeMode(corral), context_schema=Customer), context=Customer("bob"))
+        result = await corral.execute(greeting)
     assert model.seen.texts == ['Result: "Hello, bob"']
-    result = await corral.execute(greeting)
     assert result.error is not None
     assert result.error.message == "whose can only be called by programs of a LangChain agent"
 
 
 async def test_calls_of_a_tool_are_told_as_steps_of_the_agents_run(warm_deno: DenoSandbox) -> None:
     model = LangchainModel(runs("return await tools.double({ x: 2 })"), "done")
-    agent = agent_of(model, code_mode(Corral(made(double), sandbox=warm_deno, check=False)))
+    agent = agent_of(model, CodeMode(Corral(made(double), sandbox=warm_deno, check=False)))
     program, call = [
         event
         async for event in agent.astream_events({"messages": [HumanMessage("?")]})

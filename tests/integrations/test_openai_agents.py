@@ -12,7 +12,6 @@ from agents import (
     RunConfig,
     RunContextWrapper,
     Runner,
-    UserError,
     WebSearchTool,
     function_tool,
     set_trace_processors,
@@ -30,7 +29,7 @@ from typing_extensions import override
 
 from corral import ApprovalRequest, Corral, ExecutionContext, ToolError, tool, tools_from
 from corral.errors import ToolDefinitionError
-from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
+from corral.integrations.openai_agents import RUN_CONTEXT, CodeMode
 from corral.sandboxes import DenoSandbox
 from tests.integrations.frameworks import openai_model, runs
 from tests.integrations.mcp.serving import listening
@@ -49,7 +48,7 @@ def traces_stay_here() -> None:
 async def test_a_model_mends_its_program_while_its_replies_stream(warm_deno: DenoSandbox) -> None:
     scenario = Scenario()
     async with openai_model(mending(scenario)) as (model, requested), scenario.corral(warm_deno) as corral:
-        agent = Agent[None](name="agent", model=model, **code_mode(corral))
+        agent = Agent[None](name="agent", model=model, **CodeMode(corral).kwargs())
         result = Runner.run_streamed(agent, QUESTION)
         items = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
     assert result.final_output == ANSWER
@@ -95,7 +94,7 @@ async def test_calls_are_spans_below_that_of_their_program(warm_deno: DenoSandbo
             openai_model(calling(runs(program))) as (model, _),
             Corral([caller, fail], sandbox=warm_deno, check=False) as corral,
         ):
-            agent = Agent[None](name="Ada", model=model, **code_mode(corral))
+            agent = Agent[None](name="Ada", model=model, **CodeMode(corral).kwargs())
             await Runner.run(agent, QUESTION, run_config=RunConfig(trace_include_sensitive_data=shows_data))
     finally:
         set_tracing_disabled(True)
@@ -125,7 +124,9 @@ async def test_instructions_may_be_a_function_and_context_a_function_of_the_call
         openai_model(script) as (model, requested),
         Corral([caller], sandbox=warm_deno, check=False) as corral,
     ):
-        agent = Agent[str](name="Ada", model=model, **code_mode(corral, instructions=instructions, context=context))
+        agent = Agent[str](
+            name="Ada", model=model, **CodeMode(corral, context=context).kwargs(instructions=instructions)
+        )
         await Runner.run(agent, QUESTION, context="bob")
     assert requested.requests[0]["instructions"].startswith("You are Ada, for bob.\n\nYou call tools")
     assert requested.requests[0]["tools"][0]["strict"] is False
@@ -136,17 +137,64 @@ async def test_a_context_of_the_run_that_is_a_context_is_whom_programs_run_for(w
     read: list[str] = []
     script = calling(runs("return await tools.caller()"), read=read)
     async with openai_model(script) as (model, _), Corral([caller], sandbox=warm_deno, check=False) as corral:
-        agent = Agent[ExecutionContext](name="agent", model=model, **code_mode(corral))
+        agent = Agent[ExecutionContext](name="agent", model=model, **CodeMode(corral).kwargs())
         await Runner.run(agent, QUESTION, context=ExecutionContext(user_id="ann"))
     assert read == ['Result: "ann"']
 
 
-async def test_a_corral_that_is_closed_fails_the_run(warm_deno: DenoSandbox) -> None:
-    async with openai_model(calling(runs("return 1"))) as (model, _):
-        async with Corral(sandbox=warm_deno, check=False) as corral:
-            agent = Agent[None](name="agent", model=model, **code_mode(corral))
-        with pytest.raises(UserError, match="this Corral is closed"):
-            await Runner.run(agent, QUESTION)
+async def test_one_expression_makes_an_agents_tools_what_its_programs_call(caplog: pytest.LogCaptureFixture) -> None:
+    @function_tool
+    def list_orders() -> list[int]:
+        return [7, 9]
+
+    @function_tool
+    async def get_status(call: ToolContext[str], order: int) -> str:
+        return f"{call.context}'s order {order} is in Bergen"
+
+    @function_tool(needs_approval=True)
+    def cancel(order: int) -> str:
+        return f"order {order} is cancelled"
+
+    @tool_input_guardrail
+    def guard(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.allow()
+
+    @function_tool(tool_input_guardrails=[guard])
+    def guarded() -> None: ...
+
+    read: list[str] = []
+    program = "return await tools.get_status({ order: (await tools.list_orders())[0] })"
+    script = calling(runs(program), runs("return await tools.cancel({ order: 7 })"), read=read)
+    async with openai_model(script) as (model, requested):
+        own = [list_orders, get_status, cancel, guarded]
+        agent = Agent[str](name="Ada", model=model, **CodeMode().kwargs(instructions="Be brief.", tools=own))
+        await Runner.run(agent, QUESTION, context="ann")
+    assert [each["name"] for each in requested.requests[0]["tools"]] == ["execute_code", "cancel", "guarded"]
+    assert "list_orders(): Promise<number[]>" in requested.requests[0]["instructions"]
+    assert read[0] == 'Result: "ann\'s order 7 is in Bergen"'
+    assert 'no tool "cancel" in programs; call it as a tool of its own' in read[1]
+    assert "a tool of the agent stays with the model: tool 'guarded' has guardrails" in caplog.text
+
+
+async def test_one_that_is_asked_for_approvals_has_those_of_the_agents_tools(warm_deno: DenoSandbox) -> None:
+    @function_tool(needs_approval=True)
+    def cancel(order: int) -> str:
+        return f"order {order} is cancelled"
+
+    read: list[str] = []
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.tool)
+        return len(asked) == 1
+
+    script = calling(*[runs("return await tools.cancel({ order: 7 })")] * 2, read=read)
+    async with openai_model(script) as (model, _), Corral(sandbox=warm_deno, check=False) as corral:
+        mode = CodeMode(corral, tools="all", approve=approve)
+        await Runner.run(Agent[None](name="Ada", model=model, **mode.kwargs(tools=[cancel])), QUESTION)
+    assert asked == ["cancel"] * 2
+    assert read[0] == 'Result: "order 7 is cancelled"'
+    assert "ApprovalDenied" in read[1]
 
 
 # --- tools of agents, for programs --------------------------------------------------------------------------
@@ -225,7 +273,7 @@ async def test_a_function_tool_knows_the_run_that_the_program_is_part_of(warm_de
         openai_model(script) as (model, _),
         Corral(tools_from(look, own), sandbox=warm_deno, check=False) as corral,
     ):
-        agent = Agent[dict[str, str]](name="agent", model=model, **code_mode(corral))
+        agent = Agent[dict[str, str]](name="agent", model=model, **CodeMode(corral).kwargs())
         context = {"account": "ann"}
         await Runner.run(agent, QUESTION, context=context)
         alone = ExecutionContext(user_id="bob")

@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from corral import Corral, ToolCall, tool
 from corral.errors import ConfigError
 from corral.integrations.kit import kit
-from corral.integrations.openai import code_mode
+from corral.integrations.openai import CodeMode as OpenAICodeMode
 from corral.integrations.pydantic_ai import CodeMode
 from corral.sandboxes import DenoSandbox
 from corral.shells import LocalShell, Shell, shell_tools, use_shell
@@ -29,14 +29,14 @@ WRITE = 'await tools.write_file({path: "a.txt", text: "1"}); return (await tools
 async def test_programs_of_a_call_have_the_shell_of_the_integration(tmp_path: Path, warm_deno: DenoSandbox) -> None:
     shell = LocalShell(tmp_path)
     async with Corral(shell_tools(), sandbox=warm_deno, check=False) as corral:
-        mode = code_mode(corral, shell=shell, describe_shell=lambda given: f"Files are at {type(given).__name__}.")
+        mode = OpenAICodeMode(corral, shell=shell, describe_shell=lambda given: f"Files are at {type(given).__name__}.")
         arguments = json.dumps({"code": WRITE})
         item = ResponseFunctionToolCall(type="function_call", name="execute_code", arguments=arguments, call_id="1")
         answer = await mode.call(item)
     assert answer is not None
     assert '"1"' in str(answer["output"])
     assert (tmp_path / "a.txt").read_text() == "1"
-    assert "Files are at" in mode.instructions
+    assert "Files are at" in mode.kwargs()["instructions"]
 
 
 async def test_a_tool_of_ones_own_has_the_shell_of_the_call(tmp_path: Path, warm_deno: DenoSandbox) -> None:

@@ -51,8 +51,8 @@ def corral() -> Corral:
 
 
 INTEGRATIONS = [
-    importlib.import_module(f"corral.integrations.{name}").code_mode
-    for name in ("anthropic", "openai", "openai_agents", "langchain", "google_adk")
+    importlib.import_module(f"corral.integrations.{name}").CodeMode
+    for name in ("anthropic", "openai", "openai_agents", "langchain", "google_adk", "pydantic_ai")
 ]
 METHODS = [
     Corral.execute, Corral.start, Corral.execute_sync, Corral.check, Corral.check_sync, Corral.tools_for,
@@ -65,7 +65,6 @@ EVERY: list[Callable[..., Any]] = [
     McpServer, mcp_servers, OpenApi, Bearer, Basic, ApiKey, DenoSandbox, CPythonSandbox, MontySandbox, AuditLog,
     JsonLinesSink, SqliteSink, PostgresSink, Telemetry, CallbackSink, open_audit, HttpBridge, ExecutionTokens,
     Key, KeyRing, RedisRates, SafeClient, *INTEGRATIONS,
-    importlib.import_module("corral.integrations.pydantic_ai").CodeMode,
     importlib.import_module("corral.integrations.mcp").mcp_server,
 ]  # fmt: skip
 WITHOUT_TYPE = {
@@ -86,7 +85,8 @@ def parameters(each: Callable[..., Any]) -> Iterator[str]:
         if parameter.kind is parameter.VAR_KEYWORD:
             options = typing.get_type_hints(inspect.unwrap(function), include_extras=True)[name]
             assert typing.get_origin(options) in (typing.Unpack, typing_extensions.Unpack)
-            yield from typing.get_type_hints(typing.get_args(options)[0])
+            (described,) = typing.get_args(options)
+            yield from typing.get_type_hints(typing.get_origin(described) or described)
         elif name != "self" and parameter.kind is not parameter.VAR_POSITIONAL and hint not in ("Any", "object"):
             yield name
 

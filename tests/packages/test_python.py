@@ -23,6 +23,23 @@ GREETING = "import words\ndef greet(name):\n    return f'{words.HELLO}, {name}'\
 SETUP = "raise SystemExit('a setup.py was run')\n"
 LOADS = "import os\nCOUNT = [os.getpid()]\ndef fresh():\n    return COUNT[0] != os.getpid()\n"
 
+PLOTS = """\
+import json, os, sys, types
+from pathlib import Path
+font_manager = types.ModuleType("matplotlib.font_manager")
+sys.modules["matplotlib.font_manager"] = font_manager
+font_manager._JSONEncoder = json.JSONEncoder
+def load(try_read_cache=True):
+    folder = os.environ["MPLCONFIGDIR"]
+    assert os.access(folder, os.W_OK)
+    list = Path(folder, "fontlist-v1.json")
+    if try_read_cache and list.exists():
+        return json.loads(list.read_text())
+    font_manager.json_dump("made by " + sys.argv[0], list)
+font_manager._load_fontmanager = load
+"""
+"""Finds its list of fonts as matplotlib does."""
+
 
 def wheel(folder: Path, name: str, version: str, module: str, *requires: str) -> None:
     info = f"{name}-{version}.dist-info"
@@ -110,6 +127,25 @@ async def test_preloaded_modules_are_there_before_the_program(corral: Corral, fo
         assert broken.message == "not today"
     async with corral.session(packages=PythonPackages(folder)) as session:
         assert (await session.execute(program, language="python")).value == [[False, False], False]
+
+
+@pytest.fixture
+def plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    wheel(tmp_path, "matplotlib", "1.0", PLOTS)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert run(["packages", "add", "matplotlib==1.0", "--python", "--folder", str(tmp_path)]) == 0
+    return tmp_path
+
+
+async def test_the_fonts_of_matplotlib_are_listed_in_a_jail_when_it_is_added(corral: Corral, plots: Path) -> None:
+    async with corral.session(packages=PythonPackages(plots, preload=["matplotlib"])) as session:
+        found = await session.execute("import matplotlib; matplotlib.load()", language="python", env={"A": "1"})
+        assert (found.value, found.output, found.files.created) == ("made by program.py", "", ())
+        written = await session.execute("open(__import__('os').environ['MPLCONFIGDIR'] + '/x', 'w')", language="python")
+        assert written.error is not None
+    assert [each.name for each in (PythonFolder(plots).modules / ".matplotlib").iterdir()] == ["fontlist-v1.json"]
 
 
 async def test_a_corral_gives_its_packages_to_all_programs_in_python(folder: Path) -> None:

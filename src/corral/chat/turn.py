@@ -38,7 +38,7 @@ TURN: ContextVar[ChatTurn] = ContextVar("turn")
 
 
 def turn_context(_call: object = None) -> ExecutionContext:
-    """Returns the caller of the reply in progress, for `code_mode(context=turn_context)`.
+    """Returns the caller of the reply in progress, for `CodeMode(corral, context=turn_context)`.
 
     Raises:
         ConfigError: no reply of a chat page is in progress.

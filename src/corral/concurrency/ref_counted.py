@@ -24,6 +24,8 @@ class _Use:
         self.opened = AsyncExitStack()
         self.closing: Timer | None = None
         self.is_closing = False
+        self.is_ours = False
+        """True if the first user opened the thing."""
 
 
 @asynccontextmanager
@@ -62,8 +64,13 @@ class RefCounted(Generic[T]):
             if use.users == 0:
                 await self._take_back(use)
                 if not self._is_open(thing):
+                    use.is_ours = True
                     await use.opened.enter_async_context(self._open(thing))
             use.users += 1
+
+    def has_opened(self, thing: T) -> bool:
+        """True if a user opened the thing, which was not open before."""
+        return self._uses[thing].is_ours
 
     async def leave(self, thing: T, *, keep_seconds: float = 0.0) -> None:
         """Removes a user: once for each `enter`.
@@ -83,7 +90,7 @@ class RefCounted(Generic[T]):
                         use.closing.daemon = True
                         use.closing.start()
                 else:
-                    await use.opened.aclose()
+                    await _close(use)
 
     async def _take_back(self, use: _Use) -> None:
         """Keeps open what is to be closed later; waits for the end of a closing that has begun."""
@@ -100,4 +107,9 @@ class RefCounted(Generic[T]):
             if use.closing is not current_thread():  # it has a user again
                 return
             use.is_closing = True
-        anyio.run(use.opened.aclose)
+        anyio.run(_close, use)
+
+
+async def _close(use: _Use) -> None:
+    use.is_ours = False
+    await use.opened.aclose()

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, TypedDict, cast
 
-from corral import ExecutionContext, Language, ModelTool
+from corral import ModelTool
 from corral.arguments import checked
 from corral.errors import MissingExtra
-from corral.integrations.kit import (
-    Corrals,
-    DescribeShell,
-    OnEvent,
-    ShellChoice,
-    kit,
-    own_tools,
-    parts_of,
-    require_distinct,
-)
+from corral.integrations.kit import CodeModeBase, Context, OnEvent, own_tools, parts_of
 from corral.rendering.images import Picture
 
 try:
@@ -30,65 +21,51 @@ except ModuleNotFoundError as error:
         f"corral.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
     ) from error
 
-__all__ = ["TOOL_USE_ID", "RunnerParts", "code_mode"]
-
-Context: TypeAlias = ExecutionContext | Callable[[], ExecutionContext] | None
-"""On whose behalf programs run. A tool of this SDK learns nothing of the request that it is called for."""
-
+__all__ = ["TOOL_USE_ID", "CodeMode"]
 
 TOOL_USE_ID: ContextVar[str | None] = ContextVar("tool_use_id", default=None)
 """Id of the `tool_use` block that is being answered, if the loop that answers it says so; the SDK's runner does not."""
 
 
-class RunnerParts(TypedDict):
-    """Keyword arguments for `client.beta.messages.tool_runner`."""
-
+class _Kwargs(TypedDict):
     system: str | list[BetaTextBlockParam]
     tools: list[Any]
 
 
 @checked
-def code_mode(
-    corrals: Corrals,
-    *,
-    system: str = "",
-    tools: Iterable[Any] = (),
-    context: Context = None,
-    language: Language = "typescript",
-    budget_tokens: int = 4_000,
-    cache_control: BetaCacheControlEphemeralParam | None = None,
-    on_event: OnEvent | None = None,
-    shell: ShellChoice | None = None,
-    describe_shell: DescribeShell | None = None,
-) -> RunnerParts:
-    """System prompt and tools for `AsyncAnthropic().beta.messages.tool_runner`, together with the caller's own.
+class CodeMode(CodeModeBase[[]]):
+    """System prompt and tools for `AsyncAnthropic().beta.messages.tool_runner(**CodeMode(corral).kwargs(...))`.
 
-    With `cache_control`, {"type": "ephemeral"}, the provider keeps what it made of the tools and of the system prompt.
-
-    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+    `context` may be a function without parameters: a tool of this SDK learns nothing of the request.
 
     Raises:
-        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        ConfigError: there is no Corral; or as `corral.integrations.kit.kit`.
     """
-    own = own_tools(tools)
-    added = kit(
-        corrals,
-        instructions=system,
-        language=language,
-        budget_tokens=budget_tokens,
-        context=context,
-        shell=shell,
-        describe_shell=describe_shell,
-    )
-    require_distinct(added, map(_name_of, own))
-    runnable = [_runnable(tool, context, on_event) for tool in added.tools]
-    if cache_control is None:
-        return RunnerParts(system=added.prompt, tools=[*runnable, *own])
-    block = BetaTextBlockParam(type="text", text=added.prompt, cache_control=cache_control)
-    return RunnerParts(system=[block], tools=[*runnable, *own])
+
+    @checked
+    def kwargs(
+        self,
+        *,
+        system: str = "",
+        tools: Iterable[Any] = (),
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> _Kwargs:
+        """Returns `system` and `tools` with those of programs.
+
+        With `cache_control`, {"type": "ephemeral"}, the provider keeps what it made of the tools and of the system
+        prompt.
+
+        Raises:
+            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        """
+        own = own_tools(tools)
+        added = self.kit(map(_name_of, own), instructions=system)
+        runnable = [_runnable(tool, self.context, self.listener) for tool in added.tools]
+        block = BetaTextBlockParam(type="text", text=added.prompt, cache_control=cache_control)
+        return {"system": added.prompt if cache_control is None else [block], "tools": [*runnable, *own]}
 
 
-def _runnable(tool: ModelTool, context: Context, on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
+def _runnable(tool: ModelTool, context: Context[[]], on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
     async def run(**arguments: Any) -> str | list[Content]:
         caller = context() if callable(context) else context
         result = await tool.run(arguments, caller, on_event=on_event, tool_call_id=TOOL_USE_ID.get())

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import Any
 
-from corral import ExecutionContext, Language, ModelTool
+from corral import ExecutionContext, ModelTool
 from corral.arguments import checked
 from corral.errors import MissingExtra
-from corral.integrations.kit import (
-    Context,
-    Corrals,
-    DescribeShell,
-    OnEvent,
-    ShellChoice,
-    context_for,
-    kit,
-    own_tools,
-    parts_of,
-    require_distinct,
-)
+from corral.integrations.kit import CodeModeBase, Context, OnEvent, context_for, own_tools, parts_of
 from corral.rendering.images import Picture
 
 try:
@@ -34,57 +23,37 @@ except ModuleNotFoundError as error:
         f"corral.integrations.google_adk needs the module {error.name}: pip install 'corral[google-adk]'"
     ) from error
 
-__all__ = ["AgentParts", "code_mode"]
-
-
-class AgentParts(TypedDict):
-    """Keyword arguments for `LlmAgent`."""
-
-    instruction: InstructionProvider
-    tools: list[Any]
+__all__ = ["CodeMode"]
 
 
 @checked
-def code_mode(
-    corrals: Corrals,
-    *,
-    instruction: str | InstructionProvider = "",
-    tools: Iterable[Any] = (),
-    context: Context[ToolContext] = None,
-    language: Language = "typescript",
-    budget_tokens: int = 4_000,
-    on_event: OnEvent | None = None,
-    shell: ShellChoice | None = None,
-    describe_shell: DescribeShell | None = None,
-) -> AgentParts:
-    """Instruction and tools for `LlmAgent`, together with the caller's own.
+class CodeMode(CodeModeBase[[ToolContext]]):
+    """Instruction and tools for `LlmAgent(**CodeMode(corral).kwargs(...))`.
 
     Without a `context`, which may be a function of the `ToolContext`, programs run for the user and the session of the
     call.
 
-    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
-
     Raises:
-        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        ConfigError: there is no Corral; or as `corral.integrations.kit.kit`.
     """
-    own = own_tools(tools)
-    added = kit(
-        corrals,
-        language=language,
-        budget_tokens=budget_tokens,
-        context=context,
-        shell=shell,
-        describe_shell=describe_shell,
-    )
-    require_distinct(added, map(_name_of, own))
-    made = [_CodeTool(tool, context or _of_session, on_event) for tool in added.tools]
-    return AgentParts(instruction=_with_prompt(instruction, added.prompt), tools=[*made, *own])
+
+    @checked
+    def kwargs(self, *, instruction: str | InstructionProvider = "", tools: Iterable[Any] = ()) -> dict[str, Any]:
+        """Returns `instruction` and `tools` with those of programs.
+
+        Raises:
+            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        """
+        own = own_tools(tools)
+        added = self.kit(map(_name_of, own))
+        made = [_CodeTool(tool, self.context or _of_session, self.listener) for tool in added.tools]
+        return {"instruction": _with_prompt(instruction, added.prompt), "tools": [*made, *own]}
 
 
 class _CodeTool(BaseTool):
     """A `ModelTool` as the framework has tools. Its answer has `result` or `error`, and maybe `pictures`."""
 
-    def __init__(self, tool: ModelTool, context: Context[ToolContext], on_event: OnEvent | None) -> None:
+    def __init__(self, tool: ModelTool, context: Context[[ToolContext]], on_event: OnEvent | None) -> None:
         super().__init__(name=tool.name, description=tool.description)
         self._tool = tool
         self._context = context

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, cast
 
 from pydantic_core import from_json
+from typing_extensions import Unpack
 
-from corral import Catalog, Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
+from corral import Approve, Catalog, Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
 from corral.arguments import checked
 from corral.concurrency.lifecycle import may_stay_open
 from corral.concurrency.ref_counted import RefCounted
-from corral.errors import ConfigError
+from corral.errors import ConfigError, ToolDefinitionError
 from corral.events import OnEvent
+from corral.logs import get_logger
 from corral.model.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
 from corral.sessions.shell import Shell, use_shell
@@ -23,11 +25,14 @@ from corral.tools import ToolRegistry
 
 T = TypeVar("T")
 B = TypeVar("B")
+P = ParamSpec("P")
+
+logger = get_logger("corral.tools")
 
 Corrals: TypeAlias = Corral | Mapping[str, Corral]
 """One, or several by a name that ends the names of their tools: {"sales": ...} gives `execute_code_sales`."""
 
-Context: TypeAlias = ExecutionContext | Callable[[T], ExecutionContext] | None
+Context: TypeAlias = ExecutionContext | Callable[P, ExecutionContext] | None
 """On whose behalf programs run: always the same, or found out from what the framework says of a call."""
 
 ShellChoice: TypeAlias = Shell | Callable[[], AbstractAsyncContextManager[Shell]]
@@ -35,6 +40,26 @@ ShellChoice: TypeAlias = Shell | Callable[[], AbstractAsyncContextManager[Shell]
 
 DescribeShell: TypeAlias = Callable[[Shell], str]
 """Function from an open shell to a text for the instructions."""
+
+
+class Options(TypedDict, Generic[P], total=False):
+    """Options of `CodeMode` in every integration."""
+
+    language: Language
+    """Language of programs; by default `typescript`."""
+    context: Context[P]
+    """On whose behalf programs run, or a function that finds out."""
+    budget_tokens: int
+    """Room for the declarations of each Corral; by default 4,000."""
+    on_event: OnEvent | None
+    """Called for every event of every program."""
+    approve: Approve | None
+    """Decides on calls that need an approval, in place of the Corral's function."""
+    shell: ShellChoice | None
+    """Shell of each call's programs, or a function that opens one for each."""
+    describe_shell: DescribeShell | None
+    """Makes the text by which the model learns of an open shell."""
+
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """Characters that model providers accept in a tool's name, which may have 64."""
@@ -62,11 +87,15 @@ def kit(
     budget_tokens: int = 4_000,
     context: object = None,
     callable_tools: ToolRegistry | None = None,
+    approve: Approve | None = None,
     shell: ShellChoice | None = None,
     describe_shell: DescribeShell | None = None,
 ) -> Kit:
     """Prompt and tools of these Corrals; the budget is for each of their catalogs. `callable_tools` are what programs
     call, where that is something else than the Corral's own.
+
+    A Corral that is not open is opened by a program, and closed after a minute without any, or with the program if it
+    cannot be kept.
 
     A Corral that hides tools from those who may not call them shows what the `context` may call. Of a caller who is
     only known later, when `context` is something else, it shows what anybody may call, and that there may be more.
@@ -83,16 +112,16 @@ def kit(
     running: dict[str, Corral] = {}
     for label, corral in named.items():
         catalog = corral.catalog(language, budget_tokens=budget_tokens, context=caller, tools=callable_tools)
-        made = corral.model_tools(language, catalog=catalog, in_prompt=True, label=label, tools=callable_tools)
-        catalogs[made[0].name] = catalog
-        running[made[0].name] = corral
-        tools += made
+        execute, *others = corral.model_tools(
+            language, catalog=catalog, in_prompt=True, label=label, tools=callable_tools, approve=approve
+        )
+        catalogs[execute.name] = catalog
+        running[execute.name] = corral
+        tools += [_held(execute, corral, shell), *others]
     if describe_shell is not None:
         if not isinstance(shell, Shell):
             raise ConfigError("describe_shell describes an open shell; give shell=, and not a function that opens one")
         instructions = "\n\n".join(filter(None, (instructions, describe_shell(shell.restricted()))))
-    if shell is not None:
-        tools = [_in_shell(each, shell) if each.name in running else each for each in tools]
     surroundings = Surroundings.of([corral.surroundings(language) for corral in running.values()])
     prompt = system_prompt(instructions, language, catalogs, surroundings)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
@@ -105,24 +134,25 @@ _in_use = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral:
 """Corrals that agents use. Agents and their runs may share one."""
 
 
-async def enter_corral(corral: Corral) -> None:
-    """Opens a Corral unless it is open, until `leave_corral`."""
+async def enter_corral(corral: Corral, language: Language) -> None:
+    """Opens a Corral unless it is open, until `leave_corral`, and has it ready for programs in this language first."""
+    corral.first_language = language
     await _in_use.enter(corral)
 
 
 async def leave_corral(corral: Corral, *, keep: bool) -> None:
     """Closes a Corral that `enter_corral` has opened and nobody else uses; with `keep` after a minute without use, if
     that is possible."""
-    keep = keep and corral.can_be_kept
+    keep = keep and corral.can_be_kept and _in_use.has_opened(corral)
     if keep:
         may_stay_open(corral)
     await _in_use.leave(corral, keep_seconds=_KEPT_SECONDS if keep else 0.0)
 
 
 @asynccontextmanager
-async def opened(corral: Corral) -> AsyncGenerator[None]:
+async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
     """Holds a Corral open for the duration of the block, and for a minute after it if that is possible."""
-    await enter_corral(corral)
+    await enter_corral(corral, language)
     try:
         yield
     finally:
@@ -143,14 +173,106 @@ async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
                 yield
 
 
-def _in_shell(tool: ModelTool, shell: ShellChoice) -> ModelTool:
+def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTool:
+    """The tool, for which its Corral and its shell are open while it runs."""
+
     async def answer(
         arguments: Any, context: ExecutionContext, on_event: OnEvent | None, call_id: str | None
     ) -> ExecutionResult:
-        async with open_shell(shell):
+        async with _opened(corral, tool.language), open_shell(shell):
             return await tool.answer(arguments, context, on_event, call_id)
 
     return replace(tool, answer=answer)
+
+
+class CodeModeBase(Generic[P]):
+    """Options of a `CodeMode`, and the kit that is made of them."""
+
+    def __init__(self, corrals: Corrals | None = None, **options: Unpack[Options[P]]) -> None:
+        if corrals is None:
+            raise ConfigError(
+                "CodeMode() needs the Corral whose tools programs call, CodeMode(Corral([...])); programs can call an "
+                "agent's own tools only with pydantic-ai, LangChain and openai-agents"
+            )
+        self.corrals = corrals
+        self.named = by_label(corrals)
+        self.language: Language = options.get("language", "typescript")
+        self.context: Context[P] = options.get("context")
+        self.budget_tokens = options.get("budget_tokens", 4_000)
+        self.listener = options.get("on_event")
+        self.approve = options.get("approve")
+        self.shell = options.get("shell")
+        self.describe_shell = options.get("describe_shell")
+
+    def kit(
+        self,
+        own: Iterable[str] = (),
+        *,
+        instructions: str = "",
+        tools: ToolRegistry | None = None,
+        context: object = None,
+    ) -> Kit:
+        """Prompt and tools, beside the tools `own` of the agent. `tools` are what programs call.
+
+        Raises:
+            ConfigError: as `kit`; or a tool of the agent has the name of one of these.
+        """
+        made = kit(
+            self.corrals,
+            instructions=instructions,
+            language=self.language,
+            budget_tokens=self.budget_tokens,
+            context=self.context if context is None else context,
+            callable_tools=tools,
+            approve=self.approve,
+            shell=self.shell,
+            describe_shell=self.describe_shell,
+        )
+        require_distinct(made, own)
+        return made
+
+
+class AgentCodeMode(CodeModeBase[P]):
+    """A `CodeMode` whose programs can call the agent's own tools: without a Corral all of them, else those of `tools`,
+    but for the names in `outside`."""
+
+    def __init__(
+        self,
+        corrals: Corrals | None = None,
+        *,
+        tools: object = None,
+        outside: Collection[str] = (),
+        **options: Unpack[Options[P]],
+    ) -> None:
+        super().__init__(Corral() if corrals is None else corrals, **options)
+        self.choice: Any = "all" if corrals is None and tools is None else tools
+        """The tools of the agent that programs call, before `outside` is left out."""
+        self.outside = frozenset(outside)
+        if self.choice is None and outside:
+            raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
+        if self.choice is not None and not isinstance(self.corrals, Corral):
+            raise ConfigError("the agent's own tools go into the programs of one Corral; give CodeMode only one")
+
+    @property
+    def corral(self) -> Corral:
+        """The Corral, of which the first counts."""
+        return next(iter(self.named.values()))
+
+    def takes(self, name: str) -> bool:
+        """True if the tool of the agent with this name is one that programs are to call."""
+        chosen = self.choice == "all" or name in (self.choice or ())
+        return chosen and name not in self.outside
+
+
+def register(registry: ToolRegistry, made: Callable[[], Iterable[Tool | ToolSource]]) -> bool:
+    """Adds a tool of an agent; False, with a warning, if programs cannot call it."""
+    try:
+        for each in made():
+            registry.register(cast("Tool", each))
+    except ToolDefinitionError as error:
+        logger.warning("a tool of the agent stays with the model: %s", error)
+        return False
+    return True
 
 
 def by_label(corrals: Corrals) -> dict[str, Corral]:
@@ -191,7 +313,7 @@ def require_distinct(added: Kit, own: Iterable[str]) -> None:
         )
 
 
-def context_for(given: Context[T], call: T, found: object = None) -> ExecutionContext:
+def context_for(given: Context[[T]], call: T, found: object = None) -> ExecutionContext:
     """On whose behalf a call of a model's tool runs: if nothing is given, what the framework passes on, where that is a
     context."""
     if given is not None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast, overload
+from functools import cached_property
+from typing import Any, TypeAlias, TypedDict, cast, overload
 
 import anyio
 
-from corral import ExecutionContext, ExecutionResult, Language, ModelTool
+from corral import ExecutionContext, ExecutionResult, ModelTool
 from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
-    Context,
-    Corrals,
-    DescribeShell,
-    OnEvent,
-    ShellChoice,
+    CodeModeBase,
+    Kit,
     context_for,
-    kit,
     own_tools,
     parts_of,
     read_arguments,
@@ -30,6 +26,7 @@ try:
     from openai.types.chat import (
         ChatCompletion,
         ChatCompletionMessageFunctionToolCall,
+        ChatCompletionMessageParam,
         ChatCompletionToolMessageParam,
         ChatCompletionToolUnionParam,
     )
@@ -41,24 +38,67 @@ except ModuleNotFoundError as error:
         f"corral.integrations.openai needs the module {error.name}: pip install 'corral[openai]'"
     ) from error
 
-__all__ = ["CodeMode", "FunctionCall", "code_mode"]
+__all__ = ["CodeMode", "FunctionCall"]
 
 FunctionCall: TypeAlias = ResponseFunctionToolCall | ChatCompletionMessageFunctionToolCall
 """A model's call of a function: an item of a response's output, or a tool call of a chat completion's message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeMode:
-    """Parameters of requests, and functions that answer the calls in their responses."""
-
+class _Kwargs(TypedDict):
     instructions: str
     tools: list[ToolParam]
-    """For the Responses API: Corral's, then those of the caller."""
-    chat_tools: list[ChatCompletionToolUnionParam]
-    """The same for chat completions."""
-    context: Context[FunctionCall] = None
-    on_event: OnEvent | None = None
-    by_name: Mapping[str, ModelTool] = field(repr=False)
+
+
+class _ChatKwargs(TypedDict):
+    messages: list[ChatCompletionMessageParam]
+    tools: list[ChatCompletionToolUnionParam]
+
+
+@checked
+class CodeMode(CodeModeBase[[FunctionCall]]):
+    """Parameters of requests, and functions that answer the calls in their responses.
+
+    The tools that a model is told of are those that there are when the first request is made. `context` may be a
+    function of the call.
+
+    Raises:
+        ConfigError: there is no Corral; or as `corral.integrations.kit.kit`.
+    """
+
+    @cached_property
+    def _kit(self) -> Kit:
+        return self.kit()
+
+    @checked
+    def kwargs(self, *, instructions: str = "", tools: Iterable[Mapping[str, Any]] = ()) -> _Kwargs:
+        """Returns `instructions` and `tools` for `client.responses.create`, with those of programs.
+
+        Raises:
+            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        """
+        own = cast("list[ToolParam]", self._own(tools))
+        return {"instructions": self._prompt(instructions), "tools": [*map(_for_responses, self._kit.tools), *own]}
+
+    @checked
+    def chat_kwargs(
+        self, messages: Iterable[Any], *, instructions: str = "", tools: Iterable[Mapping[str, Any]] = ()
+    ) -> _ChatKwargs:
+        """Returns `messages`, behind one with the instructions, and `tools` for `client.chat.completions.create`.
+
+        Raises:
+            ConfigError: as `kwargs`.
+        """
+        own = cast("list[ChatCompletionToolUnionParam]", self._own(tools))
+        told: ChatCompletionMessageParam = {"role": "system", "content": self._prompt(instructions)}
+        return {"messages": [told, *messages], "tools": [*map(_for_chat, self._kit.tools), *own]}
+
+    def _own(self, tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        own = own_tools(tools)
+        require_distinct(self._kit, (str(tool.get("function", tool).get("name")) for tool in own))
+        return own
+
+    def _prompt(self, instructions: str) -> str:
+        return "\n\n".join(filter(None, (instructions, self._kit.prompt)))
 
     @overload
     async def call(
@@ -79,19 +119,22 @@ class CodeMode:
 
         Pictures go with it over the Responses API; a chat completion takes none from tools.
 
-        `context` is for this call, in place of the one that `code_mode` was given.
+        `context` is for this call, in place of the one of the `CodeMode`.
 
         Raises:
             As `ModelTool.run`.
         """
+        tools = {tool.name: tool for tool in self._kit.tools}
         match item:
-            case ResponseFunctionToolCall(name=name, arguments=arguments) if name in self.by_name:
-                result = await self._answer(name, arguments, context or context_for(self.context, item), item.call_id)
+            case ResponseFunctionToolCall(name=name, arguments=arguments) if name in tools:
+                result = await self._answer(
+                    tools[name], arguments, context or context_for(self.context, item), item.call_id
+                )
                 output = parts_of(result, _text, _image)
                 return {"type": "function_call_output", "call_id": item.call_id, "output": output}
-            case ChatCompletionMessageFunctionToolCall(function=called) if called.name in self.by_name:
+            case ChatCompletionMessageFunctionToolCall(function=called) if called.name in tools:
                 caller = context or context_for(self.context, item)
-                result = await self._answer(called.name, called.arguments, caller, item.id)
+                result = await self._answer(tools[called.name], called.arguments, caller, item.id)
                 return {"role": "tool", "tool_call_id": item.id, "content": result.model_text()}
             case _:
                 return None
@@ -128,52 +171,10 @@ class CodeMode:
             raise group.exceptions[0] from None
         return [output for _, output in sorted(given.items()) if output is not None]
 
-    async def _answer(self, name: str, arguments: str, context: ExecutionContext, call_id: str) -> ExecutionResult:
-        tool = self.by_name[name]
-        return await tool.run(read_arguments(arguments), context, on_event=self.on_event, tool_call_id=call_id)
-
-
-@checked
-def code_mode(
-    corrals: Corrals,
-    *,
-    instructions: str = "",
-    tools: Iterable[Mapping[str, Any]] = (),
-    context: Context[FunctionCall] = None,
-    language: Language = "typescript",
-    budget_tokens: int = 4_000,
-    on_event: OnEvent | None = None,
-    shell: ShellChoice | None = None,
-    describe_shell: DescribeShell | None = None,
-) -> CodeMode:
-    """Instructions and tools for requests, together with the caller's own.
-
-    `tools` are in the form of the API that is used. `context` may be a function of the call.
-
-    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
-
-    Raises:
-        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
-    """
-    own = own_tools(tools)
-    added = kit(
-        corrals,
-        instructions=instructions,
-        language=language,
-        budget_tokens=budget_tokens,
-        context=context,
-        shell=shell,
-        describe_shell=describe_shell,
-    )
-    require_distinct(added, (str(tool.get("function", tool).get("name")) for tool in own))
-    return CodeMode(
-        instructions=added.prompt,
-        tools=[*map(_for_responses, added.tools), *cast("list[ToolParam]", own)],
-        chat_tools=[*map(_for_chat, added.tools), *cast("list[ChatCompletionToolUnionParam]", own)],
-        context=context,
-        on_event=on_event,
-        by_name={tool.name: tool for tool in added.tools},
-    )
+    async def _answer(
+        self, tool: ModelTool, arguments: str, context: ExecutionContext, call_id: str
+    ) -> ExecutionResult:
+        return await tool.run(read_arguments(arguments), context, on_event=self.listener, tool_call_id=call_id)
 
 
 def _text(text: str) -> ResponseFunctionCallOutputItemParam:

@@ -26,6 +26,10 @@ _LOCKED = re.compile(r"(?P<name>[\w.-]+)==(?P<version>\S+) --hash=sha256:[0-9a-f
 _ADD = "corral packages add NAME==VERSION --python"
 _INSTALL = "corral packages install --python"
 _SAID_CHARS = 2000
+_FONT_CACHE = ".matplotlib"
+"""Folder beside the modules, by the name that guest/python/zygote.py looks for."""
+_FONT_LIST = re.compile(r"fontlist-[\w.+-]{1,40}\.json", re.ASCII)
+_MAX_FONT_LIST = 4_000_000
 
 
 class Wheel(NamedTuple):
@@ -46,17 +50,18 @@ class PythonFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path).absolute() / "python"
+        self.path = Path(path).absolute()
+        self._python = self.path / "python"
         self._tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
 
     @property
     def modules(self) -> Path:
         """The folder that is to be in the path of programs."""
-        return self._path / self._tag
+        return self._python / self._tag
 
     @property
     def lock(self) -> Path:
-        return self._path / f"{self._tag}.lock"
+        return self._python / f"{self._tag}.lock"
 
     def parse(self, text: str) -> Wheel:
         """Reads `NAME==VERSION`.
@@ -109,7 +114,7 @@ class PythonFolder:
         packages = self.packages()
         for name in names:
             if packages.pop(_normal(name), None) is None:
-                raise ConfigError(f"there is no package {name!r} in {self._path}; there are: {_listed(packages)}")
+                raise ConfigError(f"there is no package {name!r} in {self._python}; there are: {_listed(packages)}")
         self._change(packages)
 
     def install(self) -> None:
@@ -123,6 +128,24 @@ class PythonFolder:
         self._locked()
         self._replace(self.lock.read_text(encoding="utf-8"))
 
+    @property
+    def has_matplotlib(self) -> bool:
+        return "matplotlib" in self._locked()
+
+    def keep_fonts(self, made: object) -> None:
+        """Writes the list of fonts that matplotlib made in a jail: a name and a text.
+
+        Raises:
+            ConfigError: it is not such a list.
+        """
+        match made:
+            case [str() as name, str() as text] if _FONT_LIST.fullmatch(name) and len(text) <= _MAX_FONT_LIST:
+                folder = self.modules / _FONT_CACHE
+                folder.mkdir(mode=0o755, exist_ok=True)
+                (folder / name).write_text(text, encoding="utf-8")
+            case _:
+                raise ConfigError("matplotlib made no list of fonts")
+
     def require_installed(self) -> Mapping[str, tuple[str, ...]]:
         """The modules of each package that was named, all of which are installed.
 
@@ -131,15 +154,15 @@ class PythonFolder:
         """
         locked = self._locked()
         if not locked:
-            there = ", ".join(sorted(each.stem for each in self._path.glob("*.lock"))) or "no other"
+            there = ", ".join(sorted(each.stem for each in self._python.glob("*.lock"))) or "no other"
             raise ConfigError(
-                f"there are no packages of Python for {self._tag} in {self._path} (there are for: {there}); "
-                f"{_ADD} --folder {self._path.parent} adds one"
+                f"there are no packages of Python for {self._tag} in {self._python} (there are for: {there}); "
+                f"{_ADD} --folder {self.path} adds one"
             )
         installed = {_normal(each.name): each for each in distributions(path=[str(self.modules)])}
         for name, (wheel, _) in locked.items():
             if name not in installed or installed[name].version != wheel.version:
-                raise ConfigError(f"{wheel} is not installed in {self._path}; {_INSTALL} --folder {self._path.parent}")
+                raise ConfigError(f"{wheel} is not installed in {self._python}; {_INSTALL} --folder {self.path}")
         return {name: modules_of(installed[name]) for name, (_, named) in locked.items() if named}
 
     def digest(self) -> str:
@@ -158,17 +181,17 @@ class PythonFolder:
         return found
 
     def _change(self, packages: Mapping[str, Wheel]) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._python.mkdir(parents=True, exist_ok=True)
         lock = "".join(f"{line}\n" for line in _resolved(packages)) if packages else ""
         self._replace(lock)
         self.lock.write_text(lock, encoding="utf-8")
-        ignored = self._path / ".gitignore"
+        ignored = self._python / ".gitignore"
         if not ignored.exists():
             ignored.write_text("*/\n", encoding="utf-8")
 
     def _replace(self, lock: str) -> None:
         """Has what this lock says in the folder of modules, and nothing else."""
-        with tempfile.TemporaryDirectory(dir=self._path) as scratch:
+        with tempfile.TemporaryDirectory(dir=self._python) as scratch:
             made, requirements = Path(scratch) / "made", Path(scratch) / "requirements.txt"
             made.mkdir(mode=0o755)
             requirements.write_text(lock, encoding="utf-8")
@@ -183,8 +206,9 @@ class PythonFolder:
 class PythonPackages:
     """Packages that programs in Python may import: `Corral(packages=PythonPackages("corral-packages"))`.
 
-    `folder` is one that `corral packages add --python` has made. `preload` are names of modules in it that are imported
-    before programs start, so that their own import takes no time. The folder is read here, and once.
+    `folder` is one that `corral packages add --python` has made. `preload` are names of modules in it, such as `pandas`
+    or `matplotlib.pyplot`, that are imported before programs start, so that their own import takes no time. The folder
+    is read here, and once.
 
     Raises:
         ConfigError: the packages are not installed, or `preload` names others.
@@ -196,7 +220,7 @@ class PythonPackages:
             sorted({name for names in self._folder.require_installed().values() for name in names})
         )
         for name in preload:
-            if name not in self.allowed:
+            if name.partition(".")[0] not in self.allowed:
                 raise ConfigError(
                     f"preload: there is no module {name!r} in {self._folder.modules}; "
                     f"{did_you_mean(name, self.allowed)}there are: {', '.join(self.allowed)}"

@@ -20,6 +20,7 @@ from corral.running import Execution, Runtime
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import KeptSessions, OpenSession
 from corral.tools.tool_sources import ToolSources
+from corral.types import Language
 
 logger = get_logger("corral")
 
@@ -40,6 +41,8 @@ class CorralLifetime(Lifecycle):
         self._kept_sessions: KeptSessions | None = None
         self._commands = LauncherClient()
         self._draining = False
+        self.first_language: Language | None = None
+        """Language to be ready for when it is opened, if it is known."""
 
     @checked
     async def drain(self, seconds: float = 30.0) -> bool:
@@ -158,7 +161,7 @@ class CorralLifetime(Lifecycle):
             if self._closed:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = runtime.keeps_warm = True
-            await runtime.providers.warm_up(runtime.warm_up)
+            await runtime.providers.warm_up(runtime.warm_up, self.first_language)
             for compiler in runtime.compilers.values():
                 await compiler.open()
             self._expect_closing()

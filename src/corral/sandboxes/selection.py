@@ -18,8 +18,8 @@ Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxPr
 """A provider or its name, one of those per language, or "auto"."""
 
 _WARM_BY_DEFAULT: tuple[Language, Language] = ("typescript", "python")
-"""Sandboxes are ready as soon as a Corral is open for the first of these, or for the second where programs in the first
-do not run; for another language from its first program on."""
+"""Sandboxes are ready as soon as a Corral is open for the first of these, unless it is known that programs are in the
+other; for that other one where programs in the first do not run; else from the first program on."""
 
 
 class Providers:
@@ -49,8 +49,8 @@ class Providers:
     def made(self) -> set[SandboxProvider]:
         return set(self._made.values())
 
-    async def warm_up(self, warm: Callable[[Language], Awaitable[None]]) -> None:
-        """Calls `warm` for the languages that are sure to be used.
+    async def warm_up(self, warm: Callable[[Language], Awaitable[None]], first: Language | None) -> None:
+        """Calls `warm` for the languages that are sure to be used; `first` is one of them, if it is known.
 
         Raises:
             StartFailed: as `warm`; if nobody has said which languages there are, only if none of them runs here.
@@ -61,7 +61,7 @@ class Providers:
             case Mapping():
                 certain = sorted(self._sandbox)
             case _:
-                await _warm_up_either(warm)
+                await _warm_up_either(warm, first or _WARM_BY_DEFAULT[0])
                 return
         for language in certain:
             await warm(language)
@@ -83,8 +83,8 @@ class Providers:
         return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
 
 
-async def _warm_up_either(warm: Callable[[Language], Awaitable[None]]) -> None:
-    first, second = _WARM_BY_DEFAULT
+async def _warm_up_either(warm: Callable[[Language], Awaitable[None]], first: Language) -> None:
+    second = _WARM_BY_DEFAULT[first == _WARM_BY_DEFAULT[0]]
     try:
         await warm(first)
     except StartFailed as error:

@@ -10,7 +10,7 @@ from anthropic.lib.tools import ToolError
 
 from corral.arguments import checked
 from corral.chat.turn import ChatAgent, ChatTurn, Part, texts_of
-from corral.integrations.anthropic import TOOL_USE_ID, RunnerParts
+from corral.integrations.anthropic import TOOL_USE_ID
 from corral.logs import get_logger
 from corral.types import Positive
 
@@ -23,7 +23,9 @@ _TOOL_STOPS = ("tool_use", "pause_turn")
 
 
 class _AnthropicChat:
-    def __init__(self, client: AsyncAnthropic, model: str, parts: RunnerParts, steps: int, max_tokens: int) -> None:
+    def __init__(
+        self, client: AsyncAnthropic, model: str, parts: Mapping[str, Any], steps: int, max_tokens: int
+    ) -> None:
         self._client = client
         self._model = model
         self._system = parts["system"]
@@ -97,13 +99,14 @@ class _AnthropicChat:
 
 @checked
 def from_anthropic(
-    client: AsyncAnthropic, model: str, parts: Any, *, steps: Positive = 32, max_tokens: Positive = 8_192
+    client: AsyncAnthropic, model: str, parts: Mapping[str, Any], *, steps: Positive = 32, max_tokens: Positive = 8_192
 ) -> ChatAgent:
-    """Adapts a model with the tools and the system prompt of `corral.integrations.anthropic.code_mode`.
+    """Adapts a model with the tools and the system prompt of `corral.integrations.anthropic.CodeMode`.
 
-    Give that one `context=turn_context`, so that programs run for the caller. Tools of the caller's own are those of
-    `beta_async_tool`, or the provider's. `steps` bounds the requests of one reply, `max_tokens` the answer to each; in
-    the last one the model may not call tools. The texts of earlier messages are passed on, not their programs.
+    `parts` are those of `CodeMode(corral, context=turn_context).kwargs(...)`, so that programs run for the caller.
+    Tools of the caller's own are those of `beta_async_tool`, or the provider's. `steps` bounds the requests of one
+    reply, `max_tokens` the answer to each; in the last one the model may not call tools. The texts of earlier messages
+    are passed on, not their programs.
     """
     return _AnthropicChat(client, model, parts, steps, max_tokens)
 

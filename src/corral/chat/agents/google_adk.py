@@ -63,7 +63,7 @@ class _AdkChat:
 
 @checked
 def from_google_adk(agent: BaseAgent, *, steps: Positive = 32) -> ChatAgent:
-    """Adapts an agent, whose programs run by `corral.integrations.google_adk.code_mode(context=turn_context)`.
+    """Adapts an agent, whose programs run by `corral.integrations.google_adk.CodeMode(corral, context=turn_context)`.
 
     `steps` bounds the model's requests of one reply. The texts of earlier messages are passed on, not their programs;
     services of a runner, such as memory and artifacts, are not there.

@@ -43,10 +43,10 @@ class _LangChainChat:
 
 
 def from_langchain(agent: Any, *, context: Callable[[ChatTurn], Any] | None = None) -> ChatAgent:
-    """Adapts an agent of `create_agent`, whose programs run by `corral.integrations.langchain.code_mode`.
+    """Adapts an agent of `create_agent`, whose programs run by `corral.integrations.langchain.CodeMode`.
 
     `context` makes the agent's runtime context. By default it is the turn's `ExecutionContext`, on whose behalf
-    `code_mode` runs programs. The texts of earlier messages are passed on, not their programs.
+    `CodeMode` runs programs. The texts of earlier messages are passed on, not their programs.
     """
     return _LangChainChat(agent, context or (lambda turn: turn.context))
 

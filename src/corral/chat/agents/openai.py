@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from openai import AsyncOpenAI
@@ -24,10 +24,11 @@ __all__ = ["from_openai"]
 
 
 class _OpenAIChat:
-    def __init__(self, client: AsyncOpenAI, model: str, kit: CodeMode, steps: int) -> None:
+    def __init__(self, client: AsyncOpenAI, model: str, mode: CodeMode, request: Mapping[str, Any], steps: int) -> None:
         self._client = client
         self._model = model
-        self._kit = kit
+        self._mode = mode
+        self._request = request
         self._steps = steps
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
@@ -36,8 +37,7 @@ class _OpenAIChat:
             response: Response | None = None
             async with await self._client.responses.create(
                 model=self._model,
-                instructions=self._kit.instructions,
-                tools=self._kit.tools,
+                **self._request,
                 # The last request must be answered in words.
                 tool_choice="auto" if step + 1 < self._steps else "none",
                 input=items,
@@ -65,7 +65,7 @@ class _OpenAIChat:
                 if isinstance(call, ResponseFunctionToolCall):
                     named = {"toolCallId": call.call_id, "toolName": call.name}
                     yield {"type": "tool-input-available", **named, "input": read_arguments(call.arguments)}
-            outputs = await self._kit.outputs(response, turn.context)
+            outputs = await self._mode.outputs(response, turn.context)
             for output in outputs:
                 said = _text_of(output["output"])
                 yield {"type": "tool-output-available", "toolCallId": output.get("call_id"), "output": said}
@@ -75,13 +75,22 @@ class _OpenAIChat:
 
 
 @checked
-def from_openai(client: AsyncOpenAI, model: str, kit: CodeMode, *, steps: Positive = 32) -> ChatAgent:
-    """Adapts a model, whose programs run by `corral.integrations.openai.code_mode`.
+def from_openai(
+    client: AsyncOpenAI,
+    model: str,
+    mode: CodeMode,
+    *,
+    instructions: str = "",
+    tools: Iterable[Mapping[str, Any]] = (),
+    steps: Positive = 32,
+) -> ChatAgent:
+    """Adapts a model, whose programs run by `corral.integrations.openai.CodeMode`.
 
-    `steps` bounds the requests of one reply; in the last one the model may not call tools. The texts of earlier
-    messages are passed on, not their programs.
+    `instructions` and `tools` are given to the model too; the tools have to be the provider's own. `steps` bounds the
+    requests of one reply; in the last one the model may not call tools. The texts of earlier messages are passed on,
+    not their programs.
     """
-    return _OpenAIChat(client, model, kit, steps)
+    return _OpenAIChat(client, model, mode, mode.kwargs(instructions=instructions, tools=tools), steps)
 
 
 def _text_of(output: Any) -> str:

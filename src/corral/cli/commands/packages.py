@@ -7,16 +7,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from corral import Corral, Limits
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.errors import ConfigError
-from corral.packages import PackageFolder, Pinned, PythonFolder, Wheel, parse_package
+from corral.packages import PackageFolder, Pinned, PythonFolder, PythonPackages, Wheel, parse_package
 
 _Folder: TypeAlias = PackageFolder | PythonFolder
 
 _FOLDER = Path("corral-packages")
+_FONTS = """\
+import json
+from matplotlib import font_manager as fonts
+
+kept = []
+fonts.json_dump = lambda data, path: kept.extend([path.name, json.dumps(data, cls=fonts._JSONEncoder)])
+fonts._load_fontmanager(try_read_cache=False)
+kept
+"""
+_FONT_LIMITS = Limits(memory_mb=512, wall_seconds=120, cpu_seconds=60, value_bytes=5_000_000)
 _EPILOG = """\
 examples:
   corral packages add jszip@3.10.1 docx@9.5.1   in exactly these versions
@@ -74,6 +85,7 @@ def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
             packages = [folder.parse(each) if "==" in each else folder.newest(each) for each in names]
         with moving(view, _installing(packages), lasting=True):
             folder.add(packages)
+        _list_fonts(folder, view)
     else:
         names, browser = _named(arguments, "jszip@3.10.1"), bool(arguments.browser)
         exact = [each for each in names if "@" in each[1:]]
@@ -86,6 +98,20 @@ def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
             folder.add(packages)
     for package in packages:
         view.out(f"added {package}")
+
+
+def _list_fonts(folder: _Folder, view: Screen) -> None:
+    """Has matplotlib make its list of fonts, once for all programs. Its code runs in a jail, as everywhere."""
+    if not isinstance(folder, PythonFolder) or not folder.has_matplotlib:
+        return
+    with moving(view, "listing the fonts of matplotlib", lasting=True):
+        corral = Corral(packages=PythonPackages(folder.path), limits=_FONT_LIMITS, check=False)
+        result = corral.execute_sync(_FONTS, language="python")
+    try:
+        folder.keep_fonts(result.value)
+    except ConfigError:
+        reason = "" if result.error is None else f": {result.error.message}"
+        view.err(f"matplotlib has no list of fonts, so each program that plots makes one{reason:.300}")
 
 
 def _installing(packages: Sequence[Pinned | Wheel]) -> str:
@@ -102,6 +128,7 @@ def _remove(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> Non
     names = _named(arguments, "pandas" if arguments.python else "jszip")
     with moving(view, "installing the others"):
         folder.remove(names)
+    _list_fonts(folder, view)
     for name in names:
         view.out(f"removed {name}")
 
@@ -111,6 +138,7 @@ def _install(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> No
         raise ConfigError("`corral packages install` takes no names: it installs all that the lock has")
     with moving(view, "installing what the lock says", lasting=True):
         folder.install()
+    _list_fonts(folder, view)
     view.out(f"installed {counted(len(folder.packages()), 'package')}")
 
 

@@ -80,6 +80,8 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 _TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SKILLS = "/root/skills"
+presets: dict[str, str] = {}
+"""Environment that programs have besides their own."""
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 _ONE_PATH = """
     access chdir chmod listdir lstat mkdir open readlink remove rmdir scandir stat statvfs truncate unlink utime
@@ -325,7 +327,7 @@ class Execution:
         sys.stdout, sys.stderr = self._streams
         if os.environ:
             os.environ.clear()
-        os.environ.update(self._start["env"] or {})
+        os.environ.update({**presets, **(self._start["env"] or {})})
         source: str = self._start["code"]
         shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
         linecache.cache[PROGRAM] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], PROGRAM)

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
-from corral.guest.python.program import Execution, Pipes, run_program, warm_up
+from corral.guest.python.program import Execution, Pipes, presets, run_program, warm_up
 from corral.jail.launcher import Children, tell
 from corral.jail.privileges import close_from, hide, seal, tie_to_parent
 
@@ -37,6 +37,8 @@ _GUEST_FILES = 64
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
 """Said, because the system call filter keeps Python from asking."""
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_FONT_CACHE = ".matplotlib"
+"""Folder beside packages with what matplotlib keeps between processes; corral.packages.python makes it."""
 _PRELOADED = """
     array base64 bisect calendar collections contextlib copy csv ctypes dataclasses datetime decimal difflib enum
     fractions functools hashlib heapq html io itertools json linecache math operator pathlib pprint queue random re
@@ -100,6 +102,24 @@ class _Forks(Children):
             os._exit(0)
 
 
+def _font_cache(path: list[str]) -> str:
+    """The read-only folder in which matplotlib finds its list of fonts, or at least none that it could write to.
+
+    matplotlib only reads a folder that it takes for writable, and makes one of its own for each process otherwise.
+    """
+    folders = [f"{each}/{_FONT_CACHE}" for each in path]
+    folder = next(filter(os.path.isdir, folders), path[-1])
+    logging = importlib.import_module("logging")
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # else it warns that it could write no list
+    access = os.access
+
+    def is_accessible(place: Any, mode: int, **options: Any) -> bool:
+        return place == folder or access(place, mode, **options)
+
+    os.access = is_accessible
+    return folder
+
+
 @lru_cache(maxsize=1)
 def _filter(message: bytes) -> bytes | None:
     content: dict[str, Any] = json.loads(message)
@@ -125,6 +145,8 @@ def serve(arguments: list[str]) -> None:
     sys.path += given["--path"]
     sys.dont_write_bytecode = True
     packages.extend([*given.get("--modules", ()), *given.get("--offer", ())])
+    if "matplotlib" in packages:
+        presets["MPLCONFIGDIR"] = os.environ["MPLCONFIGDIR"] = _font_cache(given["--path"])
     for name in given.get("--modules", ()):
         importlib.import_module(name)
     for name in given.get("--preload", ()):
@@ -138,6 +160,7 @@ def serve(arguments: list[str]) -> None:
     os.dup2(2, _CONNECTION)  # so that no descriptor of another use gets this number
     control = socket.socket(*_KIND, fileno=os.dup(0))
     os.environ.clear()
+    os.environ.update(presets)
     for name in _THREADS:
         os.putenv(name, "1")  # for libraries that a program imports, and not in its `os.environ`
     forks = _Forks(control)

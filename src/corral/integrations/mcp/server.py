@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -33,7 +33,7 @@ from corral.arguments import checked
 from corral.concurrency.fairness import Shares
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
-from corral.integrations.kit import Context, context_for
+from corral.integrations.kit import context_for
 from corral.integrations.mcp.elicitation import ClientInTouch, asked_by, can_elicit
 from corral.integrations.mcp.notifications import Notices
 from corral.integrations.mcp.sessions import session_of
@@ -64,7 +64,7 @@ def mcp_server(
     *,
     name: str = "corral",
     language: Language = "typescript",
-    context: Context[McpRequest] = None,
+    context: ExecutionContext | Callable[[McpRequest], ExecutionContext] | None = None,
     budget_tokens: int = 4_000,
     programs_at_once: int = 64,
     env: Mapping[str, str] | None = None,
@@ -100,7 +100,7 @@ class _Served:
         self,
         corral: Corral,
         language: Language,
-        context: Context[McpRequest],
+        context: ExecutionContext | Callable[[McpRequest], ExecutionContext] | None,
         budget_tokens: int,
         at_once: int,
         env: Mapping[str, str] | None,

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, TypeAlias, TypedDict
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from agents import Agent, FunctionTool, RunContextWrapper, Tool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 from agents.tracing import FunctionSpanData, Span, SpanError, function_span, get_current_span
+from typing_extensions import Unpack
 
-from corral import Event, Language, ModelTool, ToolCallFinished, ToolCallStarted
+from corral import Event, ModelTool, ToolCallFinished, ToolCallStarted
 from corral.arguments import checked
 from corral.integrations.kit import (
+    AgentCodeMode,
     Context,
     Corrals,
-    DescribeShell,
     OnEvent,
-    ShellChoice,
+    Options,
     carrying,
     context_for,
-    kit,
     own_tools,
     parts_of,
     read_arguments,
-    require_distinct,
+    register,
 )
-from corral.integrations.openai_agents.tools import RUN_CONTEXT
+from corral.integrations.openai_agents.tools import RUN_CONTEXT, tools_of
 from corral.rendering.images import Picture
 from corral.rendering.preview import preview_json
 
@@ -37,48 +38,53 @@ Instructions: TypeAlias = str | Callable[[RunContextWrapper[Any], Agent[Any]], s
 _SPAN_CHARS = 10_000
 
 
-class AgentParts(TypedDict):
-    """Keyword arguments for `Agent`."""
-
-    instructions: Instructions
-    tools: list[Tool]
-
-
 @checked
-def code_mode(
-    corrals: Corrals,
-    *,
-    instructions: Instructions = "",
-    tools: Iterable[Tool] = (),
-    context: Context[ToolContext[Any]] = None,
-    language: Language = "typescript",
-    budget_tokens: int = 4_000,
-    on_event: OnEvent | None = None,
-    shell: ShellChoice | None = None,
-    describe_shell: DescribeShell | None = None,
-) -> AgentParts:
-    """Instructions and tools for `Agent`, together with the caller's own.
+class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
+    """Instructions and tools for an agent: `Agent(name="...", **CodeMode().kwargs(instructions="...", tools=[...]))`.
+
+    Without a Corral, or with `tools`, the agent's own function tools become what programs call: all of them, or those
+    that `tools` names, but for the names in `outside`. These stay with the model, as does what programs cannot call: a
+    tool with guardrails or of OpenAI's own, with a warning, and one that needs an approval if neither `approve` nor the
+    Corral can be asked for it. With a Corral alone, all of them stay.
 
     `context` may be a function of the `ToolContext`. Without it programs run for the context of the run, if that is an
-    `ExecutionContext`.
-
-    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+    `ExecutionContext`. A Corral that is not open is opened by a program, and closed after a minute without any.
 
     Raises:
-        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        ConfigError: as `corral.integrations.kit.kit`.
     """
-    own = own_tools(tools)
-    added = kit(
-        corrals,
-        language=language,
-        budget_tokens=budget_tokens,
-        context=context,
-        shell=shell,
-        describe_shell=describe_shell,
-    )
-    require_distinct(added, (tool.name for tool in own))
-    made = [_function_tool(tool, context, on_event) for tool in added.tools]
-    return AgentParts(instructions=_with_prompt(instructions, added.prompt), tools=[*made, *own])
+
+    def __init__(
+        self,
+        corrals: Corrals | None = None,
+        *,
+        tools: Literal["all"] | Collection[str] | None = None,
+        outside: Collection[str] = (),
+        **options: Unpack[Options[[ToolContext[Any]]]],
+    ) -> None:
+        super().__init__(corrals, tools=tools, outside=outside, **options)
+
+    @checked
+    def kwargs(self, *, instructions: Instructions = "", tools: Iterable[Tool] = ()) -> dict[str, Any]:
+        """Returns `instructions` and `tools` with those of programs.
+
+        Raises:
+            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+        """
+        own = own_tools(tools)
+        registry = self.corral.tools.copy()
+        inside = [each.name for each in own if self._asks(each) and register(registry, partial(tools_of, each, None))]
+        outside = [each for each in own if each.name not in inside]
+        registry.outside = frozenset(each.name for each in outside)
+        added = self.kit([each.name for each in own], tools=None if self.choice is None else registry)
+        made = [_function_tool(tool, self.context, self.listener) for tool in added.tools]
+        return {"instructions": _with_prompt(instructions, added.prompt), "tools": [*made, *outside]}
+
+    def _asks(self, tool: Tool) -> bool:
+        """True if programs are to call a tool, and somebody can be asked for its approval."""
+        needs_approval = isinstance(tool, FunctionTool) and tool.needs_approval is not False
+        answers = self.approve is not None or self.corral.approve is not None
+        return self.takes(tool.name) and (answers or not needs_approval)
 
 
 def _with_prompt(own: Instructions, prompt: str) -> Instructions:
@@ -92,7 +98,7 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
     return instructions
 
 
-def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event: OnEvent | None) -> FunctionTool:
+def _function_tool(tool: ModelTool, context: Context[[ToolContext[Any]]], on_event: OnEvent | None) -> FunctionTool:
     async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
         caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
         read = read_arguments(arguments)

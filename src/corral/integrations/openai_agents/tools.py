@@ -57,7 +57,7 @@ def tools_of(thing: object, namespace: str | None) -> Sequence[Tool | ToolSource
         case _:
             raise ToolDefinitionError(
                 f"programs cannot call a {type(thing).__name__} of the Agents SDK, only FunctionTool and MCPServer; "
-                "leave it to the agent: code_mode(corral, tools=[...])"
+                "leave it to the agent: CodeMode(...).kwargs(tools=[...])"
             )
 
 
@@ -112,7 +112,7 @@ def _refuse_guardrails(function: FunctionTool) -> None:
     if function.tool_input_guardrails or function.tool_output_guardrails:
         raise ToolDefinitionError(
             f"tool {function.name!r} has guardrails, which only the Agents SDK runs; leave it to the agent, "
-            "code_mode(corral, tools=[...]), or guard it in Corral"
+            "CodeMode(...).kwargs(tools=[...]), or guard it in Corral"
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import takewhile
-from types import MappingProxyType
 from typing import Any, Self
 
 import anyio
@@ -18,7 +17,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition, ToolSelector
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, core_schema, from_json
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from corral import (
     ConsoleOutput,
@@ -26,7 +25,6 @@ from corral import (
     Event,
     ExecutionContext,
     ExecutionResult,
-    Language,
     Limits,
     ModelTool,
     ToolCallFinished,
@@ -36,17 +34,13 @@ from corral import (
 from corral.arguments import checked
 from corral.errors import ApprovalDenied, ConfigError, ToolError
 from corral.integrations.kit import (
-    Context,
+    AgentCodeMode,
     Corrals,
-    DescribeShell,
     Kit,
-    OnEvent,
-    ShellChoice,
-    by_label,
+    Options,
     carrying,
     context_for,
     enter_corral,
-    kit,
     leave_corral,
     open_shell,
     parts_of,
@@ -66,7 +60,6 @@ from corral.rendering.images import Picture
 from corral.rendering.preview import preview_json
 from corral.tools import traced_elsewhere
 
-_NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Corral validates them itself, and says what is wrong in the words that it has for programs."""
 
@@ -111,7 +104,7 @@ class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
 
 
 @checked
-class CodeMode(AbstractCapability[Any]):
+class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     """Gives an agent the tool that runs programs, and the instructions for it.
 
     Without a Corral, or with `tools`, what the agent has of its own becomes what programs call: its function tools and
@@ -129,34 +122,17 @@ class CodeMode(AbstractCapability[Any]):
 
     def __init__(
         self,
-        corrals: Corrals = _NO_CORRAL,
+        corrals: Corrals | None = None,
         *,
         tools: ToolSelector[Any] | None = None,
         outside: Collection[str] = (),
-        language: Language = "typescript",
-        context: Context[RunContext[Any]] = None,
         retries: int = 5,
-        budget_tokens: int = 4_000,
-        on_event: OnEvent | None = None,
-        shell: ShellChoice | None = None,
-        describe_shell: DescribeShell | None = None,
+        **options: Unpack[Options[[RunContext[Any]]]],
     ) -> None:
-        self.corrals = corrals = Corral() if (alone := corrals is _NO_CORRAL) else corrals
-        self.named = by_label(corrals)
-        self.chosen: Chosen | None = None
-        if alone or tools is not None:
-            if not isinstance(corrals, Corral):
-                raise ConfigError("the agent's own tools go into the programs of one Corral; give CodeMode only one")
-            self.chosen = Chosen(corrals, "all" if tools is None else tools, outside)
-        elif outside:
-            raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
-        self.language: Language = language
-        self.context: Context[RunContext[Any]] = context
+        super().__init__(corrals, tools=tools, outside=outside, **options)
+        selected: ToolSelector[Any] | None = self.choice
+        self.chosen = None if selected is None else Chosen(self.corral, selected, self.outside, self.approve)
         self.retries = retries
-        self.budget_tokens = budget_tokens
-        self.shell = shell
-        self.describe_shell = describe_shell
-        self.heard = on_event
         self._toolset = _CodeToolset(self)
 
     @override
@@ -215,7 +191,7 @@ class _CodeToolset(AbstractToolset[Any]):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as entered:
             for corral in self._mode.named.values():
-                await enter_corral(corral)
+                await enter_corral(corral, self._mode.language)
                 entered.push_async_callback(leave_corral, corral, keep=False)
             entered.pop_all()
         return self
@@ -272,15 +248,8 @@ class _CodeToolset(AbstractToolset[Any]):
         if self._kit is None:
             mode = self._mode
             hides = any(corral.hide_denied for corral in mode.named.values())
-            made = kit(
-                mode.corrals,
-                language=mode.language,
-                budget_tokens=mode.budget_tokens,
-                shell=mode.shell,
-                describe_shell=mode.describe_shell,
-                context=mode.context_of(ctx) if hides else None,
-                callable_tools=None if self._own is None else self._own.registry,
-            )
+            registry = None if self._own is None else self._own.registry
+            made = mode.kit(tools=registry, context=mode.context_of(ctx) if hides else None)
             if self._own is None:
                 toolsets = () if ctx.agent is None else ctx.agent.toolsets
                 tools = [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
@@ -319,7 +288,9 @@ class _CodeToolset(AbstractToolset[Any]):
         except ToolError as error:
             raise ModelRetry(str(error)) from error
         limits = _limits(corral, ctx)
-        asks_agent = corral.approve is None and answers_approvals(ctx)
+        approve = self._mode.approve
+        if approve is None and corral.approve is None and answers_approvals(ctx):
+            approve = approval_of(ctx, self._own)
         send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # its limits bound a program
         result: ExecutionResult | None = None
         failure: Exception | None = None
@@ -329,8 +300,8 @@ class _CodeToolset(AbstractToolset[Any]):
                 ctx.usage.incr(RunUsage(tool_calls=1))
             if (shown := _shown(event)) is not None:
                 send.send_nowait(shown)
-            if self._mode.heard is not None:
-                self._mode.heard(event)
+            if self._mode.listener is not None:
+                self._mode.listener(event)
 
         async with receive, anyio.create_task_group() as tasks:
             tasks.start_soon(_emit, receive, ctx)
@@ -345,7 +316,7 @@ class _CodeToolset(AbstractToolset[Any]):
                             limits=limits,
                             tools=None if self._own is None else self._own.registry,
                             on_event=heard,
-                            approve=approval_of(ctx, self._own) if asks_agent else None,
+                            approve=approve,
                             tool_call_id=ctx.tool_call_id,
                         )
                 except Exception as error:  # raised below: a task group would wrap it

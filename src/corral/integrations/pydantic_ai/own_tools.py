@@ -38,6 +38,8 @@ class Chosen:
     corral: Corral
     selector: ToolSelector[Any]
     outside: Collection[str]
+    approve: Approve | None
+    """Decides on calls that need an approval, in place of the Corral's function."""
     made: dict[str, tuple[ToolDefinition, Tool | None]] = field(default_factory=dict)
     """The tool for each definition, by its name; None: there can be none."""
 
@@ -48,7 +50,7 @@ class Chosen:
         first, or takes a program, stays with the model.
         """
         if definition.kind == "unapproved":
-            if self.corral.approve is None and not answers_approvals(ctx):
+            if self.approve is None and self.corral.approve is None and not answers_approvals(ctx):
                 return False  # nobody could be asked while a program waits
         elif definition.kind != "function":
             return False
