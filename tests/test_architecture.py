@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "corral"
 MODULES = sorted(SOURCE.rglob("*.py"))
 INDIRECT = re.compile(r"\s*(?:What|Whether|Which|Who|Whose|Where|When|Why|How|For how|For what|Those)\b")
 """Openings of a clause, where a docstring names its subject or says what the code does."""
-MOST_LINES = 900
+MOST_LINES = 1_000
 of_check = pytest.mark.matrix("`scripts/check` runs it each time; here once more with all tests")
 
 # The parts from the lowest to the highest, and what each may import besides itself. Every part may import `logs`;

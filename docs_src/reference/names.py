@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import griffe
@@ -63,8 +62,6 @@ MODULES: Mapping[str, str] = {
 """The modules of the page, and their names: all that they export, or those that are for users."""
 
 _DATA = ("dataclass", "NamedTuple", "BaseModel", "TypedDict", "Frozen")
-_PARTS = "corral.facade."
-"""Bases whose methods are shown as those of the class itself."""
 _UNPACKED = re.compile(r"Unpack\[(\w+)\]")
 
 
@@ -121,8 +118,7 @@ class Found:
         return [Found(each.name, each, self) for each in functions if not each.name.startswith("test_")]
 
     def _members(self) -> Iterator[Any]:
-        parts = (base for base in _bases(self.source) if base.module.path.startswith(_PARTS))
-        for name, member in chain.from_iterable(each.members.items() for each in (self.source, *parts)):
+        for name, member in self.source.members.items():
             if not name.startswith("_") or name == "__call__":
                 yield member
 

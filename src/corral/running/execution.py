@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import anyio
 
@@ -201,8 +202,8 @@ class Execution:
         if (refusal := self._admit(program)) is not None:
             return program, refusal
         if self._gate is None or self._gate.is_decided:
-            return program, await self._start_and_run(program)
-        return program, await self._start_and_run_checked(program, self._gate)
+            return program, await self._run_in_sandbox(program)
+        return program, await self._run_while_checked(program, self._gate)
 
     # --- admit
 
@@ -234,7 +235,7 @@ class Execution:
             self._emit_checked(gate)
         return rejected(gate.rejection) if gate.is_decided and gate.rejection is not None else None
 
-    async def _start_and_run_checked(self, program: Program, gate: Gate) -> Exit:
+    async def _run_while_checked(self, program: Program, gate: Gate) -> Exit:
         """Runs the program while it is checked; a rejection ends it before its first call."""
         exit: Exit | None = None
         failure: Exception | None = None
@@ -252,7 +253,7 @@ class Execution:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(decide)
                 try:
-                    exit = await self._start_and_run(program)
+                    exit = await self._run_in_sandbox(program)
                     await gate.wait()
                 except Exception as error:  # raised below: a task group would wrap it
                     failure = error
@@ -285,25 +286,48 @@ class Execution:
 
     # --- start and run
 
-    async def _start_and_run(self, program: Program) -> Exit:
-        if self.workspace is None:
-            return await self._run_in_sandbox(program)
+    async def _run_in_sandbox(self, program: Program) -> Exit:
+        """Runs a program in a sandbox, in the directories of its session if it has one, with the host's services."""
+        runtime, limits = self._runtime, self._limits
         over: list[str] = []
+        exit = failed_exit(ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take"))
         with anyio.CancelScope() as scope:
 
             def end(reason: str) -> None:
                 over.append(reason)
                 scope.cancel()
 
-            async with self.workspace.enter(end) as self._room:
-                try:
-                    exit = await self._run_in_sandbox(program)
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await self._look(self._room, over.append)
-            if not over:
-                return exit
-        return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
+            async with AsyncExitStack() as stack:
+                if self.workspace is not None:
+                    self._room = await stack.enter_async_context(self.workspace.enter(end))
+                    stack.push_async_callback(_shielded, partial(self._look, self._room, over.append))
+                sandbox = await self._start()
+                stack.push_async_callback(_shielded, sandbox.aclose)
+                self._isolation = sandbox.isolation
+                services: dict[str, Service] = {}
+                for source in self._service_sources:
+                    services |= await stack.enter_async_context(source.serve(self._grant, runtime.audit))
+                self._grant.host_services = services
+                job = Job(
+                    execution_id=self.execution_id,
+                    program=program,
+                    limits=limits,
+                    tools=self._tools.names(),
+                    env=self._request.env,
+                    on_log=self._log,
+                    on_outcome=self._keep_outcome,
+                    services=tuple(services),
+                    mounts=() if self._room is None else self._room.space.places,
+                    files=None if self._room is None else self._room.program_files,
+                    modules=None if self._modules is None else await self._modules.texts_for(program),
+                    types=await runtime.checker.types_for(program, self._tools),
+                )
+                with runtime.grants.live(self._grant), self._clock.running():
+                    async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
+                        exit = await sandbox.execute(job, endpoint)
+        if over:
+            return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
+        return prefer_early_outcome(exit, self._early_outcome)
 
     async def _look(self, room: Room, over: Callable[[str], None]) -> None:
         """Notes the files of the session that are others now, and calls `over` if they are longer than they may be."""
@@ -319,26 +343,12 @@ class Execution:
                 extra=self._log_fields,
             )
 
-    async def _run_in_sandbox(self, program: Program) -> Exit:
-        try:
-            sandbox = await self._start()
-        except StartFailed:
-            self._runtime.start_failed = time.monotonic()
-            raise
-        self._runtime.start_failed = -math.inf
-        try:
-            self._isolation = sandbox.isolation
-            return await self._run_in(sandbox, program)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await sandbox.aclose()
-
     async def _start(self) -> Sandbox:
-        name, required = self._provider.name, self._runtime.required_tier
-        config = self._runtime.sandbox_config(
-            self._request.language,
+        runtime, request, name = self._runtime, self._request, self._provider.name
+        config = runtime.sandbox_config(
+            request.language,
             self._limits,
-            trust_domain=self._request.context.trust_domain,
+            trust_domain=request.context.trust_domain,
             space=None if self._room is None else self._room.space,
             loads_modules=self._loads_modules,
             packages=self._packages,
@@ -347,46 +357,19 @@ class Execution:
         if self._room is not None and await self._provider.space_host(config) is None:
             raise ConfigError(f"sandbox {name!r} has no files of a session; those on this machine do")
         seconds = self._provider.capabilities.start_timeout_seconds
-        with anyio.move_on_after(seconds):
-            await self._runtime.warm_up(self._request.language)
-            sandbox = await self._provider.start(config)
-            if sandbox.isolation.reaches(required):
+        try:
+            with anyio.move_on_after(seconds):
+                await runtime.warm_up(request.language)
+                sandbox = await self._provider.start(config)
+                if not sandbox.isolation.reaches(runtime.required_tier):
+                    await sandbox.aclose()
+                    raise below_required_tier(name, sandbox.isolation, runtime.required_tier)
+                runtime.start_failed = -math.inf
                 return sandbox
-            await sandbox.aclose()
-            raise below_required_tier(name, sandbox.isolation, required)
-        raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
-
-    async def _run_in(self, sandbox: Sandbox, program: Program) -> Exit:
-        if not self._service_sources:
-            return await self._run_job(sandbox, program)
-        async with AsyncExitStack() as stack:
-            services: dict[str, Service] = {}
-            for source in self._service_sources:
-                services |= await stack.enter_async_context(source.serve(self._grant, self._runtime.audit))
-            self._grant.host_services = services
-            return await self._run_job(sandbox, program)
-
-    async def _run_job(self, sandbox: Sandbox, program: Program) -> Exit:
-        runtime, limits = self._runtime, self._limits
-        job = Job(
-            execution_id=self.execution_id,
-            program=program,
-            limits=limits,
-            tools=self._tools.names(),
-            env=self._request.env,
-            on_log=self._log,
-            on_outcome=self._keep_outcome,
-            services=tuple(self._grant.host_services),
-            mounts=() if self._room is None else self._room.space.places,
-            files=None if self._room is None else self._room.program_files,
-            modules=None if self._modules is None else await self._modules.texts_for(program),
-            types=await runtime.checker.types_for(program, self._tools),
-        )
-        with runtime.grants.live(self._grant), self._clock.running():
-            async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
-                return prefer_early_outcome(await sandbox.execute(job, endpoint), self._early_outcome)
-        timeout = ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take")
-        return prefer_early_outcome(failed_exit(timeout), self._early_outcome)
+            raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
+        except StartFailed:
+            runtime.start_failed = time.monotonic()
+            raise
 
     def _keep_outcome(self, outcome: Exit) -> None:
         self._early_outcome = outcome
@@ -438,3 +421,8 @@ class Execution:
     def _learnt_of(self, name: str) -> str:
         tool, request = self._tools.get(name), self._request
         return "" if tool is None else self._runtime.learnt.told(tool, request.context, request.language)
+
+
+async def _shielded(clean_up: Callable[[], Awaitable[None]]) -> None:
+    with anyio.CancelScope(shield=True):
+        await clean_up()
