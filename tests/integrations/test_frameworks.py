@@ -10,7 +10,7 @@ import anyio
 import pytest
 from agents import set_tracing_disabled
 
-from corral import Corral, Event, ExecutionContext, ExecutionFinished, tool
+from corral import ApprovalRequest, Corral, Event, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.sandboxes import DenoSandbox
 from tests.integrations.frameworks import FRAMEWORKS, Framework, runs
@@ -149,10 +149,13 @@ async def test_approvals_are_asked_of_the_code_mode_before_the_corral(
         """Cancels an order."""
         return f"order {order} is cancelled"
 
+    def approve(request: ApprovalRequest) -> bool:
+        return request.input == {"order": 7}
+
     read: list[str] = []
     script = calling(*(runs(f"return await tools.cancel({{ order: {order} }})") for order in (7, 9)), read=read)
     async with Corral([cancel], sandbox=warm_deno, check=False, approve=lambda _: False) as corral:
-        await framework.run(script, corral, approve=lambda request: request.input == {"order": 7})
+        await framework.run(script, corral, approve=approve)
     assert read[0] == 'Result: "order 7 is cancelled"'
     assert "ApprovalDenied" in read[1]
 
