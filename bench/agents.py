@@ -222,7 +222,9 @@ def main() -> None:
     print("| | cold ms | unentered ms | entered ms | versions |\n|---|---|---|---|---|")
     for name, row in rows.items():
         medians = [
-            f"{statistics.median(each[key] for each in samples[name]):.0f}" if key in samples[name][0] else "-"
+            f"{statistics.median(each[key] for each in samples[name]):.0f}"
+            if samples[name] and key in samples[name][0]
+            else "-"
             for key in ("cold", "unentered", "entered")
         ]
         print(f"| {row.title} | {' | '.join(medians)} | {', '.join(_outcome(pythons[name], '--versions', name))} |")
