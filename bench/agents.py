@@ -212,11 +212,19 @@ def main() -> None:
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in rows}
     for _ in range(options.rounds):
         for name, python in pythons.items():
-            samples[name].append(_outcome(python, "--sample", name, "--started", str(time.monotonic())))
+            try:
+                found = _outcome(python, "--sample", name, "--started", str(time.monotonic()))
+            except subprocess.CalledProcessError as error:
+                print(f"{name}: a sample is left out, {error}", file=sys.stderr)
+                continue
+            samples[name].append(found)
+            print(name, {key: round(each) for key, each in found.items()}, file=sys.stderr, flush=True)
     print("| | cold ms | unentered ms | entered ms | versions |\n|---|---|---|---|---|")
     for name, row in rows.items():
         medians = [
-            f"{statistics.median(each[key] for each in samples[name]):.0f}" if key in samples[name][0] else "-"
+            f"{statistics.median(each[key] for each in samples[name]):.0f}"
+            if samples[name] and key in samples[name][0]
+            else "-"
             for key in ("cold", "unentered", "entered")
         ]
         print(f"| {row.title} | {' | '.join(medians)} | {', '.join(_outcome(pythons[name], '--versions', name))} |")

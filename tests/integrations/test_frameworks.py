@@ -139,6 +139,9 @@ async def test_approvals_are_asked_of_the_code_mode_before_the_corral(
         """Cancels an order."""
         return f"order {order} is cancelled"
 
+    def approve(request: ApprovalRequest) -> bool:
+        return request.input == {"order": 7}
+
     read: list[str] = []
     script = calling(*(runs(f"return await tools.cancel({{ order: {order} }})") for order in (7, 9)), read=read)
 
