@@ -23,8 +23,8 @@ _HOOKS = ("custom_init", "post_init")
 class TypeValidator:
     """Validates as a type of pydantic; calling it gives the valid value, or raises SchemaMismatch.
 
-    In a large value each container is read up to its first wrong entry, and each object up to a hundred unexpected fields.
-    What is not bounded here:
+    In a large value each container is read up to its first wrong entry, and each object up to a hundred unexpected
+    fields. What is not bounded here:
 
     - validators of the author, and what a valid value costs: unions try each variant on each item;
     - sets, and numbers as keys, whose hashes collide: 12,000 multiples of 2**61 - 1 take a second, and four times as
@@ -110,10 +110,12 @@ def _seeing_few(schema: dict[str, Any]) -> dict[str, Any]:
     named = fields.items() if isinstance(fields, dict) else [(str(each["name"]), each) for each in fields]
     known = frozenset(name for key, field in named for name in (key, *_first_steps(field.get("validation_alias"))))
 
-    def before(value: object) -> object:
-        if type(value) is not dict or len(value) <= len(known) + _MAX_READ:
+    def before(value: Any) -> Any:
+        if type(value) is not dict:
             return value
         members = cast("dict[object, object]", value)
+        if len(members) <= len(known) + _MAX_READ:
+            return members
         others = islice((each for each in members if each not in known), _MAX_READ)
         return {each: members[each] for each in (*(each for each in known if each in members), *others)}
 
@@ -126,7 +128,7 @@ def _first_steps(alias: str | list[Any] | None) -> Iterable[str]:
     """The names of fields at which an alias begins: a name, a path, or several paths."""
     if isinstance(alias, str):
         return [alias]
-    paths = [each if isinstance(each, list) else alias for each in alias or ()]
+    paths = cast("list[list[Any]]", alias if alias and isinstance(alias[0], list) else [alias or []])
     return [str(path[0]) for path in paths if path]
 
 
