@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bench.suites import INSTALLED, suites, tokenizer
 from corral import Tool, ToolRegistry
+from corral.model.catalog import estimated_tokens
 from corral.model.printing.printers import declare
-from corral.model.token_estimate import estimated_tokens
 
 
 def main() -> None:

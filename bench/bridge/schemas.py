@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from corral.bridges.http.openapi import openapi
+from corral.bridges.http.bridge import openapi
 from corral.concurrency.garbage import gc_disabled
 from corral.model import declare_tools
 from corral.protocols.graphql.bridge.schema import make_schema

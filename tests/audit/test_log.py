@@ -103,7 +103,7 @@ async def test_durable_events_of_many_tasks_share_their_writes() -> None:
 
 
 async def test_events_are_collected_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.audit.writer._COLLECT_SECONDS", 3600.0)
+    monkeypatch.setattr("corral.audit.log._COLLECT_SECONDS", 3600.0)
     gate = Gate()
     log = AuditLog(gate)
     for _ in range(300):
@@ -272,8 +272,8 @@ async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_k
 
 
 async def test_a_flush_tries_a_failing_sink_without_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.audit.writer._FIRST_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr("corral.audit.writer._LONGEST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("corral.audit.log._FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("corral.audit.log._LONGEST_PAUSE_SECONDS", 3600.0)
     monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 3600.0)
     gate = Gate()
     gate.broken = True
@@ -382,7 +382,7 @@ async def test_a_log_that_is_to_continue_lets_calls_in(monkeypatch: pytest.Monke
 
 
 async def test_a_sink_that_does_not_return_is_unavailable_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.audit.writer._STALLED_SECONDS", 0.05)
+    monkeypatch.setattr("corral.audit.log._STALLED_SECONDS", 0.05)
     gate = Gate()
     gate.open.clear()
     log = AuditLog(gate)
@@ -623,7 +623,7 @@ async def test_a_closed_log_leaves_no_thread_and_no_file_and_can_be_used_again(
 async def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_back(
     monkeypatch: pytest.MonkeyPatch, audit_threads: Callable[[], int]
 ) -> None:
-    monkeypatch.setattr("corral.audit.writer._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("corral.audit.log._IDLE_SECONDS", 0.01)
     gate = Gate()
     log = AuditLog(gate)
     for number in range(1, 4):
@@ -642,7 +642,7 @@ async def test_a_caller_who_wakes_the_thread_when_its_event_is_written_already_h
             super().clear()
             self.cleared.release()
 
-    monkeypatch.setattr("corral.audit.writer._IDLE_SECONDS", 3600)
+    monkeypatch.setattr("corral.audit.log._IDLE_SECONDS", 3600)
     gate = Gate()
     log = AuditLog(gate)
     [writer] = log._writers  # pyright: ignore[reportPrivateUsage]

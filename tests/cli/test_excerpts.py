@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.cli.excerpts import excerpt
+from corral.cli.report import excerpt
 from corral.cli.text import width
 
 

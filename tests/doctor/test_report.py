@@ -13,10 +13,9 @@ from pathlib import Path
 import deno
 import pytest
 
-from corral.doctor.differences import DIFFERENCES
 from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
-from corral.doctor.report import Examination, Layer, examine
+from corral.doctor.report import DIFFERENCES, Examination, Layer, examine
 from corral.errors import StartFailed
 from corral.isolation import Tier
 from corral.jail import Engine, Jail, LauncherClient, landlock, namespaces

@@ -15,7 +15,7 @@ from corral import Event, Limits
 from corral.concurrency.deadline import PausableDeadline
 from corral.guest import Frame
 from corral.sandboxes.framed.session import GuestSession
-from corral.sandboxes.monty.run import MontyRun
+from corral.sandboxes.monty.provider import MontyRun
 from corral.types import Exit
 from tests.until import LIMIT_SECONDS
 

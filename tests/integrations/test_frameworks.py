@@ -145,9 +145,6 @@ async def test_approvals_are_asked_of_the_code_mode_before_the_corral(
     read: list[str] = []
     script = calling(*(runs(f"return await tools.cancel({{ order: {order} }})") for order in (7, 9)), read=read)
 
-    def approve(request: ApprovalRequest) -> bool:
-        return request.input == {"order": 7}
-
     async with Corral([cancel], sandbox=warm_deno, check=False, approve=lambda _: False) as corral:
         await framework.run(script, corral, approve=approve)
     assert read[0] == 'Result: "order 7 is cancelled"'

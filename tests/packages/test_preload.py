@@ -12,7 +12,7 @@ import pytest
 from corral import ConfigError, Corral, tool
 from corral.packages import Packages
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.jailed import preloading
+from corral.sandboxes.jailed import fork_provider as preloading
 from tests.foreign import PACKAGES
 from tests.packages.hostile import folder_of
 from tests.packages.test_programs import PROGRAMS

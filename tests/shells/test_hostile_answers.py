@@ -9,7 +9,7 @@ import pytest
 
 from corral.errors import ShellLost
 from corral.shells import Completed
-from corral.shells.clouds.command_files import CommandFiles
+from corral.shells.clouds.remote import CommandFiles
 
 pytestmark = pytest.mark.anyio
 

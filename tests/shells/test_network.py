@@ -18,7 +18,7 @@ from corral.audit import AuditEvent, CallbackSink
 from corral.egress import Header, Network
 from corral.sandboxes import DenoSandbox
 from corral.shells import JailedShell, Shell, ShellLimits
-from corral.shells.proxy.authority import Authority
+from corral.shells.proxy.proxy import Authority
 from tests.egress.site import Site, site
 from tests.processes import descendants
 from tests.until import LIMIT_SECONDS

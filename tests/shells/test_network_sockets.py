@@ -22,7 +22,7 @@ from corral.audit import AuditEvent, CallbackSink
 from corral.egress import Header, Network
 from corral.sandboxes import DenoSandbox
 from corral.shells import Shell, ShellLimits
-from corral.shells.proxy.authority import Authority
+from corral.shells.proxy.proxy import Authority
 from tests.egress.test_fetch import SECRET
 from tests.egress.test_sockets import Speaker, choose
 from tests.shells.test_network import resolver, said

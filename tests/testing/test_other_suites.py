@@ -16,8 +16,8 @@ from corral.audit import AuditEvent, AuditFilter, AuditSink, JsonLinesSink, Sqli
 from corral.errors import StartFailed
 from corral.isolation import Isolation
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes.deno import UnjailedDeno
 from corral.sandboxes.monty import MontySandbox
-from corral.sandboxes.unjailed import UnjailedDeno
 from corral.testing import (
     BridgeMessageSuite,
     BridgeStreamSuite,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.tools.docstrings import Docstring, read_docstring
+from corral.tools.tool import Docstring, read_docstring
 
 GOOGLE = """Fetches a page.
 

@@ -2,23 +2,332 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import random
+import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Literal
+from functools import cache, partial
+from itertools import count
+from typing import Literal, TypeAlias
 
 import anyio
 
 from corral.arguments import checked
 from corral.audit.digests import digest_of
-from corral.audit.events import AuditEvent
+from corral.audit.events import AuditEvent, cleaned
+from corral.audit.sinks.base import AuditSink
 from corral.audit.sinks.factory import AuditSource, as_sink
-from corral.audit.writer import Receipt, Writer
+from corral.concurrency.forks import after_fork
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 from corral.errors import AccessDenied, ConfigError
 from corral.logs import get_logger
 from corral.rendering.redaction import redacted
 from corral.types import JsonSchema
+
+_Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
+
+_COLLECT_SECONDS = 0.05
+"""Seconds that the first event of a batch waits for others, unless a caller waits for it."""
+_BATCH = 500
+_IDLE_SECONDS = 10.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
+_ATTEMPTS = 3
+"""Failures of a batch before its events are written one by one."""
+_PROBES = 5
+"""Events that are tried to find one that the sink takes."""
+_STALLED_SECONDS = 5.0
+_LONGEST_WRITE_SECONDS = 30.0
+"""After that, an async sink is taken to have failed; a sync one cannot be interrupted."""
+_LEAVING_SECONDS = 5.0
+"""Seconds that the end of the process waits for unflushed events, for all sinks together."""
+
+
+class Receipt:
+    """Tells one waiting task or thread when all `writers` have written something, or failed to."""
+
+    def __init__(self, writers: Iterable[Writer], notify: Callable[[], object]) -> None:
+        self._missing = set(writers)
+        self._failed = False
+        self._lock = threading.Lock()
+        self._notify = notify
+
+    @property
+    def complete(self) -> bool:
+        """True once all sinks have written it."""
+        return not self._missing and not self._failed
+
+    def sign(self, writer: Writer, *, written: bool) -> None:
+        """Records the outcome in one sink. The first outcome counts, and may come from any thread."""
+        with self._lock:
+            if writer not in self._missing:
+                return
+            self._missing.discard(writer)
+            self._failed |= not written
+            done = not self._missing
+        if done:
+            self._notify()
+
+
+class Writer:
+    """A queue, and a thread that is there while it is not empty, and for some seconds more.
+
+    A batch that its sink raises on is tried again at once, as a connection may only have been closed meanwhile; then
+    with growing pauses, and when somebody flushes. It stays at the head of the queue until it is written, without the
+    events that the sink refuses while it takes others; but whoever waits is told of the failure.
+    """
+
+    def __init__(self, sink: AuditSink, *, queue_events: int) -> None:
+        self.sink = sink
+        self._bound = queue_events
+        self._reset()
+        _writers.add(self)
+
+    def _reset(self) -> None:
+        self._queue: deque[_Entry] = deque()
+        self._batch: list[_Entry] = []
+        """Events that the thread has taken from the queue and the sink has not accepted yet."""
+        self._lock = threading.Lock()  # held to start the thread, and while it decides to end
+        self._thread: threading.Thread | None = None
+        self._ended = True
+        self._awake = False
+        """True if the thread will look into the queue by itself."""
+        self._work = threading.Event()
+        self._hurry = threading.Event()
+        self._closing = threading.Event()
+        self._failing = False
+        """From a write that failed until one succeeds."""
+        self._told = False
+        """True if the failure was logged: one that a retry mends is not."""
+        self._began: float | None = None
+        """Start of the write in progress, by the monotonic clock."""
+
+    def put(self, event: AuditEvent) -> bool:
+        """Queues an event if there is room; says whether there was."""
+        if len(self._queue) >= self._bound:
+            return False
+        self._queue.append((event, None))
+        if not self._awake:
+            self._wake()
+        return True
+
+    def put_with_receipt(self, event: AuditEvent | None, receipt: Receipt) -> bool:
+        """Queues an event, over the bound too, to be written at once. False at twice the bound: then it is not queued.
+
+        Without an event, the receipt is for those that are queued already, and a sink that fails is tried once more.
+        """
+        if event is not None and len(self._queue) >= 2 * self._bound:
+            return False
+        self._queue.append((event, receipt))
+        if event is None or not self._failing:
+            self._hurry.set()
+        self._wake()
+        return True
+
+    @property
+    def unavailable(self) -> bool:
+        """True while the sink fails, or does not return."""
+        began = self._began
+        return self._failing or (began is not None and time.monotonic() - began > _STALLED_SECONDS)
+
+    @property
+    def unwritten(self) -> int:
+        """Number of events that the sink has not accepted yet."""
+        return sum(event is not None for event, _ in self._entries())
+
+    def close(self, within_seconds: float) -> None:
+        """Ends the thread when it has written what it can. What its sink does not take stays queued."""
+        with self._lock:
+            thread = self._thread
+            self._closing.set()
+            self._work.set()
+            self._hurry.set()
+        if thread is not None:
+            thread.join(within_seconds)
+
+    def after_fork(self) -> None:
+        """In a new process: what is queued is the old one's to write."""
+        self._reset()
+        self.sink.after_fork()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._ended:
+                self._ended = False
+                self._closing.clear()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._thread,), name="corral-audit", daemon=True
+                )
+                self._thread.start()
+            self._awake = True
+            self._work.set()
+
+    def _entries(self) -> list[_Entry]:
+        queued = self._queue.copy()  # first: what the thread takes meanwhile is in both, and never in none
+        return [*self._batch, *queued]
+
+    # --- in the thread
+
+    def _run(self, predecessor: threading.Thread | None) -> None:
+        if predecessor is not None:
+            predecessor.join()  # it may still be closing the sink
+        atexit.register(self._leave)
+        with asyncio.Runner() as runner:
+            while self._has_work():
+                self._write_batch(runner)
+            self._do(runner, self.sink.aclose, is_write=False)
+        atexit.unregister(self._leave)
+
+    def _has_work(self) -> bool:
+        """Waits for it. False if the thread is to end: from then on, another one may be started."""
+        self._awake = False
+        while not (self._queue or self._batch) and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
+            self._work.clear()
+            self._awake = False  # set by a caller whose event was written before it came to set it
+        with self._lock:
+            self._ended = not (self._queue or self._batch) or (self._closing.is_set() and self._failing)
+            self._awake = not self._ended
+            return self._awake
+
+    def _write_batch(self, runner: asyncio.Runner) -> None:
+        if len(self._queue) < _BATCH:
+            self._hurry.wait(_COLLECT_SECONDS)
+        self._hurry.clear()
+        while self._queue and len(self._batch) < _BATCH:
+            self._batch.append(self._queue[0])
+            self._queue.popleft()
+        events = [cleaned(event) for event, _ in self._batch if event is not None]
+        if events and not self._written(runner, events):
+            return
+        written, self._batch = self._batch, []
+        for _, receipt in written:
+            if receipt is not None:
+                receipt.sign(self, written=True)
+
+    def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
+        """Tries until the sink has taken them, or all that it does not refuse. False if the thread is to end before."""
+        write = partial(self.sink.write, events)
+        if self._do(runner, write) is None:
+            self._recovered()
+            return True
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        for attempt in count(2):
+            waiting = [receipt for _, receipt in self._entries() if receipt is not None]
+            if (error := self._do(runner, write)) is None:
+                break
+            if not self._told:
+                self._told = True
+                logger.error("%r cannot be written; events are kept and tried again", self.sink, exc_info=error)
+            for receipt in waiting:  # not those that came while this was tried
+                receipt.sign(self, written=False)
+            if attempt >= _ATTEMPTS and not self._is_outage(error) and self._written_singly(runner):
+                break
+            self._hurry.wait(pause_seconds)
+            self._hurry.clear()
+            if self._closing.is_set():
+                return False
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+        self._recovered()
+        return True
+
+    def _recovered(self) -> None:
+        self._failing = False
+        if self._told:
+            self._told = False
+            logger.warning("%r can be written again", self.sink)
+
+    def _written_singly(self, runner: asyncio.Runner) -> bool:
+        """Writes the events of the batch one by one; those that the sink refuses go to the logger. False if it may be
+        the sink that fails: then all of them stay.
+
+        It is the events that fail if there is another one that the sink takes before and after them, twice.
+        """
+        known = [event for event, _ in self._entries() if event is not None]
+        probes = random.sample(known, min(len(known), _PROBES))
+        taken = next((event for event in probes if self._write_one(runner, event) is None), None)
+        if taken is None:
+            return False
+        refused = [(event, receipt) for event, receipt in self._batch if event is not None]
+        for _ in range(2):
+            for entry in refused.copy():
+                if (error := self._write_one(runner, entry[0])) is None:
+                    refused.remove(entry)
+                elif self._is_outage(error):
+                    return False
+            if self._write_one(runner, taken) is not None:
+                return False
+        for event, receipt in refused:
+            logger.error("%r refuses an audit event, which cannot be stored: %s", self.sink, event.to_json())
+            if receipt is not None:
+                receipt.sign(self, written=False)
+        return True
+
+    def _write_one(self, runner: asyncio.Runner, event: AuditEvent) -> BaseException | None:
+        return self._do(runner, partial(self.sink.write, [cleaned(event)]))
+
+    def _is_outage(self, error: BaseException) -> bool:
+        try:
+            return self.sink.is_outage(error)
+        except Exception:  # anybody's code, too
+            return True
+
+    def _do(
+        self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None], *, is_write: bool = True
+    ) -> BaseException | None:
+        """The exception that the sink raised. A sink is foreign code: nothing that it raises ends the thread."""
+        self._began = time.monotonic()
+        try:
+            answer = action()
+            if answer is not None:
+                runner.run(_awaited(answer))
+        except BaseException as error:
+            self._failing |= is_write
+            return error
+        finally:
+            self._began = None
+        return None
+
+    def _leave(self) -> None:
+        """At the end of the process: waits for what nobody flushed."""
+        if unwritten := self.unwritten:
+            done = threading.Event()
+            receipt = Receipt([self], done.set)
+            self.put_with_receipt(None, receipt)
+            done.wait(_left_to_leave())
+            if not receipt.complete:
+                logger.error("%r: the process ends with %d audit events not written", self.sink, unwritten)
+
+
+@cache
+def _leaving_at() -> float:
+    """Time at which the process began to end."""
+    return time.monotonic()
+
+
+def _left_to_leave() -> float:
+    """Seconds that are left of those that all sinks have together."""
+    return max(0.0, _leaving_at() + _LEAVING_SECONDS - time.monotonic())
+
+
+async def _awaited(answer: Awaitable[None]) -> None:
+    async with asyncio.timeout(_LONGEST_WRITE_SECONDS):
+        await answer
+
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for writer in list(_writers):
+        writer.after_fork()
+
+
+after_fork(_after_fork)
+
 
 logger = get_logger("corral.audit")
 

@@ -13,8 +13,8 @@ from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from corral import Catalog, Corral, Language, Tool, ToolRegistry, define_tool
 from corral.errors import ConfigError
+from corral.model.catalog import estimated_tokens
 from corral.model.printing.printers import Degree, DegreePrinter
-from corral.model.token_estimate import estimated_tokens
 from corral.types import ToolName
 from tests.model.catalog.making import anything
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral import Catalog, Language, Tool, ToolRegistry, define_tool
+from corral.model.catalog import estimated_tokens, fill_budget
 from corral.model.printing.printers import Degree
-from corral.model.token_budget import fill_budget
-from corral.model.token_estimate import estimated_tokens
 from corral.types import ToolName
 from tests.model.catalog.google import google_tools
 from tests.model.catalog.making import anything

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.model.token_estimate import estimated_tokens
+from corral.model.catalog import estimated_tokens
 
 TYPESCRIPT = """\
 // Represents a payment or refund transaction for an order

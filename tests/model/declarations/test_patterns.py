@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.model.shapes.patterns import key_pattern
+from corral.model.shapes.reader import key_pattern
 from corral.model.shapes.shape import ANY_KEY, KeyPattern
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from corral.shells import Completed, LocalShell
 from corral.shells.integrations import bash as lasting_bash
-from corral.shells.integrations.bash import LastingBash
+from corral.shells.integrations.anthropic import LastingBash
 from tests.until import until
 
 pytestmark = pytest.mark.anyio

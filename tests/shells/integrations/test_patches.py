@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import ToolError
-from corral.shells.integrations.patches import created, updated
+from corral.shells.integrations.operations import created, updated
 
 TEXT = "class A:\n    def f(self):\n        return 1\n\nclass B:\n    def f(self):\n        return 1\n"
 

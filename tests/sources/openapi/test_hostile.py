@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from corral.errors import ConfigError
 from corral.sources.openapi import OpenApi
-from corral.sources.openapi.yaml import load_yaml
+from corral.sources.openapi.documents import load_yaml
 from tests.sources.openapi.service import document, operation
 from tests.work import calls_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from corral import Tool, ToolRegistry
 from corral.model import Catalog, declare_typescript
-from corral.model.token_estimate import estimated_tokens
+from corral.model.catalog import estimated_tokens
 from corral.sources.openapi import ApiKey, OpenApi
 from corral.tools.json_schema.document_schema import DocumentSchema
 from tests.sources.openapi.documents import EXAMPLES, github, kubernetes

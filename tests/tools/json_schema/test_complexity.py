@@ -15,8 +15,7 @@ from pydantic_core import to_json
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
 from corral.tools import Tool, define_tool
 from corral.tools.json_schema import document_schema, validators
-from corral.tools.json_schema.complexity import UNBOUNDED, ValidationCost
-from corral.tools.json_schema.document_schema import DocumentSchema, PendingValidation
+from corral.tools.json_schema.document_schema import UNBOUNDED, DocumentSchema, PendingValidation, ValidationCost
 from corral.tools.json_schema.problems import SchemaMismatch
 from corral.types import JsonSchema
 

@@ -3,22 +3,191 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from functools import partial
+from importlib.metadata import version
+from typing import Any, ClassVar
 
+from pydantic_core import to_json
+from starlette.responses import Response
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document
 from corral.bridges.http.app import bridge_app
-from corral.bridges.http.calls import CallsEndpoint
+from corral.bridges.http.lines import NDJSON, ReplyLines
 from corral.bridges.http.messages import failed
-from corral.bridges.http.openapi import openapi
-from corral.bridges.web import FastPath, RequestHead, WebBridge
+from corral.bridges.web import (
+    CALLS_SCHEMA,
+    NOT_JSON,
+    Batch,
+    Body,
+    FastPath,
+    Receive,
+    RequestHead,
+    Send,
+    WebBridge,
+    ended,
+    grant_of,
+    late,
+    most_body_bytes,
+    watch_request,
+)
 from corral.bridges.web.documents import DocumentCache
 from corral.calls.grants import Grant
+from corral.errors import BridgeError, CallBudgetExceeded
 from corral.guest import Transport, http_transport
-from corral.types import CallError, Language
+from corral.tools import Tool
+from corral.types import CallError, JsonSchema, Language, ToolName
+
+
+class CallsEndpoint:
+    """Writes one line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
+
+    def __init__(self, host: BridgeHost) -> None:
+        self._host = host
+
+    async def __call__(self, head: RequestHead, receive: Receive, send: Send) -> None:
+        grant = await grant_of(self._host, head, "http")
+        if isinstance(grant, Grant):
+            response = await self._respond(head, grant, ReplyLines(send), receive)
+        else:
+            response = failed(grant)
+        if response is not None:
+            await response({"type": "http"}, receive, send)
+
+    async def _respond(self, head: RequestHead, grant: Grant, lines: ReplyLines, receive: Receive) -> Response | None:
+        """Writes the lines of the reply; or returns another response, for a request that failed as a whole."""
+        if not head.is_json:
+            return failed(NOT_JSON, 415)
+        batch: Batch | None = None
+        try:
+            async with (
+                watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
+                Body(head, receive, most_body_bytes(grant), grant) as body,
+            ):
+                batch = await Batch.read(self._host, grant, "http", body)
+                watch.body_received()
+                await batch.answer(lines.write)
+                return None
+        except (BridgeError, CallBudgetExceeded) as error:
+            return failed(error)
+        if batch is None:
+            return failed(ended() if grant.ended else late())
+        await batch.end(lines.write)
+        return None
+
+
+_REFERENCE = re.compile(rb'(?<!\\)"\$ref":"#')
+
+_ERROR: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string"},
+        "name": {"type": "string"},
+        "message": {"type": "string"},
+        "retryAfterSeconds": {"type": "number"},
+    },
+    "required": ["code", "name", "message"],
+}
+_REFUSALS = {
+    "400": "The request is not well formed.",
+    "401": "The token is missing or not valid.",
+    "403": "A policy does not allow it.",
+    "413": "The request is too large.",
+    "414": "The request's address is too long.",
+    "415": "The request is not JSON.",
+    "421": "The request's Host is not allowed.",
+    "431": "The request has too many headers.",
+}
+_TOOL_REFUSALS = {
+    "404": "There is no such tool.",
+    "422": "The input does not fit, or the tool has a message.",
+    "429": "Too many calls.",
+    "502": "The tool failed.",
+    "503": "The execution ended.",
+}
+
+
+def openapi(tools: Mapping[ToolName, Tool]) -> bytes:
+    """Makes the document, OpenAPI 3.1, as JSON. Its paths are relative to its own address."""
+    body = dict(CALLS_SCHEMA)
+    own: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
+    schemas = {name: to_json(schema) for name, schema in own.items()}
+    paths: dict[str, Any] = {
+        "/calls": {"post": _operation("call_many", "Calls tools; each line of the reply is one call's.", _CALLS_BODY)},
+        "/token": {"post": _operation("renew_token", "Gives a fresh token for this execution.", {})},
+        "/health": {
+            "get": {"operationId": "health", "security": [], "responses": {"200": {"description": "It runs."}}}
+        },
+    }
+    paths["/calls"]["post"]["responses"]["200"] = {
+        "description": "Lines of JSON, in the order in which the calls ended.",
+        "content": {NDJSON: {}},
+    }
+    for name, tool in tools.items():
+        paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "corral bridge", "version": version("corral")},
+        "servers": [{"url": "."}],
+        "security": [{"token": []}],
+        "paths": paths,
+    }
+    scheme = to_json({"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}})
+    members = b",".join(b"%b:%b" % (to_json(name), schema) for name, schema in schemas.items())
+    return b'%b,"components":{"securitySchemes":%b,"schemas":{%b}}}' % (to_json(document)[:-1], scheme, members)
+
+
+_CALLS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Calls"}}},
+    }
+}
+
+
+def _operation(name: str, summary: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {"200": {"description": "Done.", "content": {"application/json": {}}}}
+    return {"operationId": name, "summary": summary, **more, "responses": responses | _refused(_REFUSALS)}
+
+
+def _tool(name: str, tool: Tool, schemas: dict[str, bytes]) -> dict[str, Any]:
+    """Makes the operation of one tool; its schemas go into `schemas`, as JSON."""
+    number = len(schemas)
+
+    def referred(schema: JsonSchema | None, role: str) -> JsonSchema:
+        if schema is None:
+            return {}
+        key = f"tool{number}.{role}"
+        schemas[key] = _rebased(schema, f"#/components/schemas/{key}")
+        return {"$ref": f"#/components/schemas/{key}"}
+
+    body = {"content": {"application/json": {"schema": referred(tool.input_schema, "input")}}}
+    operation = _operation(f"tool_{name}", tool.description[:300] or name, {"requestBody": body})
+    output = referred(tool.output_schema, "output")
+    output = {"type": "array", "items": output} if tool.stream else output
+    operation["responses"]["200"]["content"]["application/json"] = {"schema": output}
+    if tool.stream:
+        operation["responses"]["200"]["content"][NDJSON] = {}
+    operation["responses"] |= _refused(_TOOL_REFUSALS)
+    return operation
+
+
+def _refused(reasons: Mapping[str, str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"error": {"$ref": "#/components/schemas/Error"}}, "required": ["error"]}
+    content = {"application/json": {"schema": schema}}
+    return {status: {"description": reason, "content": content} for status, reason in reasons.items()}
+
+
+def _rebased(schema: JsonSchema, base: str) -> bytes:
+    """Moves a schema into the document: its internal references now begin with `base`.
+
+    In its JSON, because a copy takes several times as long. A quote of a text has a backslash there, that of a member's
+    name has none.
+    """
+    return _REFERENCE.sub(rb'"$ref":"' + base.encode(), to_json(schema))
 
 
 @checked

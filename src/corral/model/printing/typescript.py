@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -10,13 +11,188 @@ from itertools import groupby
 from corral.model.printing.abbreviations import abbreviate
 from corral.model.printing.named_types import share
 from corral.model.printing.signatures import Signature, ToolShape, TypeNames, name_definitions, read_signatures
-from corral.model.printing.typescript_types import commented, indented, property_key, told, type_expression
+from corral.model.shapes import descriptions as describing
+from corral.model.shapes.algebra import union
+from corral.model.shapes.arrays import layout
 from corral.model.shapes.descriptions import told_of_tool
-from corral.model.shapes.shape import UNKNOWN, Object, Shape
+from corral.model.shapes.names import string_literal
+from corral.model.shapes.shape import (
+    NEVER,
+    UNKNOWN,
+    Array,
+    Constant,
+    Definition,
+    Doc,
+    Intersection,
+    KeyPattern,
+    Never,
+    Object,
+    Primitive,
+    Property,
+    Shape,
+    TypeReference,
+    Union,
+    Unknown,
+)
 from corral.model.shapes.traits import members_of
 from corral.model.shapes.type_systems import TYPESCRIPT
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
+
+_BARE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_DIRECTIVE = re.compile(r"^(\s*)@")
+"""Such as `@ts-ignore`, which compilers find where a comment begins."""
+_ESCAPED = r"\1\\@"
+_LINE_CHARACTERS = 240
+"""Maximum length of a type with members that stands on one line."""
+_PRIMITIVES = {"bytes": "Uint8Array", "integer": "number", "object": "{…}"}
+_OBJECT_MEMBERS = frozenset(
+    ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
+)
+"""Members that every object has for TypeScript: an optional property of such a name must allow them."""
+
+
+def type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: str = "unknown") -> str:
+    """The type, on one line if it is short and has no comments. Each definition in it needs a name.
+
+    `unknown` is the type of what nothing is known of.
+    """
+    return _Printer(names, unknown).show(shape)
+
+
+def indented(text: str) -> str:
+    """The text two columns further in. No literal of ours contains a line break."""
+    return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
+
+
+def commented(lines: Sequence[str]) -> str:
+    """The lines as comments, of which nothing can become a directive."""
+    return "".join(f"{_comment(line)}\n" for line in lines)
+
+
+def told(doc: Doc) -> list[str]:
+    """The description for the reader, line by line."""
+    return describing.told(doc, default=None if doc.default == "null" else doc.default)
+
+
+def property_key(name: str) -> str:
+    """The name as a key of an object type, quoted if it has to be."""
+    return name if _BARE_KEY.fullmatch(name) else string_literal(name)
+
+
+class _Printer:
+    def __init__(self, names: Mapping[Definition, str], unknown: str) -> None:
+        self._names = names
+        self._unknown = unknown
+
+    def show(self, shape: Shape) -> str:
+        match shape:
+            case Unknown():
+                return self._unknown
+            case Never():
+                return "never"
+            case Primitive(kind=kind):
+                return _PRIMITIVES.get(kind, kind)
+            case Constant(text=text):
+                return text
+            case TypeReference(definition=definition):
+                return self._names[definition]
+            case Union(members=members):
+                return " | ".join(self._grouped(member, Intersection) for member in members)
+            case Intersection(members=members):
+                return " & ".join(self._grouped(member, Union) for member in members)
+            case Array():
+                return self._array(shape)
+            case Object():
+                return self._object(shape)
+
+    def _grouped(self, shape: Shape, *loose: type[Shape]) -> str:
+        text = self.show(shape)
+        return f"({text})" if isinstance(shape, loose) else text
+
+    # --- arrays
+
+    def _array(self, shape: Array) -> str:
+        found = layout(shape)
+        if found is None:
+            return "never"
+        spread = [] if found.rest is None else [f"{self._grouped(found.rest, Union, Intersection)}[]"]
+        if spread and not found.spelt:
+            return spread[0]
+        required = map(self.show, found.spelt[: found.required])
+        optional = (f"{self._grouped(item, Union, Intersection)}?" for item in found.spelt[found.required :])
+        return f"[{', '.join((*required, *optional, *(f'...{items}' for items in spread)))}]"
+
+    # --- objects
+
+    def _object(self, shape: Object) -> str:
+        members = [*map(self._property, shape.properties), *self._index_signatures(shape)]
+        if not members:
+            return f"Record<string, {'never' if shape.additional == NEVER else self._unknown}>"
+        if not shape.properties and not shape.patterns and isinstance(shape.additional, Primitive | Unknown):
+            return f"Record<string, {self.show(shape.additional)}>"
+        texts = [told(each.doc) for each in shape.properties]
+        line = f"{{ {'; '.join(members)} }}"
+        if len(line) <= _LINE_CHARACTERS and "\n" not in line and not any(texts):
+            return line
+        texts += [[]] * (len(members) - len(texts))
+        return "\n".join(("{", *map(_member, members, texts), "}"))
+
+    def _property(self, each: Property) -> str:
+        optional = "" if each.required else "?"
+        types = " | ".join((self.show(each.shape), *_inherited(each)))
+        return f"{property_key(each.name)}{optional}: {types}"
+
+    def _index_signatures(self, shape: Object) -> Iterator[str]:
+        """An index signature has to allow what each property and narrower signature in its range is."""
+        is_explicit = shape.additional not in (None, NEVER)
+        general = [shape.additional] if is_explicit and shape.additional is not None else []
+        templates: dict[KeyPattern, Shape] = {}
+        for pattern, value in shape.patterns:
+            if pattern.covers("") or (is_explicit and not pattern.exact):
+                general.append(value)
+            else:
+                template = replace(pattern, exact=True)
+                templates[template] = union((templates.get(template, NEVER), value))
+        for pattern in templates:
+            narrower = [value for other, value in templates.items() if pattern.covers(other)]
+            inside = [each for each in shape.properties if pattern.covers(each.name)]
+            yield f"[key: {_template(pattern)}]: {self._index_type(narrower, inside)}"
+        if general:
+            yield f"[key: string]: {self._index_type([*general, *templates.values()], shape.properties)}"
+
+    def _index_type(self, values: Sequence[Shape], properties: Sequence[Property]) -> str:
+        shape = union((*values, *(each.shape for each in properties)))
+        if shape == UNKNOWN:
+            return self._unknown
+        absent = ["undefined"] if any(not each.required for each in properties) else []
+        inherited = [name for each in properties for name in _inherited(each)]
+        return " | ".join((self.show(shape), *absent, *inherited))
+
+
+def _member(member: str, lines: Sequence[str]) -> str:
+    """A line of an object's type; a comment of one line ends it, longer ones stand above."""
+    if len(lines) == 1 and "\n" not in member:
+        return indented(f"{member}; {_comment(lines[0])}")
+    return indented(f"{commented(lines)}{member};")
+
+
+def _comment(line: str) -> str:
+    return f"// {_DIRECTIVE.sub(_ESCAPED, line)}"
+
+
+def _inherited(each: Property) -> list[str]:
+    return [f'Object["{each.name}"]'] if each.name in _OBJECT_MEMBERS and not each.required else []
+
+
+def _template(pattern: KeyPattern) -> str:
+    return f"`{_template_text(pattern.prefix)}${{{pattern.hole}}}{_template_text(pattern.suffix)}`"
+
+
+def _template_text(text: str) -> str:
+    """The text as part of a template literal."""
+    return string_literal(text)[1:-1].replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")
+
 
 _WITH_OPTIONS = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
 """Corral's own tools, which take their first member by itself and the others after it; no other has these names."""

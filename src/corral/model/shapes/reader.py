@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
+from typing import NamedTuple
 
-from corral.model.shapes.algebra import fill_additional, fill_rest, intersect, intersect_all, intersect_kind, union
+from corral.model.shapes.algebra import (
+    few_patterns,
+    fill_additional,
+    fill_rest,
+    intersect,
+    intersect_all,
+    intersect_kind,
+    union,
+    unlisted,
+)
 from corral.model.shapes.alternatives import branch, exclusive, forbid, mixed
-from corral.model.shapes.constants import constants
+from corral.model.shapes.constants import constants, strings_of
 from corral.model.shapes.definitions import Definitions
 from corral.model.shapes.descriptions import describe
 from corral.model.shapes.names import pascal_case
-from corral.model.shapes.objects import read_object
 from corral.model.shapes.shape import (
+    ANY_KEY,
     BOOLEAN,
     BYTES,
     INTEGER,
@@ -26,6 +38,7 @@ from corral.model.shapes.shape import (
     Array,
     Constant,
     Definition,
+    KeyPattern,
     Kind,
     Object,
     Property,
@@ -38,6 +51,159 @@ from corral.model.shapes.type_systems import TypeSystem
 from corral.tools.json_schema.indexed_schema import IndexedSchema, ReferenceScope, ReferenceTarget, integer
 from corral.tools.json_schema.keywords import Pointer, listing, mapping, subschemas
 from corral.tools.json_schema.older_drafts import enumerated
+
+_ANYTHING = frozenset((".*", ".+", r"[\s\S]*", r"[\s\S]+"))
+_DIGITS = frozenset((r"\d+", "[0-9]+", r"[\d]+"))
+_QUANTIFIERS = "*+?{"
+
+
+class _Part(NamedTuple):
+    source: str
+    character: str | None
+    """The character that it matches, if there is exactly one."""
+
+
+def key_pattern(regular_expression: str) -> KeyPattern | str:
+    """The keys that match. A string is the only key that does.
+
+    What a template cannot express is widened, up to `ANY_KEY`; the result is then not `exact`.
+    """
+    parts = list(_parts(regular_expression))
+    if any(part.source == "|" for part in parts):
+        return ANY_KEY
+    starts = bool(parts) and parts[0].source == "^"
+    ends = bool(parts) and parts[-1].source == "$"
+    body = parts[starts : len(parts) - ends]
+    prefix = "".join(_literals(body)) if starts else ""
+    if starts and ends and len(prefix) == len(body):
+        return prefix
+    rest = body[len(prefix) :]
+    suffix = "".join(reversed(_literals(rest[::-1]))) if ends else ""
+    middle = "".join(part.source for part in rest[: len(rest) - len(suffix)])
+    if starts and ends and middle in _DIGITS:
+        return KeyPattern(prefix, suffix, "number", exact=False)
+    return KeyPattern(prefix, suffix, exact=not middle or middle in _ANYTHING)
+
+
+def _literals(parts: list[_Part]) -> list[str]:
+    """The certain characters that the parts begin with."""
+    return [part.character for part in takewhile(lambda part: part.character is not None, parts) if part.character]
+
+
+def _parts(source: str) -> Iterator[_Part]:
+    """The pieces of a regular expression, each with its quantifier; groups and classes are one piece."""
+    position = 0
+    while position < len(source):
+        end = _end_of_atom(source, position)
+        quantified = _end_of_quantifier(source, end)
+        atom = source[position:end]
+        literal = quantified == end and atom not in {"^", "$", ".", "|"} and atom[0] not in "[("
+        yield _Part(source[position:quantified], _character(atom) if literal else None)
+        position = quantified
+
+
+def _end_of_atom(source: str, start: int) -> int:
+    match source[start]:
+        case "\\":
+            return min(start + 2, len(source))
+        case "[":
+            return _end_of_class(source, start)
+        case "(":
+            return _end_of_group(source, start)
+        case _:
+            return start + 1
+
+
+def _end_of_class(source: str, start: int) -> int:
+    position = start + 1
+    while position < len(source) and source[position] != "]":
+        position += 2 if source[position] == "\\" else 1
+    return min(position + 1, len(source))
+
+
+def _end_of_group(source: str, start: int) -> int:
+    depth, position = 0, start
+    while position < len(source):
+        character = source[position]
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return position + 1
+        position = _end_of_atom(source, position) if character in "\\[" else position + 1
+    return len(source)
+
+
+def _end_of_quantifier(source: str, start: int) -> int:
+    if start >= len(source) or source[start] not in _QUANTIFIERS:
+        return start
+    closing = source.find("}", start) if source[start] == "{" else start
+    end = len(source) if closing < 0 else closing + 1
+    return end + 1 if source[end : end + 1] == "?" else end
+
+
+def _character(atom: str) -> str | None:
+    if not atom.startswith("\\"):
+        return atom
+    return None if len(atom) == 1 or atom[1].isalnum() else atom[1]
+
+
+def read_object(keywords: dict[str, object], read: Callable[[object], Shape], names: object) -> Shape:
+    """The objects that the keywords allow.
+
+    Args:
+        keywords: a schema of objects.
+        read: reads a schema within it.
+        names: its `propertyNames`, or the schema at the end of that if it is a reference; None if it has none.
+    """
+    schemas = mapping(keywords.get("properties"))
+    required = {name: None for name in listing(keywords.get("required")) if isinstance(name, str)}
+    shapes = {name: read(schema) for name, schema in schemas.items()}
+    others = _others(keywords, read, shapes)
+    by_pattern = replace(others, additional=UNKNOWN)
+    shapes = {name: intersect(shape, unlisted(by_pattern, name)) for name, shape in shapes.items()}
+    for name in required:
+        shapes.setdefault(name, unlisted(others, name))
+    if names is not None:
+        shapes, others = _restrict(shapes, others, read(names), mapping(names).get("pattern"))
+    if any(shapes.get(name, NEVER) == NEVER for name in required):
+        return NEVER
+    properties = (
+        Property(name, shape, name in required, describe(schemas.get(name), name)) for name, shape in shapes.items()
+    )
+    title = keywords.get("title")
+    return replace(others, properties=tuple(properties), title=title if isinstance(title, str) else "")
+
+
+def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed: dict[str, Shape]) -> Object:
+    """Shapes of properties by pattern, and of the rest. A pattern for a single name adds to the listed ones."""
+    patterns: dict[KeyPattern, Shape] = {}
+    alike: defaultdict[KeyPattern, list[Shape]] = defaultdict(list)
+    for expression, schema in mapping(keywords.get("patternProperties")).items():
+        key, shape = key_pattern(expression), read(schema)
+        if isinstance(key, str):
+            listed[key] = intersect(listed.get(key, UNKNOWN), shape)
+        elif key.exact:
+            patterns[key] = intersect(patterns.get(key, UNKNOWN), shape)
+        else:
+            patterns.setdefault(key, NEVER)
+            alike[key].append(shape)
+    patterns |= {key: union(shapes) for key, shapes in alike.items()}
+    additional = read(keywords["additionalProperties"]) if "additionalProperties" in keywords else None
+    return Object(patterns=few_patterns(patterns.items()), additional=additional)
+
+
+def _restrict(
+    shapes: dict[str, Shape], others: Object, names: Shape, expression: object
+) -> tuple[dict[str, Shape], Object]:
+    """Leaves only properties of certain names: listed by constants, or else matching a regular expression."""
+    key = key_pattern(expression) if isinstance(expression, str) else ANY_KEY
+    allowed = [key] if isinstance(key, str) else strings_of(names)
+    if allowed is not None:
+        return {name: shapes.get(name, unlisted(others, name)) for name in allowed}, Object(additional=NEVER)
+    if isinstance(key, str) or key == ANY_KEY:
+        return shapes, others
+    values = (UNKNOWN if others.additional is None else others.additional, *(shape for _, shape in others.patterns))
+    return shapes, Object(patterns=((key, union(values)),), additional=NEVER)
+
 
 _MAX_LEVELS = 60
 """Deeper schemas are unknown. Each level costs several frames of the interpreter's stack."""

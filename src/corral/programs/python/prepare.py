@@ -6,7 +6,10 @@ What runs is a module with top-level `await`; its value is what the global `_cor
 from __future__ import annotations
 
 import re
+import unicodedata
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -20,24 +23,260 @@ from corral.programs.python.awaits import (
     run_where_it_stands,
     starts_tasks,
 )
-from corral.programs.python.completion_value import awaited_result, give_result
-from corral.programs.python.functions import Functions, tools_parameter
+from corral.programs.python.completion_value import RESULT, awaited_result, give_result
+from corral.programs.python.functions import TOOLS, Functions, first_parameter, tools_parameter
 from corral.programs.python.generators import list_generators
-from corral.programs.python.imports import Imports, rewrite_imports
+from corral.programs.python.imports import Imports, replace_line, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
 from corral.programs.python.missing_imports import Forgotten, add_imports, free_classes
-from corral.programs.python.names import Names
+from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
-from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
-from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.recover import Dialect, Recovered, recover
-from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
-from corral.programs.syntax.python import FUNCTIONS, kind_id, parse
+from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, text_of
+from corral.programs.syntax.python import FUNCTIONS, blocks_of, kind_id, parse, statements
 from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.programs.typescript.normalize import well_formed
 from corral.texts import TypedText
-from corral.types import Diagnostic, Program
+from corral.types import MAX_TOOL_PATH, Diagnostic, Program, References, ToolReference
+
+_FUNCTION = "_corral_program"
+_INDENT = b" " * 8
+"""The width of a tab, so that lines with tabs and lines with spaces keep their distance."""
+_TARGETS = frozenset(
+    {"pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern", "expression_list", "tuple", "list"}
+)
+
+
+def wrap_in_function(
+    root: Node, returns: list[Node], strings: list[tuple[int, int]], edits: Edits, ending: list[str]
+) -> list[str]:
+    """Adds the edits that make a function of what returns. Gives what runs after it, in the place of `ending`."""
+    text = edits.text
+    found = statements(root)
+    first = max(bisect_left(found, returns[0].start_byte + 1, key=lambda each: each.start_byte) - 1, 0)
+    while first and found[first - 1].end_point.row == found[first].start_point.row:
+        first -= 1
+    body = found[first:]
+    start = text.rfind(b"\n", 0, body[0].start_byte) + 1
+    names = ", ".join(dict.fromkeys((RESULT, *_bound_names(body, edits))))
+    head = f"async def {_FUNCTION}():\n" + _INDENT.decode() + f"global {names}\n"
+    inside = _lines_in_strings(text, strings)
+    at = start
+    while at < len(text):
+        line_end = text.find(b"\n", at)
+        line_end = len(text) if line_end < 0 else line_end
+        if at not in inside and text[at:line_end].strip():
+            begins = text.rfind(b"\f", at, line_end) + 1 if b"\f" in text[at:line_end] else at
+            leading = text[at:begins].strip() == b""
+            edits.insert(begins if leading else at, (head.encode() if at == start else b"") + _INDENT)
+        at = line_end + 1
+    indented = [_INDENT.decode() + line for line in (*ending, f"return {RESULT}")]
+    return [*indented, f"{RESULT} = await {_FUNCTION}()"]
+
+
+def _lines_in_strings(text: bytes, strings: list[tuple[int, int]]) -> set[int]:
+    """The offsets of lines that begin inside a string."""
+    found: set[int] = set()
+    for start, end in strings:
+        at = text.find(b"\n", start, end)
+        while at >= 0:
+            found.add(at + 1)
+            at = text.find(b"\n", at + 1, end)
+    return found
+
+
+def _bound_names(body: list[Node], edits: Edits) -> list[str]:
+    """The variables that statements bind outside of functions. What annotates them is taken away: a global has none."""
+    names: list[str] = []
+    pending = list(reversed(body))
+    while pending:
+        statement = pending.pop()
+        if statement.type == "decorated_definition":
+            statement = statement.child_by_field_name("definition") or statement
+        if statement.type in ("function_definition", "class_definition"):
+            names.append(text_of(statement.child_by_field_name("name")))
+            continue
+        blocks = list(blocks_of(statement))
+        for block in reversed(blocks):
+            pending += reversed(statements(block))
+        if statement.type == "expression_statement" and statement.named_children[0].type == "assignment":
+            _without_annotation(statement.named_children[0], edits)
+        names += _names_in(statement)
+    return names
+
+
+def _names_in(statement: Node) -> list[str]:
+    """The names that a statement binds, but for its blocks and what has a scope of its own."""
+    names: list[str] = []
+    pending: list[tuple[Node, bool]] = [(statement, False)]
+    while pending:
+        node, bound = pending.pop()
+        kind = node.type
+        if kind == "identifier":
+            names += [text_of(node)] if bound else []
+            continue
+        if kind not in ("lambda", "block"):
+            pending += reversed([(child, _is_bound(node, child, bound)) for child in node.named_children])
+    return names
+
+
+def _is_bound(parent: Node, child: Node, bound: bool) -> bool:
+    kind = parent.type
+    if kind in ("assignment", "augmented_assignment", "for_statement", "type_alias_statement"):
+        return child == parent.child_by_field_name("left")
+    if kind == "named_expression":
+        return child == parent.child_by_field_name("name")
+    if kind in ("as_pattern_target", "delete_statement", "splat_pattern"):
+        return True
+    if kind == "as_pattern":
+        return child.type == "as_pattern_target" or (child.type == "identifier" and child == parent.named_children[-1])
+    if kind in ("import_statement", "import_from_statement"):
+        return child != parent.child_by_field_name("module_name")
+    if kind == "aliased_import":
+        return child == parent.child_by_field_name("alias")
+    if kind == "dotted_name":
+        if parent.parent is not None and parent.parent.type == "case_pattern":
+            return parent.named_child_count == 1
+        return bound and child == parent.named_children[0]
+    if kind == "type":
+        return bound
+    return bound and kind in _TARGETS
+
+
+def _without_annotation(assignment: Node, edits: Edits) -> None:
+    annotation, left = assignment.child_by_field_name("type"), assignment.child_by_field_name("left")
+    if annotation is None or left is None or left.type != "identifier":
+        return
+    if assignment.child_by_field_name("right") is None:
+        replace_line(edits, assignment.start_byte, assignment.end_byte, "pass")
+    else:
+        edits.blank(left.end_byte, annotation.end_byte)
+
+
+UNKNOWN = References((), computed=True)
+"""Stand-in for a program that does not parse."""
+
+_MAX_REFERENCES = 1000
+
+_DUNDERS = "name|init|repr|str|eq|ne|lt|le|gt|ge|hash|len|iter|next|enter|exit|aenter|aexit|aiter|anext|call|contains"
+_OTHERS = "main|add|sub|mul|truediv|floordiv|mod|pow|neg|bool|post_init|future|all|version|author|doc|slots|missing"
+_HIDDEN = re.compile(
+    rf"\b(?:globals|locals|vars|eval|exec|compile|_getframe|sys\s*\.\s*modules|f_globals|f_locals|f_back|gc|inspect"
+    rf"|(?:tb|cr|gi|ag)_frame|walk_(?:stack|tb)|set(?:trace|profile)|modules|attrgetter|methodcaller|get_type_hints"
+    rf"|getattr(?!\s*\(\s*[\w.]+\s*,\s*([\"'])\w+\1\s*[,)])|timeit|runpy|breakpoint|pdb|doctest"
+    rf"|importlib|ctypes|pickle|marshal|types\s*\.\s*FunctionType|__(?!(?:{_DUNDERS}|{_OTHERS})__\b)\w+__)\b"
+    r"|(?<![\"'])\b__main__\b"
+)
+"""Globals that may lead to the tools without their name."""
+
+
+class ToolUses(NamedTuple):
+    """A program's uses of tools."""
+
+    references: References
+    calls: list[tuple[Node, str]]
+    """Calls that surely are of a tool, with its path."""
+
+
+def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: list[Node], places: Places) -> ToolUses:
+    """The tools that a program refers to. `entered` are its functions that are called with the tools."""
+    search = _Search(root, text, names, imports)
+    try:
+        search.run(entered)
+    except TooMuch:
+        search.computed = True
+    found = sorted(search.named.items(), key=lambda each: each[1])
+    named = [(path, places.at(offset)) for path, offset in found]
+    references = tuple(ToolReference(path, place.line, place.column) for path, place in named)
+    return ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
+
+
+class _Search:
+    def __init__(self, root: Node, text: bytes, names: Names, imports: Imports) -> None:
+        self.computed = False
+        self.named: dict[str, int] = {}
+        self.calls: list[tuple[Node, str]] = []
+        self._root = root
+        self._text = text
+        self._names = names
+        self._imports = imports
+        self._aliases: dict[str, str] = {}
+
+    def run(self, entered: list[Node]) -> None:
+        shown = self._text.decode(errors="replace")
+        self.computed = _HIDDEN.search(shown if shown.isascii() else unicodedata.normalize("NFKC", shown)) is not None
+        for imported in self._imports.tools:
+            self._name(imported.path, imported.node)
+            self._aliases[imported.name] = imported.path
+        for word in TOOLS:
+            self.computed |= self._names.is_spelled_otherwise(word)
+            self._look(word, self._root)
+        for word in self._imports.holders:
+            self.computed |= word == "*"
+            self._look(word, self._root)
+        for function in entered:
+            parameter = first_parameter(function)
+            if parameter is not None:
+                self._look(parameter, function)
+        imported_names = {each.name for each in self._imports.tools}
+        for name, path in self._aliases.items():
+            uses = [each for each in self._names.in_module(name) if not self._is_replaced(each)]
+            if sum(each.binds for each in uses) + (name in imported_names) == 1:
+                for use in uses:
+                    self._call(use.node, path)
+
+    def _look(self, word: str, scope: Node) -> None:
+        """Looks at a name that holds the tools in a scope."""
+        found = [name for name in self._names.of(word) if name.scope == scope and not self._is_replaced(name)]
+        bindings = sum(name.binds for name in found)
+        if bindings > (scope != self._root) or self._names.is_declared_elsewhere(word):
+            self.computed = True
+            return
+        for name in found:
+            if not name.binds:
+                self._refer(name)
+
+    def _refer(self, use: Name) -> None:
+        """Follows the members that are taken of the tools."""
+        keys: list[str] = []
+        node = use.node
+        while len(keys) < 2 and (owner := node.parent) is not None and owner.type == "attribute":
+            self._names.step()
+            if node != owner.child_by_field_name("object"):
+                break
+            keys.append(unicodedata.normalize("NFKC", text_of(owner.child_by_field_name("attribute"))))
+            node = owner
+        if not keys or keys[0].startswith("__"):
+            self.computed = True
+            return
+        path = ".".join(keys)
+        self._name(path, node.child_by_field_name("attribute") or node)
+        self._call(node, path)
+        owner = node.parent
+        if owner is not None and owner.type == "assignment" and node == owner.child_by_field_name("right"):
+            left = owner.child_by_field_name("left")
+            if left is not None and left.type == "identifier" and use.owner == self._root:
+                self._aliases[text_of(left)] = path
+
+    def _call(self, callee: Node, path: str) -> None:
+        call = callee.parent
+        if call is not None and call.type == "call" and callee == call.child_by_field_name("function"):
+            self.calls.append((call, path))
+
+    def _name(self, path: str, place: Node) -> None:
+        if len(path) > MAX_TOOL_PATH:
+            self.computed = True
+        elif path not in self.named and len(self.named) == _MAX_REFERENCES:
+            raise TooMuch
+        else:
+            self.named[path] = min(place.start_byte, self.named.get(path, place.start_byte))
+
+    def _is_replaced(self, name: Name) -> bool:
+        replaced, start = self._imports.replaced, name.node.start_byte
+        before = bisect_right(replaced, start, key=itemgetter(0))
+        return before > 0 and start < replaced[before - 1][1]
+
 
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000

@@ -3,23 +3,327 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
+from urllib.parse import parse_qsl, unquote
 
+import anyio
+from pydantic_core import to_json
+from starlette.responses import Response
 from typing_extensions import override
 
 from corral.arguments import checked
-from corral.bridges.base import ASGIApp, BridgeHost, Document
-from corral.bridges.web import RequestHead, WebBridge
+from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Scope, Send
+from corral.bridges.web import (
+    MAX_CALLS,
+    NOT_JSON,
+    Batch,
+    Body,
+    LineStream,
+    RequestHead,
+    WebBridge,
+    ended,
+    grant_of,
+    late,
+    load_of,
+    most_body_bytes,
+    parse_json,
+    read_body,
+    watch_request,
+)
+from corral.bridges.web.batches import with_own_size
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.response_stream import ResponseStream
+from corral.bridges.web.runtimes import RUNTIMES
+from corral.bridges.web.server_events import EventStream
+from corral.calls.calls import Call
 from corral.calls.grants import Grant
-from corral.guest import Transport
+from corral.concurrency.fairness import INLINE_BYTES
+from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
+from corral.guest import Transport, client_runtime, decode_value, plain_json
 from corral.model import declare_tools
 from corral.protocols.transports import transport
-from corral.protocols.trpc.app import TrpcApp
-from corral.protocols.trpc.responses import Transformer, failed
+from corral.protocols.trpc.responses import Transformer, error_shape, failed, result_of, shown, size_of, status_of_reply
+from corral.protocols.trpc.superjson import from_superjson, to_superjson, without_undefined
 from corral.tools import Tool
-from corral.types import CallError, Language, ToolName
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply, ToolName
+
+_EVENTS = b"text/event-stream"
+_CALLS = "corral/calls"
+"""Procedure of corral's own runtimes. No tool has such a name."""
+_RENEWAL = "corral/token"
+_RETURN = b"event: return\ndata: \n\n"
+_JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+
+
+class _Asked(NamedTuple):
+    """Calls of one request."""
+
+    paths: list[str]
+    inputs: list[Any]
+    batch: bool
+
+
+class TrpcApp:
+    """App over a pipeline. All of it requires a token, except `/health`."""
+
+    def __init__(self, host: BridgeHost, transformer: Transformer) -> None:
+        self._host = host
+        self._transformer: Transformer = transformer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        response = await self._route(RequestHead.of(scope), scope, receive, send)
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _route(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> ASGIApp | None:
+        path = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
+        if path == "health":
+            return Response(to_json({"status": "ok"}), media_type="application/json")
+        if (found := RUNTIMES.get(f"/{path}")) is not None:
+            language, media_type = found
+            return Response(client_runtime(language, transport("trpc", language)), media_type=media_type)
+        if scope["method"] not in ("GET", "POST"):
+            return self._failed(BridgeError("the method must be GET or POST"), 405)
+        grant = await grant_of(self._host, head, "trpc")
+        if not isinstance(grant, Grant):
+            return self._failed(grant)
+        try:
+            if path in (_CALLS, _RENEWAL) and scope["method"] == "POST":
+                serve = self._calls if path == _CALLS else self._token
+                return await serve(head, grant, receive, send) if head.is_json else self._failed(NOT_JSON, 415)
+            return await self._procedures(head, unquote(path), grant, receive, send)
+        except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
+            return self._failed(error)
+
+    async def _token(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> Response:
+        async with watch_request(grant, receive, anyio.lowlevel.checkpoint):
+            parse_json(await read_body(head, receive, 1_000))
+            token, expires = self._host.renew(grant)
+            content = to_json({"token": token, "expires": expires})
+            return Response(content, headers={"cache-control": "no-store"}, media_type="application/json")
+        return self._failed(ended() if grant.ended else late())
+
+    async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
+        """Writes an event for each line of a batch. It is a subscription by POST."""
+        stream = _Subscription(send)
+        batch: Batch | None = None
+
+        async def heartbeat() -> None:
+            if batch is not None:
+                await stream.write(stream.heartbeat_event)
+
+        async def write(data: bytes, /, *, last: bool = False) -> None:
+            event = b"data: %b\n\n" % data.rstrip() if data else b""
+            await stream.write(event + (_RETURN if last else b""), last=last)
+
+        async with (
+            watch_request(grant, receive, heartbeat) as watch,
+            Body(head, receive, most_body_bytes(grant), grant) as body,
+        ):
+            batch = await Batch.read(self._host, grant, "trpc", body)
+            watch.body_received()
+            await batch.answer(write)
+            return None
+        if batch is None:
+            return self._failed(ended() if grant.ended else late())
+        await batch.end(write)
+        return None
+
+    async def _procedures(
+        self, head: RequestHead, path: str, grant: Grant, receive: Receive, send: Send
+    ) -> Response | None:
+        is_get = head.scope["method"] == "GET"
+        if not is_get and not head.is_json and not _has_no_body(head):
+            return self._failed(NOT_JSON, 415)
+        headers = dict(head.scope["headers"])
+        stream = _Subscription(send)
+        lines = ResponseStream(send, *_JSON_HEADERS)
+        unanswered: dict[int, CallRequest] = {}
+        body_came = False
+        async with (
+            watch_request(grant, receive, stream.heartbeat) as watch,
+            Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
+        ):
+            asked = await grant.run_by_size(self._asked, head, path, None if is_get else bytes(body), size=len(body))
+            body_came = True
+            watch.body_received()
+            if _EVENTS in headers.get(b"accept", b"") and not asked.batch:
+                tool = grant.peek_tool(asked.paths[0])
+                if tool is not None and tool.stream:
+                    await self._subscription(asked, grant, stream, len(body))
+                    return None
+            if is_get:
+                for each in asked.paths:
+                    self._expect_query(grant, each)
+            requests = await self._requests(asked, grant, len(body) or len(head.scope["query_string"]))
+            if asked.batch and b"application/jsonl" in headers.get(b"trpc-accept", b""):
+                unanswered = dict(enumerate(requests))
+                await self._lines(unanswered, grant, lines)
+                return None
+            return await self._answered(requests, grant, batch=asked.batch)
+        if lines.started:
+            for number, request in unanswered.items():
+                await self._line(lines, number, request, Reply(error=ended()), grant)
+            await lines.write(b"", last=True)
+            return None
+        if stream.started:
+            await stream.fail(ended(), self._transformer)
+            return None
+        return self._failed(ended() if body_came or grant.ended else late())
+
+    def _asked(self, head: RequestHead, path: str, body: bytes | None) -> _Asked:
+        """Reads the calls of a request.
+
+        Raises:
+            BridgeError: the form is wrong.
+        """
+        parameters = dict(parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        batch = parameters.get("batch") == "1"
+        paths = path.split(",") if batch else [path]
+        if len(paths) > MAX_CALLS:
+            raise MessageTooLarge(f"the batch has more than {MAX_CALLS} calls")
+        if not all(0 < len(each) <= MAX_TOOL_PATH for each in paths):
+            raise MalformedMessage("the path of a procedure is empty or too long")
+        text = parameters.get("input", "").encode() if body is None else body
+        given: Any = parse_json(text) if text else None
+        if not batch:
+            return _Asked(paths, [self._input(given)], batch)
+        if not isinstance(given, dict | None):
+            raise MalformedMessage('the inputs of a batch are an object: {"0": ..., "1": ...}')
+        by_number = cast("dict[str, Any]", given or {})
+        inputs = [self._input(by_number.get(str(number))) for number in range(len(paths))]
+        return _Asked(paths, inputs, batch)
+
+    def _input(self, given: object) -> Any:
+        if self._transformer is None or given is None:
+            return without_undefined(given)
+        return without_undefined(from_superjson(given))
+
+    def _expect_query(self, grant: Grant, path: str) -> None:
+        """GET is for what changes nothing: a link or an image of a web page can make one."""
+        tool = grant.peek_tool(path)
+        if tool is not None and not tool.read_only:
+            raise AccessDenied(f"tool {path!r} is not read-only; call it as a mutation, by POST")
+
+    async def _requests(self, asked: _Asked, grant: Grant, size: int) -> list[CallRequest]:
+        first = load_of(grant).count(len(asked.paths))
+        requests = [
+            CallRequest(path, input, first + number, size)
+            for number, (path, input) in enumerate(zip(asked.paths, asked.inputs, strict=True))
+        ]
+        if size <= INLINE_BYTES:
+            return requests
+        return await grant.run_by_size(lambda: [*map(with_own_size, requests)], size=size)
+
+    async def _answered(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
+        replies: dict[int, Reply] = {}
+
+        async def call(number: int, request: CallRequest) -> None:
+            replies[number] = await self._handle(request, grant)
+
+        if len(requests) == 1:
+            await call(0, requests[0])
+        else:
+            async with anyio.create_task_group() as tasks:
+                for number, request in enumerate(requests):
+                    tasks.start_soon(call, number, request)
+        statuses = {status_of_reply(reply) for reply in replies.values()}
+        status = statuses.pop() if len(statuses) == 1 else 207
+
+        def written() -> bytes:
+            contents = [
+                shown(result_of(replies[number], request.tool, self._transformer), self._transformer)
+                for number, request in enumerate(requests)
+            ]
+            return to_json(contents if batch else contents[0], inf_nan_mode="null")
+
+        size = sum(map(size_of, replies.values()))
+        content = await grant.run_by_size(written, size=size)
+        return Response(content, status, {"cache-control": "no-store"}, media_type="application/json")
+
+    async def _lines(self, unanswered: dict[int, CallRequest], grant: Grant, lines: ResponseStream) -> None:
+        """Writes each result as it comes, in the form of httpBatchStreamLink: a head with a promise for each call."""
+
+        async def call(number: int, request: CallRequest) -> None:
+            reply = await self._handle(request, grant)
+            del unanswered[number]
+            await self._line(lines, number, request, reply, grant)
+
+        await lines.write(self._written({str(number): [[0], [None, 0, number]] for number in unanswered}))
+        async with anyio.create_task_group() as tasks:
+            for number, request in list(unanswered.items()):
+                tasks.start_soon(call, number, request)
+        await lines.write(b"", last=True)
+
+    async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant) -> None:
+        def written() -> bytes:
+            try:
+                return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+            except MessageTooLarge as error:
+                return self._written([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
+
+        await lines.write(await grant.run_by_size(written, size=size_of(reply)))
+
+    def _written(self, content: Any) -> bytes:
+        """Writes a line."""
+        return to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null") + b"\n"
+
+    async def _subscription(self, asked: _Asked, grant: Grant, stream: _Subscription, size: int) -> None:
+        """Writes each item of a stream as an event."""
+        [request] = await self._requests(asked, grant, size)
+        transformer = self._transformer
+        refused: list[CallError] = []
+
+        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+            try:
+                await write_each([] if refused else items, tagged)
+            except MessageTooLarge as error:
+                refused.append(CallError.of(error))
+
+        async def write_each(items: Sequence[bytes], tagged: bool) -> None:
+            for item in items:
+                data = await grant.run_by_size(written, item, tagged, size=len(item))
+                await stream.write(b"data: %b\n\n" % data)
+
+        def written(item: bytes, tagged: bool) -> bytes:
+            value = decode_value(item, tagged=tagged)
+            return plain_json(value) if transformer is None else to_json(to_superjson(value))
+
+        await stream.write(b"event: connected\ndata: {}\n\n")
+        items = LineStream(write_items)
+        async with items.written():
+            reply = await self._handle(request._replace(open_stream=items.open), grant)
+        if (error := reply.error or next(iter(refused), None)) is not None:
+            await stream.fail(error, transformer, request.tool)
+        else:
+            await stream.write(_RETURN, last=True)
+
+    async def _handle(self, request: CallRequest, grant: Grant) -> Reply:
+        return await self._host.handle(Call(request, grant, protocol="trpc"))
+
+    def _failed(self, error: Any, status: int | None = None) -> Response:
+        return failed(error, self._transformer, status)
+
+
+class _Subscription(EventStream):
+    """Streamed body of a subscription."""
+
+    heartbeat_event = b"event: ping\ndata: \n\n"
+
+    async def fail(self, error: CallError, transformer: Transformer, path: str = "") -> None:
+        """Sends an error, and ends the response."""
+        shape = error_shape(error, path)
+        content = to_json(shape if transformer is None else to_superjson(shape))
+        await self.write(b"event: serialized-error\ndata: %b\n\n" % content, last=True)
+
+
+def _has_no_body(head: RequestHead) -> bool:
+    """True if a request says that it has none: a mutation without an input."""
+    headers = dict(head.scope["headers"])
+    return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0"
 
 
 @checked

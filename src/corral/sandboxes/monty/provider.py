@@ -6,22 +6,245 @@ time from outside. It starts in milliseconds and runs a part of Python; docs/des
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import ClassVar
 
+import anyio
+from anyio.abc import TaskGroup
+from pydantic_monty import MontyCrashedError
+
 from corral.arguments import checked
+from corral.concurrency.event_loop import OneShot, one_shot_factory, periodic
 from corral.concurrency.forks import finalize_in_owner
-from corral.concurrency.threads import run_shielded_in_thread
-from corral.errors import ConfigError, StartFailed
+from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
+from corral.errors import ConfigError, ProgramTimeout, SandboxLost, StartFailed
+from corral.guest import decode_value
 from corral.isolation import Isolation, Space
 from corral.jail import LauncherClient
 from corral.jail.spaces import LauncherSpaces, SpaceHost
+from corral.logs import get_logger
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
-from corral.sandboxes.monty.run import MontyRun
+from corral.sandboxes.framed.exits import cut_short, failed_exit
+from corral.sandboxes.monty.program import Ended, MontyProgram, PendingRequest
 from corral.sandboxes.monty.worker import Worker, WorkerBox, can_limit
 from corral.sandboxes.pool import Pool, default_size
 from corral.sandboxes.tenant_boxes import TenantBoxes
-from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, PipeEndpoint, SandboxConfig
+from corral.types import (
+    LIMITS_OF_SANDBOXES,
+    CallRequest,
+    Capabilities,
+    Endpoint,
+    Exit,
+    LogEntry,
+    PipeEndpoint,
+    SandboxConfig,
+)
+
+logger = get_logger("corral.sandboxes")
+
+_LEAST_WAIT_SECONDS = 0.005
+_MOST_WAIT_SECONDS = 0.25
+_MOST_SLEEP_SECONDS = 1e9
+_OUT_OF_CPU = "SIGXCPU"
+
+
+class MontyRun:
+    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers what it asks."""
+
+    def __init__(self, worker: Worker, job: Job, endpoint: PipeEndpoint, *, renew: bool) -> None:
+        self._worker = worker
+        self._job = job
+        self._handler = endpoint.handler
+        self._must_finish = endpoint.must_finish
+        self._program = MontyProgram(worker, job, self)
+        self._in_flight = anyio.Semaphore(job.limits.calls_in_flight, fast_acquire=True)
+        self._unanswered: deque[PendingRequest] = deque()
+        self._make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
+        self._waker: OneShot[None] | None = None
+        self._logs: deque[LogEntry] = deque()
+        self._serving: dict[int, CallRequest] = {}
+        """The calls that are being answered, by Monty's numbers."""
+        self._answered: anyio.Event | None = None
+        """Set when one has been, once the program has ended."""
+        self._cut_short: list[str] = []
+        """The tools of calls that did not end within the grace of their program."""
+        self._cpu_until = 0.0
+        self._out_of_cpu = False
+        self._scope = anyio.CancelScope()
+        self._exit: Exit | None = None
+        self._soon = thread_safe_scheduler()
+        self._renew = renew
+        self.renewed = False
+        """True once the worker is ready for another program."""
+
+    async def execute(self) -> Exit:
+        seconds = self._job.limits.cpu_seconds
+        self._cpu_until = self._worker.cpu_time() + seconds
+        self._worker.limit_cpu(seconds)
+        with self._scope:
+            await self._run()
+        self._hear()
+        assert self._exit is not None
+        return cut_short(self._exit, self._cut_short)
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            try:
+                async with periodic(self._watch):
+                    self._worker.submit(self._drive)
+                    await self._attend(tasks)
+                await self._finish_calls()
+                tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer, and calls that nobody needs
+            except BaseException:
+                self._program.end()
+                self._worker.kill()  # at once, however long a tool takes to notice that it is cancelled
+                self._program.end_lines()
+                self._hear()
+                raise
+
+    # --- what the program's thread calls
+
+    def submit(self, request: PendingRequest) -> None:
+        """Has a call answered, or a sleep slept; what comes of it goes to `MontyProgram.settle`."""
+        self._unanswered.append(request)
+        self._soon(self._wake)
+
+    def log(self, entry: LogEntry) -> None:
+        self._logs.append(entry)
+        if len(self._logs) == 1:
+            self._soon(self._hear)
+
+    def report_early_outcome(self, outcome: Exit) -> None:
+        """Takes the outcome of a program of which calls still run."""
+        self._soon(lambda: (self._hear(), self._job.on_outcome(outcome)))
+
+    def _drive(self) -> None:
+        broken = False
+        try:
+            exit = self._program.run()
+        except Exception as error:
+            exit, broken = self._broken_off(error), True
+        self.renewed = self._renew and exit.error is None and self._worker.renew()
+
+        def conclude() -> None:
+            self._exit = exit
+            if broken and not self._program.ended:
+                self._scope.cancel()  # calls that still run
+            self._wake()
+
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+            self._soon(conclude)
+
+    def _broken_off(self, error: Exception) -> Exit:
+        match error:
+            case MontyCrashedError() if self._out_of_cpu or _OUT_OF_CPU in str(error):
+                seconds = self._job.limits.cpu_seconds
+                return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
+            case Ended():
+                pass
+            case MontyCrashedError():
+                if not self._program.ended:
+                    logger.warning(
+                        "Monty's process of %s ended: %s",
+                        self._job.execution_id,
+                        error,
+                        extra={"execution_id": self._job.execution_id},
+                    )
+            case _:
+                logger.error(
+                    "Monty could not be driven for %s",
+                    self._job.execution_id,
+                    exc_info=error,
+                    extra={"execution_id": self._job.execution_id},
+                )
+        return _lost()
+
+    # --- the rest runs in the event loop
+
+    async def _attend(self, tasks: TaskGroup) -> None:
+        """Answers what is request until the program has ended."""
+        while self._exit is None:
+            while self._unanswered:
+                request = self._unanswered.popleft()
+                self._hear()  # what was printed before comes first
+                if request.alone and not self._unanswered:
+                    await self._answer(request)  # the usual case; nothing else will be request meanwhile
+                else:
+                    tasks.start_soon(self._answer, request)
+            if self._exit is None:
+                self._waker = self._make_one_shot()
+                await self._waker.wait()
+
+    async def _finish_calls(self) -> None:
+        """Once the program has ended, waits for the calls that must be finished."""
+        left = list(self._serving.values())
+        self._cut_short += [call.tool for call in left if call.sequence not in self._must_finish]
+        if len(self._cut_short) < len(left):
+            assert self._exit is not None
+            self._job.on_outcome(self._exit)  # for a deadline that comes before them
+        while any(call.sequence in self._must_finish for call in self._serving.values()):
+            self._answered = anyio.Event()
+            await self._answered.wait()
+
+    def _wake(self) -> None:
+        if self._waker is not None:
+            waker, self._waker = self._waker, None
+            waker.set(None)
+
+    async def _answer(self, request: PendingRequest) -> None:
+        if request.input is None:
+            await anyio.sleep(min(max(request.seconds, 0), _MOST_SLEEP_SECONDS))
+            self._program.settle(request.number, None)
+            return
+        async with self._in_flight:
+            value = decode_value(request.input.text, tagged=request.input.tagged)
+            call = CallRequest(
+                request.tool,
+                value,
+                request.sequence,
+                len(request.input.text),
+                reread=partial(decode_value, request.input.text, tagged=request.input.tagged),
+            )
+            self._serving[request.number] = call
+            try:
+                self._program.settle(request.number, await self._handler(call))
+            finally:
+                del self._serving[request.number]
+                if self._answered is not None:
+                    self._answered.set()
+
+    def _hear(self) -> None:
+        while self._logs:
+            self._job.on_log(self._logs.popleft())
+
+    def _watch(self) -> float | None:
+        """Ends the worker when its processor time is used up, the program when it waits for a call and the worker is
+        gone; else says when to look again."""
+        if not can_limit:
+            return None
+        if self._program.waits and not self._worker.alive:
+            logger.warning(
+                "Monty's process of %s ended while a call ran",
+                self._job.execution_id,
+                extra={"execution_id": self._job.execution_id},
+            )
+            self._exit = _lost()
+            self._scope.cancel()
+            return None
+        left = self._cpu_until - self._worker.cpu_time() - self._program.file_seconds
+        if left > 0:
+            return min(max(left, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
+        self._out_of_cpu = True
+        self._worker.kill()
+        return None
+
+
+def _lost() -> Exit:
+    return failed_exit(SandboxLost("the sandbox's process ended without a result"))
+
 
 _ISOLATION = Isolation("interpreter", "interpreter")
 

@@ -3,12 +3,153 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from corral.errors import CorralError, ToolError
 from corral.jail.workers import WorkerError, run_bounded
 from corral.shells import Completed, Shell
-from corral.shells.integrations.patches import created, updated
+
+_PATCH_CHARS = 1_000_000
+_FILE_CHARS = 10_000_000
+_MOST_HUNKS = 1_000
+_MOST_COMPARISONS = 5_000_000
+
+
+@dataclass(slots=True)
+class _Hunk:
+    """Lines that are replaced, those that replace them, and headings that come before."""
+
+    headings: list[str] = field(default_factory=list[str])
+    old: list[str] = field(default_factory=list[str])
+    new: list[str] = field(default_factory=list[str])
+    at_end: bool = False
+
+
+def created(diff: str) -> str:
+    """Returns the text of a new file, all of whose lines begin with `+`.
+
+    Raises:
+        ToolError: a line does not, or the patch is too large.
+    """
+    lines = _lines(diff)
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("+"):
+            raise ToolError(f"line {number} of the patch: each line of a new file begins with '+', not {line[:80]!r}")
+    return "".join(f"{line[1:]}\n" for line in lines)
+
+
+def updated(text: str, diff: str) -> str:
+    """Returns a text with its hunks applied, one after the other. Line ends and the end of the text stay as they are.
+
+    A hunk whose lines are not there exactly is looked for without the blanks at the ends of lines.
+
+    Raises:
+        ToolError: the lines of a hunk are not there, a line is none of a patch, or something is too large.
+    """
+    if len(text) > _FILE_CHARS:
+        raise ToolError(f"the file is larger than {_FILE_CHARS} characters; change it by a command")
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.replace("\r\n", "\n").split("\n")
+    closed = lines[-1] == ""
+    if closed:
+        lines.pop()
+    finder = _Finder(lines)
+    result: list[str] = []
+    done = 0
+    for number, hunk in enumerate(_hunks(_lines(diff)), 1):
+        start = done
+        for heading in hunk.headings:
+            if (found := finder.find([heading], start, stripped=True)) is None:
+                raise ToolError(f"hunk {number}: there is no line {heading[:200]!r} after line {start}")
+            start = found + 1
+        if hunk.old:
+            found = finder.find(hunk.old, start, at_end=hunk.at_end)
+            if found is None:
+                raise ToolError(
+                    f"hunk {number}: these lines are not in the file after line {start}: {_shown(hunk.old)}"
+                )
+        else:
+            found = start if hunk.headings and not hunk.at_end else len(lines)
+        result += [*lines[done:found], *hunk.new]
+        done = found + len(hunk.old)
+    result += lines[done:]
+    return end.join(result) + (end if closed and result else "")
+
+
+class _Finder:
+    """Search for lines, of which there is a bounded amount."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._exact = lines
+        self._right = [line.rstrip() for line in lines]
+        self._both = [line.strip() for line in lines]
+        self._left = _MOST_COMPARISONS
+
+    def find(self, wanted: list[str], start: int, *, stripped: bool = False, at_end: bool = False) -> int | None:
+        """The first place from `start` on, exact if there is one."""
+        tries = [(self._exact, wanted), (self._right, [line.rstrip() for line in wanted])]
+        if stripped:
+            tries.append((self._both, [line.strip() for line in wanted]))
+        for lines, parts in tries:
+            last = len(lines) - len(parts)
+            for place in range(max(start, last) if at_end else start, last + 1):
+                if self._matches(lines, parts, place):
+                    return place
+        return None
+
+    def _matches(self, lines: list[str], parts: list[str], place: int) -> bool:
+        for number, part in enumerate(parts):
+            self._left -= 1
+            if self._left < 0:
+                raise ToolError("the patch needs too many comparisons; make smaller patches, with lines that are rare")
+            if lines[place + number] != part:
+                return False
+        return True
+
+
+def _lines(diff: str) -> list[str]:
+    if len(diff) > _PATCH_CHARS:
+        raise ToolError(f"the patch is larger than {_PATCH_CHARS} characters; make smaller ones")
+    lines = diff.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def _hunks(lines: list[str]) -> list[_Hunk]:
+    hunks: list[_Hunk] = []
+    hunk = _Hunk()
+    for number, line in enumerate(lines, 1):
+        if line.startswith("@@"):
+            if hunk.old or hunk.new:
+                hunks.append(hunk)
+                hunk = _Hunk()
+            if heading := line[2:].strip():
+                hunk.headings.append(heading)
+        elif line.rstrip() == "*** End of File":
+            hunk.at_end = True
+        elif line == "" or line[0] == " ":
+            hunk.old.append(line[1:])
+            hunk.new.append(line[1:])
+        elif line[0] == "-":
+            hunk.old.append(line[1:])
+        elif line[0] == "+":
+            hunk.new.append(line[1:])
+        else:
+            raise ToolError(f"line {number} of the patch begins with none of '@@', ' ', '+', '-': {line[:80]!r}")
+    if hunk.old or hunk.new:
+        hunks.append(hunk)
+    if not hunks:
+        raise ToolError("the patch changes nothing; give lines that begin with '+' or '-'")
+    if len(hunks) > _MOST_HUNKS:
+        raise ToolError(f"the patch has more than {_MOST_HUNKS} hunks; make smaller ones")
+    return hunks
+
+
+def _shown(lines: list[str]) -> str:
+    return repr("\n".join(lines)[:300])
+
 
 _MOST_COMMANDS = 100
 _MOST_SECONDS = 3_600.0

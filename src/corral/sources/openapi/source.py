@@ -3,37 +3,226 @@
 from __future__ import annotations
 
 import logging
+import re
+import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import httpx
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.egress import EgressPolicy, SafeClient
 from corral.egress.policy import ANY_NETWORK
-from corral.errors import ConfigError
+from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
 from corral.sources.lazy_schema import DeferredSchema
-from corral.sources.openapi.bodies import read_body
-from corral.sources.openapi.calls import Endpoint
+from corral.sources.openapi.bodies import Body, read_body
 from corral.sources.openapi.documents import DocumentNode, Unusable, is_swagger, read_document
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
-from corral.sources.openapi.parameters import PathTemplate, read_parameters
-from corral.sources.openapi.responses import Headers, read_responses
+from corral.sources.openapi.parameter_styles import Unwritable
+from corral.sources.openapi.parameters import BODY, Line, Parameter, PathTemplate, read_parameters
+from corral.sources.openapi.responses import Headers, Responses, read_responses
 from corral.sources.openapi.schemas import Schemas, SchemaUse
-from corral.sources.openapi.security import Credential, Security
-from corral.sources.openapi.servers import Servers
+from corral.sources.openapi.security import Credential, Identity, Security
 from corral.sources.openapi.swagger import converted
 from corral.sources.opening import bind_context, closed
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
-from corral.types import JsonSchema
+from corral.types import ExecutionContext, JsonSchema
+
+
+def origin_of(url: httpx.URL) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}[url.scheme]
+
+
+class Servers:
+    """The base URL of a document, and the origins that its operations may be at.
+
+    Raises:
+        ConfigError: there is no base URL, or one of the URLs is none.
+    """
+
+    def __init__(self, document: DocumentNode, base_url: str | None, origins: Iterable[str]) -> None:
+        self.is_given = base_url is not None
+        """True if the host gave the base URL, rather than the document."""
+        try:
+            self._stated = _first(document)
+        except Unusable as problem:
+            if base_url is None:
+                raise ConfigError(f"the document's server cannot be used; give base_url. {problem}") from None
+            self._stated = ""
+        said = base_url if base_url is not None else self._stated
+        if not said or "://" not in said:
+            where = f"the document's server is {said[:100]!r}" if said else "the document names no server"
+            if base_url is not None:
+                raise ConfigError(f"base_url={said[:100]!r} needs http:// or https:// and a host")
+            raise ConfigError(f"{where}: give base_url, such as 'https://api.example.com/v1'")
+        self.base = _url(said)
+        self.origins = {origin_of(self.base), *(origin_of(_url(each)) for each in origins)}
+
+    def require_reachable(self) -> None:
+        """Raises ConfigError if the document itself says that the API is at an internal address."""
+        scheme, _, port = origin_of(self.base)
+        policy = EgressPolicy(schemes={scheme}, ports={port})
+        objection = policy.objection(scheme, self.base.raw_host.decode("ascii"), port)
+        if objection and not self.is_given:
+            raise ConfigError(
+                f"the document's server is {self._stated[:100]!r}, and {objection}; to allow that, give it as base_url"
+            )
+
+    def of(self, item: DocumentNode, operation: DocumentNode) -> httpx.URL:
+        """The base URL of one operation, which may have a server of its own. Raises Unusable."""
+        said = _first(operation) or _first(item)
+        if not said:
+            return self.base
+        try:
+            url = self._here(said) or _url(str(self.base.join(said)))
+        except (ConfigError, httpx.InvalidURL):
+            raise operation.refused(f"its server {said[:100]!r} is no URL") from None
+        if origin_of(url) not in self.origins:
+            raise operation.refused(f"it is at {said[:100]!r}; give origins=[...] to allow that")
+        return url
+
+    def _here(self, said: str) -> httpx.URL | None:
+        """The URL of another server, moved as the document's own server was moved to the base URL."""
+        stated, url = httpx.URL(self._stated), httpx.URL(said)
+        if not url.host or (url.host, url.port) != (stated.host, stated.port):
+            return None
+        return self.base if url.path.rstrip("/") == stated.path.rstrip("/") else self.base.copy_with(path=url.path)
+
+
+def _first(part: DocumentNode) -> str:
+    """The URL of the first server, with the defaults of its variables; "" if there is none. Raises Unusable."""
+    servers = part.member("servers")
+    found = servers.items() if servers else []
+    if not found:
+        return ""
+    [server, *_] = found
+    variables = server.member("variables")
+    values = {name: each.text("default") for name, each in variables.members()} if variables else {}
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise server.refused(f"its variable {match[1][:50]!r} has no default")
+        return values[match[1]]
+
+    return re.sub(r"\{([^{}]*)\}", value, server.text("url"))
+
+
+def _url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        raise ConfigError(f"{text[:100]!r} is not a URL") from None
+    if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
+        raise ConfigError(f"a base URL is http or https, with a host, without user, query and fragment: {text[:100]!r}")
+    return url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Everything that a call of one operation needs."""
+
+    label: str
+    method: str
+    base: httpx.URL
+    path: PathTemplate
+    parameters: Sequence[Parameter]
+    body: Body | None
+    responses: Responses
+    security: Security
+    schemes: Sequence[str]
+    follow: bool
+    """True if redirects are followed."""
+
+    @property
+    def input(self) -> SchemaUse:
+        """The schema of a tool's input: an object of the parameters, and of the body under that name."""
+        members = {each.key: (each.schema, each.required) for each in self.parameters}
+        if self.body is not None:
+            members[BODY] = (self.body.schema, self.body.required)
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {key: use.schema for key, (use, _) in members.items()},
+            "additionalProperties": False,
+        }
+        if wanted := [key for key, (_, required) in members.items() if required]:
+            schema["required"] = wanted
+        return SchemaUse(schema, set[str]().union(*(use.names for use, _ in members.values())))
+
+    async def call(self, client: SafeClient, input: dict[str, Any] | None, context: ExecutionContext) -> object:
+        """Sends the request and reads the response.
+
+        Raises:
+            ToolError: the request cannot be sent, was not answered, or failed.
+            EgressBlocked: the response is too large or too late, or leads where the client must not go.
+        """
+        values = input or {}
+        line = self._line(values)
+        identity = await self.security.identify(self.schemes, context)
+        identity.write(line)
+        request = self._request(client, line, values)
+        try:
+            response = await client.send(request, follow_redirects=self.follow)
+            return self.responses.read(response, self.label)
+        except httpx.HTTPError as error:
+            said = f"{self.label} was not answered: {type(error).__name__} {error}".rstrip()
+            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+            said = said if unsent else f"{said}; it may have taken effect"
+            raise ToolError(identity.hide(said), outcome_known=unsent) from None
+        except ToolError as error:
+            raise _without(identity, error) from None
+
+    def _line(self, values: dict[str, Any]) -> Line:
+        line = Line()
+        try:
+            line.path = self.path.fill(values)
+        except Unwritable as problem:
+            raise ToolError(f"{self.label}: {problem}") from None
+        for each in self.parameters:
+            value = values.get(each.key)
+            if each.place == "path" or (value is None and not (each.required and each.key in values)):
+                continue
+            try:
+                each.write(value, line)
+            except Unwritable as problem:
+                raise ToolError(f"{self.label}: {each.key}: {problem}") from None
+        return line
+
+    def _request(self, client: SafeClient, line: Line, values: dict[str, Any]) -> httpx.Request:
+        headers = [("Accept", self.responses.accept), *line.headers]
+        if line.cookies:
+            headers.append(("Cookie", "; ".join(f"{name}={text}" for name, text in line.cookies)))
+        options: dict[str, Any] = {}
+        if self.body is not None and (BODY in values and (values[BODY] is not None or self.body.required)):
+            try:
+                content = self.body.write(values[BODY])
+            except Unwritable as problem:
+                raise ToolError(f"{self.label}: {problem}") from None
+            media = content.media
+            if content.parts is None:
+                options["content"] = content.data
+            else:
+                media = f"{media}; boundary={secrets.token_hex(16)}"
+                options["files"] = content.parts
+            headers.append(("Content-Type", media))
+        query = "&".join(f"{name}={text}" for name, text in line.query)
+        target = self.base.raw_path.decode("ascii").rstrip("/") + line.path + (f"?{query}" if query else "")
+        url = self.base.copy_with(raw_path=target.encode("ascii"))
+        return client.build_request(self.method, url, headers=headers, **options)
+
+
+def _without(identity: Identity, error: ToolError) -> ToolError:
+    """The same error without secrets: servers may send back what they were sent."""
+    return ToolError(identity.hide(str(error)), outcome_known=error.outcome_known)
+
 
 logger = get_logger("corral.sources.openapi")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -11,7 +13,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError
 from corral.jail.workers import WorkerError, run_in_worker
 from corral.logs import get_logger
-from corral.tools.json_schema.complexity import ValidationCost
+from corral.tools.json_schema.keywords import objects_within, pointer_tokens, value_at
 from corral.tools.json_schema.older_drafts import upgraded
 from corral.tools.json_schema.plain_data import to_plain_data
 from corral.tools.json_schema.problems import Problem, SchemaMismatch
@@ -26,6 +28,303 @@ from corral.tools.json_schema.validators import (
     without_patterns,
 )
 from corral.types import JsonSchema
+
+UNBOUNDED = 10**12
+"""Upper limit of all costs; 10,000 s."""
+
+_MOST_SCHEMAS = 2_000
+_MOST_STEPS = 20_000
+"""Each takes some 2 µs."""
+_MOST_DEPTH = 64
+_MOST_CONTAINERS = 1_000
+_MOST_CHARACTERS = 100_000
+"""Of a value whose depth is looked for; that of others is taken to be as great as it could be."""
+_DEAR = 1_000_000
+"""Costs above this need not be exact."""
+
+_READ = 30
+"""For each part of a value, whatever the schema."""
+_VISIT = 2
+_KEYWORD = 1
+_FLOAT = 75
+_MULTIPLE = 500
+_FLOAT_OF_ENUM = 400
+_DATA_NODE = 50
+"""Comparing with a part of `const`, or of a member of `enum`, that is an array or an object."""
+_DEPENDENCY = 4
+_UNIQUE = 50
+_PATTERN = 300
+"""For each character, by the worst pattern of those that are allowed here."""
+_CONTAINED = 3
+_UNEVALUATED = 5
+"""Times that alternatives are visited again for `unevaluated…` keywords."""
+
+_IN_PLACE = ("allOf", "anyOf", "oneOf")
+_ONE_IN_PLACE = ("else", "if", "not", "then")
+_ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
+"""By these a reference may lead to where its pointer does not; by `id` too in old drafts."""
+
+
+class ValidationCost:
+    """Upper bounds for one schema; `UNBOUNDED` for a large one, or with references elsewhere than into itself."""
+
+    def __init__(self, document: JsonSchema) -> None:
+        self._steps = 0
+        self._places: list[_Place] = []
+        """Keywords before others that apply to the same part of a value."""
+        self._each: list[int] = []
+        """The most for one part of a value, by how many levels deep the value is; the last one is for all others."""
+        self._is_complete = True
+        self._reads_text = False
+        try:
+            reader = _Reader(document)
+            self._root = reader.read()
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            self._each = [UNBOUNDED]
+        else:
+            self._places = reader.places
+            self._reads_text = reader.reads_text
+            self._each = [self._root.cost]
+            self._is_complete = False
+
+    def of(self, text: bytes) -> int:
+        """The most that validating a value costs, given as compact JSON."""
+        containers = text.count(b"[") + text.count(b"{")
+        parts = text.count(b",") + containers + 1
+        size = parts + len(text) if self._reads_text else parts
+        each = self._at(min(containers, _MOST_DEPTH))
+        if each * size > _DEAR and containers <= _MOST_CONTAINERS and len(text) <= _MOST_CHARACTERS:
+            each = self._at(_depth_of(text))
+        if each * size <= _DEAR and _has_huge_number(text):
+            return UNBOUNDED
+        return min(_READ * parts + each * size, UNBOUNDED)
+
+    def _at(self, depth: int) -> int:
+        while not self._is_complete and len(self._each) <= min(depth, _MOST_DEPTH):
+            self._deepen()
+        return self._each[min(depth, len(self._each) - 1)]
+
+    def _deepen(self) -> None:
+        """Counts one more level."""
+        self._steps += sum(place.steps for place in self._places)
+        if self._steps > _MOST_STEPS:
+            self._each.append(UNBOUNDED)
+            self._is_complete = True
+            return
+        before = [place.cost for place in self._places]
+        for place in self._places:
+            place.look_into_members()
+        for place in self._places:
+            place.cost = max(place.cost, place.objects, place.arrays)
+        self._is_complete = before == [place.cost for place in self._places]
+        self._each.append(self._root.cost)
+
+
+class _Place:
+    """A schema, with all that applies where it does."""
+
+    __slots__ = (
+        "again",
+        "arrays",
+        "contained",
+        "cost",
+        "in_place",
+        "items",
+        "keys",
+        "named",
+        "objects",
+        "others",
+        "per_item",
+        "per_key",
+        "positions",
+    )
+
+    def __init__(self) -> None:
+        self.cost = _VISIT
+        """For the part of a value that it applies to, or for one below it, as deep as has been looked."""
+        self.per_key = self.per_item = 0
+        """In addition, for each member of an object or an array."""
+        self.again = 1
+        self.objects = self.arrays = 0
+        self.in_place: list[_Place] = []
+        self.named: list[_Place] = []
+        self.others: list[_Place] = []
+        self.keys: list[_Place] = []
+        self.positions: list[_Place] = []
+        self.items: list[_Place] = []
+        self.contained: list[_Place] = []
+
+    @property
+    def steps(self) -> int:
+        return 1 + sum(map(len, (self.in_place, self.named, self.others, self.keys, self.positions, self.items)))
+
+    def add_in_place(self) -> None:
+        """Once it is known what applies in the same place, and what that costs."""
+        self.cost += self.again * sum(each.cost for each in self.in_place)
+
+    def look_into_members(self) -> None:
+        """Keywords in the same place have looked already."""
+        named = max((each.cost for each in self.named), default=0)
+        others = sum(each.cost for each in self.others) + sum(each.cost for each in self.keys)
+        self.objects = self.per_key + named + others + self.again * sum(each.objects for each in self.in_place)
+        position = max((each.cost for each in self.positions), default=0)
+        items = sum(each.cost for each in self.items) + _CONTAINED * sum(each.cost for each in self.contained)
+        self.arrays = self.per_item + position + items + self.again * sum(each.arrays for each in self.in_place)
+        self.objects, self.arrays = min(self.objects, UNBOUNDED), min(self.arrays, UNBOUNDED)
+
+
+class _Reader:
+    def __init__(self, document: JsonSchema) -> None:
+        self.places: list[_Place] = []
+        self.reads_text = False
+        self._document = document
+        self._known: dict[int, _Place] = {}
+        self._waiting: list[tuple[_Place, dict[str, Any]]] = []
+        self._open: set[int] = set()
+
+    def read(self) -> _Place:
+        """Raises ValueError, or what operations on wrong types raise, if it cannot be counted."""
+        if _moves_references(self._document):
+            raise ValueError("references may lead elsewhere")
+        place = self._place(self._document)
+        while self._waiting:
+            self._members(*self._waiting.pop())
+        return place
+
+    def _place(self, schema: Any) -> _Place:
+        """The place with what applies to the same part of the value; its members wait."""
+        identity = id(cast("object", schema))
+        if identity in self._known:
+            return self._known[identity]
+        if identity in self._open or len(self._known) + len(self._open) >= _MOST_SCHEMAS:
+            raise ValueError("it applies to itself, or is large")
+        self._open.add(identity)
+        place = _Place()
+        if isinstance(schema, dict):
+            known = cast("dict[str, Any]", schema)
+            self._weigh(place, known)
+            place.in_place = [self._place(each) for each in self._applied(known)]
+            place.add_in_place()
+            self._waiting.append((place, known))
+        self._open.discard(identity)
+        self._known[identity] = place
+        self.places.append(place)
+        return place
+
+    def _applied(self, schema: dict[str, Any]) -> Iterator[Any]:
+        yield from (schema[key] for key in _ONE_IN_PLACE if key in schema)
+        for key in _IN_PLACE:
+            yield from schema.get(key, ())
+        for key in ("dependentSchemas", "dependencies"):
+            yield from (each for each in schema.get(key, {}).values() if not isinstance(each, list))
+        if "$ref" in schema:
+            yield self._target(schema["$ref"])
+
+    def _weigh(self, place: _Place, schema: dict[str, Any]) -> None:
+        """Adds the cost of the schema without its subschemas."""
+        for key, value in schema.items():
+            match key:
+                case "const" | "enum":
+                    place.cost += _compared([value] if key == "const" else value)
+                case "multipleOf":
+                    place.cost += _MULTIPLE
+                case "pattern":
+                    place.cost += _PATTERN
+                    self.reads_text = True
+                case "patternProperties":
+                    place.per_key += _PATTERN * len(value)
+                    self.reads_text = self.reads_text or bool(value)
+                case "dependentRequired" | "dependentSchemas" | "dependencies":
+                    place.cost += _DEPENDENCY * _size(value)
+                case "uniqueItems":
+                    place.per_item += _UNIQUE
+                case "unevaluatedItems" | "unevaluatedProperties":
+                    place.again = _UNEVALUATED
+                case _:
+                    place.cost += _bound(value)
+
+    def _members(self, place: _Place, schema: dict[str, Any]) -> None:
+        def one(key: str) -> list[_Place]:
+            return [self._place(schema[key])] if key in schema else []
+
+        def several(key: str) -> list[_Place]:
+            return [self._place(each) for each in schema.get(key, {}).values()]
+
+        place.named = several("properties")
+        place.others = several("patternProperties") + one("additionalProperties") + one("unevaluatedProperties")
+        place.keys = one("propertyNames")
+        items = schema.get("items", True)
+        positions: list[Any] = [*schema.get("prefixItems", ()), *(items if isinstance(items, list) else ())]
+        place.positions = [self._place(each) for each in positions]
+        place.items = one("additionalItems") + one("unevaluatedItems")
+        place.items += [] if isinstance(items, list) else [self._place(items)]
+        place.contained = one("contains")
+
+    def _target(self, reference: Any) -> Any:
+        if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
+            raise ValueError("it may lead anywhere")
+        return value_at(self._document, pointer_tokens(reference))
+
+
+def _compared(members: list[Any]) -> int:
+    """Finding a value among these. The validator has a quick way for those of one plain type."""
+    kinds: set[type[object]] = {type(each) for each in members if each is not None}
+    if kinds <= {bool} or (len(kinds) == 1 and kinds <= {str, int} and len(members) > 1):
+        return _KEYWORD
+    total = 0
+    for each in members:
+        if isinstance(each, dict | list):
+            total += _DATA_NODE * _size(cast("object", each))
+        else:
+            total += _FLOAT_OF_ENUM if isinstance(each, float) else 10 * _KEYWORD
+    return total
+
+
+def _size(value: object) -> int:
+    """Number of parts."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_size, cast("dict[str, object]", value).values()))
+    return 1 + sum(map(_size, cast("list[object]", value))) if isinstance(value, list) else 1
+
+
+def _bound(value: object) -> int:
+    """Cost of a keyword that compares with a number, or has none."""
+    if isinstance(value, int):
+        return _KEYWORD + value.bit_length() // 64 * _FLOAT
+    return _FLOAT if isinstance(value, float) else _KEYWORD
+
+
+def _moves_references(document: JsonSchema) -> bool:
+    """True if a reference may lead to where its pointer does not."""
+    keywords = _ELSEWHERE | {"id"} if "$schema" in document else _ELSEWHERE
+    return any(
+        isinstance(members[key], str | bool)
+        for members in objects_within(document)
+        for key in keywords & members.keys()
+    )
+
+
+_DIGITS = bytes(48 if 48 <= each < 58 else 32 for each in range(256))
+_HUGE_NUMBER = re.compile(rb"(?:^|[\[,:])-?\d{25}")
+
+
+def _has_huge_number(text: bytes) -> bool:
+    """True if there is a number with so many digits that calculating with it is slow."""
+    return b"0" * 25 in text.translate(_DIGITS) and _HUGE_NUMBER.search(text) is not None
+
+
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
+
+
+def _depth_of(text: bytes) -> int:
+    """Levels of nested lists and objects."""
+    depth = deepest = 0
+    for bracket in _TEXTS.sub(b"", text).translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
 
 _HERE = 1_000_000
 """Maximum cost of validating on the event loop, in units of some 10 ns."""

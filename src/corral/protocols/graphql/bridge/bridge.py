@@ -2,25 +2,483 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple, NotRequired
+from urllib.parse import parse_qsl
 
-from typing_extensions import override
+from graphql import (
+    DocumentNode,
+    ExecutionResult,
+    FieldNode,
+    FragmentDefinitionNode,
+    FragmentSpreadNode,
+    GraphQLError,
+    GraphQLSyntaxError,
+    InlineFragmentNode,
+    OperationDefinitionNode,
+    OperationType,
+    SelectionSetNode,
+    parse,
+    validate,
+)
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
+from typing_extensions import TypedDict, override
 
 from corral.arguments import checked
-from corral.bridges.base import ASGIApp, BridgeHost, Document
-from corral.bridges.web import RequestHead, WebBridge
+from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Scope, Send
+from corral.bridges.web import (
+    MAX_CALLS,
+    NOT_JSON,
+    Body,
+    PlainLineStream,
+    RequestHead,
+    WebBridge,
+    ended,
+    grant_of,
+    late,
+    most_body_bytes,
+    parse_json,
+    read_body,
+    watch_request,
+)
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.runtimes import RUNTIMES
+from corral.bridges.web.server_events import EventStream
 from corral.calls.grants import Grant
 from corral.concurrency.threads import run_in_own_thread
-from corral.guest import Transport
-from corral.protocols.graphql.bridge.app import GraphqlApp
+from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
+from corral.guest import Transport, client_runtime
+from corral.protocols.graphql.bridge.calls import OperationCalls, error_of
 from corral.protocols.graphql.bridge.graphiql import Graphiql
-from corral.protocols.graphql.bridge.responses import failed
+from corral.protocols.graphql.bridge.responses import (
+    COMPLETE,
+    EVENTS,
+    accepted,
+    event,
+    failed,
+    failed_json,
+    respond,
+    result_json,
+)
 from corral.protocols.graphql.bridge.schema import ToolSchema, make_schema
 from corral.protocols.transports import transport
 from corral.types import CallError, Language
+
+
+class OperationStream(EventStream):
+    """Streamed body of the response to one operation."""
+
+    _calling = False
+
+    @property
+    @override
+    def begins(self) -> bool:
+        return self.started or self._calling
+
+    async def end(self, error: CallError) -> None:
+        """Sends an error, and ends the response."""
+        await self.write(event(failed_json(error)) + COMPLETE, last=True)
+
+    async def send_one(self, content: bytes) -> None:
+        """Sends the result of an operation that has one, and ends the response."""
+        await self.write(event(content) + COMPLETE, last=True)
+
+    async def subscribe(
+        self,
+        tools: ToolSchema,
+        document: DocumentNode,
+        variables: dict[str, Any] | None,
+        name: str | None,
+        calls: OperationCalls,
+    ) -> None:
+        """Executes a subscription: a result for each item."""
+
+        def result(source: object) -> ExecutionResult:
+            found = tools.execute(document, calls, variables=variables, operation=name, source=source)
+            assert isinstance(found, ExecutionResult)
+            return found
+
+        first = result(None)
+        asked = calls.asked
+        if asked is None or first.errors or not first.data:
+            return await self.send_one(result_json(first))
+        [key] = first.data
+        if asked.tool is None:
+            return await self.call_many(to_json(key), asked.input, calls)
+
+        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:  # noqa: ARG001 - none are
+            data = b""
+            for item in items:
+                data += event(result_json(result((from_json(item),))))
+            await self.write(data)
+
+        await self.write(b":\n\n")
+        items = PlainLineStream(write_items)
+        async with items.written():
+            reply = await calls.stream(asked.tool, asked.input, items.open)
+        if reply.error is not None:
+            error = ExecutionResult({key: None}, [error_of(reply.error)])
+            return await self.send_one(result_json(error))
+        if not reply.nothing:  # the tool does not stream any more
+            await self.write(event(result_json(result((reply.value,)))))
+        await self.write(COMPLETE, last=True)
+        return None
+
+    async def call_many(self, key: bytes, given: object, calls: OperationCalls) -> None:
+        """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key of `_calls`."""
+
+        async def write(data: bytes, /, *, last: bool = False) -> None:
+            shown = event(b'{"data":{%b:%b}}' % (key, data.rstrip())) if data else b""
+            await self.write(shown + (COMPLETE if last else b""), last=last)
+
+        try:
+            batch = await calls.batch(given)
+        except GraphQLError as error:
+            return await self.send_one(result_json(ExecutionResult(None, [error])))
+        self._calling = True
+        await batch.answer(write)
+        return None
+
+
+_MOST_TOKENS = 10_000
+_MOST = (5_000, 32, MAX_CALLS)
+"""Fields of an operation, where each mention of a fragment counts; levels; calls."""
+_MOST_ALIKE = 200
+"""Fields of one response name in a document: validation compares them in pairs."""
+_MOST_DOCUMENTS = 64
+_MOST_CACHED_CHARACTERS = 4_000
+"""Of a document that is kept; it takes some 150 times as many bytes."""
+_QUICK_CHARACTERS = 2_000
+"""Longer documents are validated in a thread."""
+
+
+class _Size(NamedTuple):
+    fields: int
+    levels: int
+    calls: int
+
+
+_NOTHING = _Size(0, 0, 0)
+
+
+async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
+    """Returns the parsed document of a request, which fits the schema.
+
+    Raises:
+        MalformedMessage: it is not GraphQL, or does not fit the schema.
+        MessageTooLarge: it has too many tokens, levels, fields or calls.
+    """
+    known = tools.documents.get(text)
+    if known is not None:
+        tools.documents.move_to_end(text)
+        return known
+    if len(text) < _QUICK_CHARACTERS:
+        document = _checked(text, tools)
+    else:
+        document = await run_in_own_thread(_checked, text, tools, abandon_on_cancel=True)
+    if len(text) <= _MOST_CACHED_CHARACTERS:
+        tools.documents[text] = document
+        if len(tools.documents) > _MOST_DOCUMENTS:
+            tools.documents.popitem(last=False)
+    return document
+
+
+def operation_of(document: DocumentNode, name: str | None) -> OperationDefinitionNode:
+    """Returns the operation to execute.
+
+    Raises:
+        MalformedMessage: there is none of that name, or several and no name.
+    """
+    found = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
+    if name is not None:
+        found = [each for each in found if each.name is not None and each.name.value == name]
+    if len(found) != 1:
+        raise MalformedMessage(
+            f"the document has no operation {name!r}" if name else "operationName must name an operation"
+        )
+    return found[0]
+
+
+def is_introspection(operation: OperationDefinitionNode) -> bool:
+    """True if the operation only asks for the schema, in fields of its own."""
+    return all(
+        isinstance(field, FieldNode) and field.name.value.startswith("__")
+        for field in operation.selection_set.selections
+    )
+
+
+def _checked(text: str, tools: ToolSchema) -> DocumentNode:
+    try:
+        document = parse(text, no_location=False, max_tokens=_MOST_TOKENS)
+    except GraphQLSyntaxError as error:
+        if "tokens" in error.message:
+            raise MessageTooLarge(f"the document has more than {_MOST_TOKENS} tokens") from None
+        raise MalformedMessage(_told(error)) from None
+    _Bounds(document, tools.namespaces).enforce()
+    problems = validate(tools.schema, document, max_errors=5)
+    if problems:
+        raise MalformedMessage("; ".join(_told(problem) for problem in problems[:5]))
+    return document
+
+
+def _told(error: GraphQLError) -> str:
+    places = error.locations
+    return f"{error.message} (line {places[0].line}, column {places[0].column})" if places else error.message
+
+
+class _Bounds:
+    """Sizes of the operations of a document. Each fragment is looked at once."""
+
+    def __init__(self, document: DocumentNode, namespaces: frozenset[str]) -> None:
+        self._document = document
+        self._namespaces = namespaces
+        self._fragments = {
+            each.name.value: each for each in document.definitions if isinstance(each, FragmentDefinitionNode)
+        }
+        self._known: dict[tuple[str, bool], _Size] = {}
+        self._alike: Counter[str] = Counter()
+
+    def enforce(self) -> None:
+        """Raises MessageTooLarge for a document over the bounds."""
+        for each in self._document.definitions:
+            if isinstance(each, OperationDefinitionNode):
+                found = self._size(each.selection_set, at_root=True)
+                for count, most, noun in zip(found, _MOST, ("fields", "levels", "calls"), strict=True):
+                    if count > most:
+                        raise MessageTooLarge(f"an operation of the document has {count} {noun}; {most} are allowed")
+            elif isinstance(each, FragmentDefinitionNode):
+                self._fragment(each.name.value, at_root=False)
+        alike = max(self._alike.values(), default=0)
+        if alike > _MOST_ALIKE:
+            raise MessageTooLarge(f"the document has {alike} fields of one name; {_MOST_ALIKE} are allowed")
+
+    def _size(self, selections: SelectionSetNode | None, *, at_root: bool) -> _Size:
+        total = _NOTHING
+        for each in () if selections is None else selections.selections:
+            match each:
+                case FieldNode():
+                    found = self._field(each, at_root=at_root)
+                case FragmentSpreadNode():
+                    found = self._fragment(each.name.value, at_root=at_root)
+                case InlineFragmentNode():
+                    found = self._size(each.selection_set, at_root=at_root)
+                case _:
+                    continue
+            total = _Size(total.fields + found.fields, max(total.levels, found.levels), total.calls + found.calls)
+        return total
+
+    def _field(self, field: FieldNode, *, at_root: bool) -> _Size:
+        name = field.name.value
+        self._alike[(field.alias or field.name).value] += 1
+        is_space = at_root and name in self._namespaces
+        inner = self._size(field.selection_set, at_root=False)
+        calls = inner.calls if is_space else int(not name.startswith("__"))
+        return _Size(inner.fields + 1, inner.levels + 1, calls)
+
+    def _fragment(self, name: str, *, at_root: bool) -> _Size:
+        found = self._known.get((name, at_root))
+        if found is None:
+            self._known[name, at_root] = _NOTHING  # of a cycle, which validation refuses
+            if name in self._fragments:
+                found = self._size(self._fragments[name].selection_set, at_root=at_root)
+                self._known[name, at_root] = found
+        return found or _NOTHING
+
+
+_OPERATIONS = ("", "/")
+_OF_RUNTIMES = "subscription($calls:[JSON!]!){_calls(calls:$calls)}"
+"""Operation of corral's own runtimes."""
+_MOST_INTROSPECTIONS = 8
+
+
+@with_config(ConfigDict(extra="ignore", strict=True))
+class Operation(TypedDict):
+    query: Annotated[str, Field(min_length=1)]
+    variables: NotRequired[dict[str, Any] | None]
+    operationName: NotRequired[str | None]
+    extensions: NotRequired[dict[str, Any] | None]
+
+
+_operation = TypeAdapter(Operation)
+
+
+class GraphqlApp:
+    """App over a pipeline. All of it requires a token, except `/health`, the runtimes, and the page of GraphiQL."""
+
+    def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None) -> None:
+        self._host = host
+        self._schemas = schemas
+        self._graphiql = graphiql
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        response = await self._route(RequestHead.of(scope), scope, receive, send)
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _route(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> ASGIApp | None:
+        path: str = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix("/graphql")
+        method: str = scope["method"]
+        if path == "/health":
+            return Response(to_json({"status": "ok"}), media_type="application/json")
+        if path in RUNTIMES:
+            language, media_type = RUNTIMES[path]
+            return Response(client_runtime(language, transport("graphql", language)), media_type=media_type)
+        if self._graphiql is not None and method == "GET" and (page := self._graphiql.response(path)) is not None:
+            return page
+        allowed = {"/token": ("POST",), "/schema.graphql": ("GET",)}.get(path, ("GET", "POST"))
+        if path not in (*_OPERATIONS, "/token", "/schema.graphql"):
+            return failed(CallError.of(BridgeError("no such path")), 404)
+        if method not in allowed:
+            return failed(CallError.of(BridgeError(f"the method must be {' or '.join(allowed)}")), 405)
+        grant = await grant_of(self._host, head, "graphql")
+        if not isinstance(grant, Grant):
+            return failed(grant)
+        try:
+            if path == "/token":
+                return await self._token(head, grant, receive)
+            if path == "/schema.graphql":
+                return await self._sdl(grant, receive)
+            return await self._operation(head, grant, receive, send)
+        except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
+            return failed(error)
+
+    async def _token(self, head: RequestHead, grant: Grant, receive: Receive) -> Response:
+        async with watch_request(grant, receive, _no_heartbeat):
+            parse_json(await read_body(head, receive, 1_000))
+            token, expires = self._host.renew(grant)
+            return Response(
+                to_json({"token": token, "expires": expires}),
+                headers={"cache-control": "no-store"},
+                media_type="application/json",
+            )
+        return failed(ended() if grant.ended else late())
+
+    async def _sdl(self, grant: Grant, receive: Receive) -> Response:
+        async with watch_request(grant, receive, _no_heartbeat) as watch:
+            watch.body_received()
+            tools = await self._schemas.of(grant)
+            text = await run_in_own_thread(tools.to_sdl, abandon_on_cancel=True)
+            return Response(text, headers={"cache-control": "no-store"}, media_type="text/plain; charset=utf-8")
+        return failed(ended())
+
+    async def _operation(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
+        is_get = head.scope["method"] == "GET"
+        if not is_get and not head.is_json:
+            return failed(NOT_JSON, 415)
+        media_type, reads_events = accepted(head)
+        body_came = False
+        stream = OperationStream(send)
+        async with (
+            watch_request(grant, receive, stream.heartbeat) as watch,
+            Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
+        ):
+            given = _read(_query_parameters(head) if is_get else parse_json(body))
+            body_came = True
+            watch.body_received()
+            if given["query"] == _OF_RUNTIMES and not is_get and reads_events:  # needs no schema
+                calls = OperationCalls(self._host, grant, len(body))
+                await stream.call_many(b'"_calls"', (given.get("variables") or {}).get("calls"), calls)
+                return None
+            tools = await self._schemas.of(grant)
+            try:
+                document = await document_of(given["query"], tools)
+                operation = operation_of(document, given.get("operationName"))
+                kind = operation.operation
+                if kind is OperationType.SUBSCRIPTION and not reads_events:
+                    raise MalformedMessage("subscriptions need the header accept: text/event-stream")
+            except BridgeError as error:
+                return _not_executed(error, media_type)
+            if is_get and kind is not OperationType.QUERY:
+                return failed(BridgeError("GET is for queries only; send this operation by POST"), 405)
+            calls = OperationCalls(self._host, grant, len(body) or len(given["query"]))
+            if kind is OperationType.SUBSCRIPTION:
+                await stream.subscribe(tools, document, given.get("variables"), given.get("operationName"), calls)
+                return None
+            content = await _executed(tools, document, operation, given, calls)
+            if media_type != EVENTS:
+                return respond(content, media_type)
+            await stream.send_one(content)
+            return None
+        if stream.started:
+            await stream.end(ended())
+            return None
+        return failed(ended() if body_came or grant.ended else late())
+
+
+async def _executed(
+    tools: ToolSchema,
+    document: DocumentNode,
+    operation: OperationDefinitionNode,
+    given: Operation,
+    calls: OperationCalls,
+) -> bytes:
+    """Executes a query or mutation; one that only asks for the schema, in a thread and once."""
+    variables, name = given.get("variables"), given.get("operationName")
+
+    def run() -> Awaitable[ExecutionResult] | ExecutionResult:
+        return tools.execute(document, calls, variables=variables, operation=name)
+
+    if is_introspection(operation):
+        key = (given["query"], name, to_json(variables))
+        found = tools.introspections.get(key)
+        if found is None:
+
+            def introspect() -> bytes:
+                result = run()
+                assert isinstance(result, ExecutionResult)
+                return result_json(result)
+
+            found = await run_in_own_thread(introspect, abandon_on_cancel=True)
+            tools.introspections[key] = found
+            if len(tools.introspections) > _MOST_INTROSPECTIONS:
+                tools.introspections.popitem(last=False)
+        return found
+    result = run()
+    return result_json(result if isinstance(result, ExecutionResult) else await result)
+
+
+def _read(given: object) -> Operation:
+    """Checks the shape of a request.
+
+    Raises:
+        MalformedMessage: the shape is wrong.
+    """
+    if isinstance(given, list):
+        raise MalformedMessage("batches are not served; send one operation in each request")
+    try:
+        return _operation.validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise MalformedMessage(f"the request is wrong at {place or 'its root'}: {first['msg']}") from None
+
+
+def _query_parameters(head: RequestHead) -> dict[str, object]:
+    given: dict[str, object] = dict(parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    for name in ("variables", "extensions"):
+        if given.get(name):
+            given[name] = parse_json(str(given[name]).encode())
+        else:
+            given.pop(name, None)
+    return given
+
+
+def _not_executed(error: BridgeError, media_type: str) -> Response:
+    """Makes the response to an operation that does not fit: by the specification 200 in plain JSON, else 400."""
+    if media_type == EVENTS:
+        headers = {"content-type": EVENTS, "cache-control": "no-store"}
+        return Response(event(failed_json(error)) + COMPLETE, headers=headers)
+    return failed(error, 200 if media_type == "application/json" else 400, media_type)
+
+
+async def _no_heartbeat() -> None:
+    """Sends nothing: the response cannot begin before its status is known."""
 
 
 def _size(tools: ToolSchema) -> int:

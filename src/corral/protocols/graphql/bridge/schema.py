@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from graphql import (
     DocumentNode,
     ExecutionResult,
     GraphQLArgument,
+    GraphQLBoolean,
+    GraphQLEnumType,
     GraphQLField,
+    GraphQLFloat,
+    GraphQLInputField,
+    GraphQLInputObjectType,
+    GraphQLInt,
     GraphQLList,
     GraphQLNonNull,
     GraphQLObjectType,
@@ -21,11 +27,287 @@ from graphql import (
     print_schema,
 )
 
-from corral.protocols.graphql.bridge.names import distinct_names, type_name
+from corral.protocols.graphql.bridge.names import distinct_names, is_name, type_name
 from corral.protocols.graphql.bridge.scalars import BIG_INT, JSON
-from corral.protocols.graphql.bridge.types import InputTypes, OutputTypes, TypeNames
 from corral.tools import Tool
-from corral.types import ToolName
+from corral.tools.json_schema.keywords import listing, mapping
+from corral.types import JsonSchema, ToolName
+
+_MOST_LEVELS = 20
+_INT = 2**31
+_NOT_ENUM = frozenset({"true", "false", "null"})
+_MOST_DESCRIPTION = 2_000
+_COMBINING = frozenset({"allOf", "not", "if", "dependentSchemas", "patternProperties", "propertyNames"})
+
+_SPECIAL = frozenset({"$ref", "allOf", "anyOf", "enum", "oneOf"})
+"""Keywords that say more than `type`."""
+
+Wrapped: TypeAlias = Any
+"""A GraphQL type, perhaps within lists and `NonNull`. Generics of graphql-core cannot say which."""
+ObjectType = TypeVar("ObjectType", GraphQLObjectType, GraphQLInputObjectType)
+
+
+class _Found(NamedTuple):
+    type: Wrapped
+    nullable: bool = False
+
+
+_SCALARS = {"number": _Found(GraphQLFloat), "string": _Found(GraphQLString), "boolean": _Found(GraphQLBoolean)}
+
+
+class _Member(NamedTuple):
+    name: str
+    original: str
+    type: Wrapped
+    description: str | None
+
+
+class TypeNames:
+    """Names of all types of one GraphQL schema. Types of the same name and members are the same type."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = {"Query", "Mutation", "Subscription", "String", "Int", "Float", "Boolean", "ID", "JSON", "BigInt"}
+        self._taken.update(taken)
+        self._made: dict[object, Wrapped] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def shared(self, wanted: str, key: object, make: Callable[[str], Wrapped]) -> Wrapped:
+        """Returns the type that was made for this name and key, else makes it under a name that is free."""
+        found = self._made.get((wanted, key))
+        if found is None:
+            found = self._made[wanted, key] = make(self.free(wanted))
+        return found
+
+    def free(self, wanted: str) -> str:
+        """Takes a name: the wanted one, or that with a number."""
+        name = wanted
+        while name in self._taken:
+            self._numbers[wanted] += 1
+            name = f"{wanted}{self._numbers[wanted] + 1}"
+        self._taken.add(name)
+        return name
+
+
+class _Types(Generic[ObjectType]):
+    """Makes the types of one document, a JSON Schema with its own definitions."""
+
+    suffix = ""
+
+    def __init__(self, names: TypeNames, document: JsonSchema | None) -> None:
+        self._names = names
+        self._document = document or {}
+        self._within: set[str] = set()
+        """References that are being followed. One that leads back to itself is `JSON`."""
+        self._known: dict[str, _Found] = {}
+
+    def root(self, name: str) -> Wrapped:
+        """Returns the type of the whole document, which may be null."""
+        return self._type(self._document, type_name(name), 0).type
+
+    def _type(self, schema: object, hint: str, level: int) -> _Found:
+        keywords = mapping(schema)
+        if not keywords or level > _MOST_LEVELS:
+            return _Found(JSON, nullable=True)
+        if type(keywords.get("type")) is str and _SPECIAL.isdisjoint(keywords):  # most of them
+            return self._typed(keywords, hint, level)
+        match keywords:
+            case {"$ref": str(reference)}:
+                return self._referred(reference, level)
+            case {"anyOf": options} | {"oneOf": options} if "properties" not in keywords:
+                return self._alternatives(listing(options), hint, level)
+            case {"allOf": parts} if len(listing(parts)) == 1 and not keywords.keys() & {"type", "properties"}:
+                return self._type(listing(parts)[0], hint, level + 1)
+            case {"enum": values}:
+                return self._enum(keywords, listing(values), hint)
+            case {"type": str()}:
+                return self._typed(keywords, hint, level)
+            case {"type": kinds}:
+                return self._alternatives([{**keywords, "type": kind} for kind in listing(kinds)], hint, level)
+            case {"const": value}:
+                return self._constant(value)
+            case {"properties": _}:
+                return _Found(self._object(keywords, hint, level))
+            case _:
+                return _Found(JSON, nullable=True)
+
+    def _typed(self, keywords: JsonSchema, hint: str, level: int) -> _Found:
+        kind = keywords["type"]
+        if (scalar := _SCALARS.get(cast("str", kind))) is not None:
+            return scalar
+        match kind:
+            case "array":
+                return self._array(keywords, hint, level)
+            case "object":
+                return _Found(self._object(keywords, hint, level))
+            case "integer":
+                return _Found(GraphQLInt if _fits_int(keywords) else BIG_INT)
+            case _:
+                return _Found(JSON, nullable=True)
+
+    def _referred(self, reference: str, level: int) -> _Found:
+        if reference in self._within:
+            return _Found(JSON, nullable=True)
+        known = self._known.get(reference)
+        if known is not None:
+            return known
+        self._within.add(reference)
+        try:
+            name = reference.rsplit("/", 1)[-1]
+            found = self._type(_at(self._document, reference), type_name(name), level + 1)
+        finally:
+            self._within.discard(reference)
+        self._known[reference] = found
+        return found
+
+    def _alternatives(self, options: list[object], hint: str, level: int) -> _Found:
+        others = [option for option in options if not _is_null(option)]
+        found = [self._type(option, hint, level + 1) for option in others]
+        nullable = len(others) < len(options) or any(each.nullable for each in found)
+        kinds = {each.type for each in found}
+        if len(kinds) == 1:
+            return _Found(found[0].type, nullable)
+        if kinds and kinds <= {BIG_INT, GraphQLInt}:
+            return _Found(BIG_INT, nullable)
+        if kinds and kinds <= {GraphQLFloat, GraphQLInt, BIG_INT}:
+            return _Found(GraphQLFloat, nullable)
+        return _Found(JSON, nullable or not kinds)
+
+    def _enum(self, keywords: JsonSchema, values: list[object], hint: str) -> _Found:
+        texts = [value for value in values if isinstance(value, str)]
+        nullable = None in values
+        if len(texts) + nullable < len(values):
+            return _Found(JSON, nullable)
+        if not texts or not all(is_name(text) and text not in _NOT_ENUM for text in texts):
+            return _Found(GraphQLString, nullable)
+        title = keywords.get("title")
+        wanted = type_name(title) if isinstance(title, str) else hint
+        enum = self._names.shared(
+            wanted,
+            tuple(texts),
+            lambda name: GraphQLEnumType(name, {text: text for text in texts}, description=_description(keywords)),
+        )
+        return _Found(enum, nullable)
+
+    def _constant(self, value: object) -> _Found:
+        match value:
+            case str():
+                return _Found(GraphQLString)
+            case bool():
+                return _Found(GraphQLBoolean)
+            case int():
+                return _Found(GraphQLInt if -_INT <= value < _INT else BIG_INT)
+            case None:
+                return _Found(JSON, nullable=True)
+            case _:
+                return _Found(JSON)
+
+    def _array(self, keywords: JsonSchema, hint: str, level: int) -> _Found:
+        items = keywords.get("items")
+        if keywords.get("prefixItems") or not isinstance(items, dict):
+            return _Found(GraphQLList(JSON))
+        item = self._type(cast("object", items), f"{hint}Item", level + 1)
+        return _Found(GraphQLList(item.type if item.nullable else GraphQLNonNull(item.type)))
+
+    def _object(self, keywords: JsonSchema, hint: str, level: int) -> Wrapped:
+        title = keywords.get("title")
+        base = type_name(title) if isinstance(title, str) else hint
+        members = self.members(keywords, base, level)
+        if members is None:
+            return JSON
+        wanted = base.removesuffix(self.suffix) + self.suffix
+        key = tuple((each.name, each.original, str(each.type), each.description) for each in members)
+        return self._names.shared(wanted, key, lambda name: self._make(name, members, _description(keywords)))
+
+    def members(self, keywords: JsonSchema, hint: str, level: int) -> list[_Member] | None:
+        """Returns the properties of an object; None if a type with these would lose others."""
+        properties = mapping(keywords.get("properties"))
+        if not properties or keywords.get("additionalProperties") or keywords.keys() & _COMBINING:
+            return None
+        required = keywords.get("required")
+        named = distinct_names(properties)
+        members: list[_Member] = []
+        for original, schema in properties.items():
+            found = self._type(schema, hint + type_name(original), level + 1)
+            needed = isinstance(required, list) and original in required and not found.nullable
+            kind = GraphQLNonNull(found.type) if needed else found.type
+            members.append(_Member(named[original], original, kind, _description(mapping(schema))))
+        return members
+
+    def _make(self, name: str, members: list[_Member], description: str | None) -> ObjectType:
+        raise NotImplementedError
+
+
+class OutputTypes(_Types[GraphQLObjectType]):
+    """Types of results."""
+
+    def _make(self, name: str, members: list[_Member], description: str | None) -> GraphQLObjectType:
+        fields = {
+            each.name: GraphQLField(each.type, resolve=_property(each.original), description=each.description)
+            for each in members
+        }
+        return GraphQLObjectType(name, fields, description=description)
+
+
+class InputTypes(_Types[GraphQLInputObjectType]):
+    """Types of inputs, whose names end with `Input`."""
+
+    suffix = "Input"
+
+    def arguments(self, name: str) -> dict[str, GraphQLArgument] | None:
+        """Returns the document's properties as arguments of a field; None if a call takes the input as a whole."""
+        document = self._document
+        reference = document.get("$ref")
+        if isinstance(reference, str):
+            document = mapping(_at(document, reference))
+        if document.get("type") == "object" and not document.get("properties"):
+            return None if document.get("additionalProperties", True) is not False else {}
+        members = self.members(document, type_name(name), 0) if document.get("type") == "object" else None
+        if members is None:
+            return None
+        return {
+            each.name: GraphQLArgument(each.type, out_name=each.original, description=each.description)
+            for each in members
+        }
+
+    def _make(self, name: str, members: list[_Member], description: str | None) -> GraphQLInputObjectType:
+        fields = {
+            each.name: GraphQLInputField(each.type, out_name=each.original, description=each.description)
+            for each in members
+        }
+        return GraphQLInputObjectType(name, fields, description=description)
+
+
+def _property(name: str) -> Callable[[Mapping[str, object], GraphQLResolveInfo[Any]], object]:
+    def resolve(source: Mapping[str, object], _info: GraphQLResolveInfo[Any]) -> object:
+        return source.get(name)
+
+    return resolve
+
+
+def _at(document: JsonSchema, reference: str) -> object:
+    """Returns the schema that a reference within the document points to; True, which allows all, if there is none."""
+    if not reference.startswith("#"):
+        return True
+    found: object = document
+    for part in reference[1:].split("/")[1:]:
+        found = mapping(found).get(part.replace("~1", "/").replace("~0", "~"), True)
+    return found
+
+
+def _is_null(schema: object) -> bool:
+    keywords = mapping(schema)
+    return keywords.get("type") == "null" or ("const" in keywords and keywords["const"] is None)
+
+
+def _fits_int(keywords: JsonSchema) -> bool:
+    least, most = keywords.get("minimum"), keywords.get("maximum")
+    return isinstance(least, int | float) and isinstance(most, int | float) and least >= -_INT and most < _INT
+
+
+def _description(keywords: Mapping[str, object]) -> str | None:
+    text = keywords.get("description")
+    return text[:_MOST_DESCRIPTION] if isinstance(text, str) and text else None
+
 
 CALL_FIELD = "callTool"
 CALLS_FIELD = "_calls"

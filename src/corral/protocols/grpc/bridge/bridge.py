@@ -3,26 +3,277 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
+import anyio
 import grpc
 import grpc.aio
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from grpc_reflection.v1alpha import reflection_pb2
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import BridgeHost, BridgeProtocol, Document
+from corral.bridges.web import ended, late, load_of, most_body_bytes
 from corral.bridges.web.documents import DocumentCache
+from corral.calls.calls import Call
 from corral.calls.grants import Grant
-from corral.errors import ConfigError
+from corral.concurrency.threads import thread_safe_callback
+from corral.errors import Cancelled, ConfigError, CorralError, InvalidToken, MalformedMessage, MessageTooLarge
 from corral.guest import Transport
+from corral.protocols.grpc.bridge.messages import BRIDGE_SERVICE, POOL
+from corral.protocols.grpc.bridge.methods import BridgeMethods, MethodFailed
 from corral.protocols.grpc.bridge.proto_text import proto_document
-from corral.protocols.grpc.bridge.schema import ToolSchema
-from corral.protocols.grpc.bridge.service import BridgeService
+from corral.protocols.grpc.bridge.schema import FILE, ToolSchema
+from corral.protocols.grpc.bridge.statuses import error_within, status_of
 from corral.protocols.transports import transport
-from corral.types import Endpoint, HttpEndpoint, Language
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Endpoint, HttpEndpoint, Language
+
+REFLECTION_SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+"""Both have the same messages."""
+_MAX_SECONDS = 60.0
+_MAX_REQUESTS = 2_000
+_MAX_REQUEST_BYTES = 2_000
+
+
+class Reflection:
+    """One stream of questions about a schema."""
+
+    def __init__(self, schema: ToolSchema, service: str) -> None:
+        self._schema = schema
+        self._service = service
+
+    async def serve(self, read: Callable[[], Awaitable[Any]], write: Callable[[Any], Awaitable[None]]) -> None:
+        """Answers until the client ends the stream, or it has been open for a minute.
+
+        Raises:
+            MalformedMessage: a message is no request.
+            MessageTooLarge: a request is too long, or there are too many.
+        """
+        with anyio.move_on_after(_MAX_SECONDS):
+            for _ in range(_MAX_REQUESTS):
+                body = await read()
+                if not isinstance(body, bytes):
+                    return
+                if len(body) > _MAX_REQUEST_BYTES:
+                    raise MessageTooLarge(f"a request of reflection has more than {_MAX_REQUEST_BYTES} bytes")
+                try:
+                    request = reflection_pb2.ServerReflectionRequest.FromString(body)
+                except DecodeError:
+                    raise MalformedMessage("the message is not of its type") from None
+                await write(self._answer(request))
+            raise MessageTooLarge(f"a stream of reflection has more than {_MAX_REQUESTS} requests")
+
+    def _answer(self, request: reflection_pb2.ServerReflectionRequest) -> reflection_pb2.ServerReflectionResponse:
+        reply = reflection_pb2.ServerReflectionResponse(valid_host=request.host, original_request=request)
+        match request.WhichOneof("message_request"):
+            case "list_services":
+                for name in (*self._schema.services, BRIDGE_SERVICE, self._service):
+                    reply.list_services_response.service.add(name=name)
+            case "file_by_filename":
+                name = request.file_by_filename
+                self._describe(reply, lambda pool: pool.FindFileByName(name).name)
+            case "file_containing_symbol":
+                symbol = request.file_containing_symbol
+                self._describe(reply, lambda pool: _file_of(pool, symbol))
+            case "all_extension_numbers_of_type":
+                reply.all_extension_numbers_response.base_type_name = request.all_extension_numbers_of_type
+            case _:
+                _not_found(reply)
+        return reply
+
+    def _describe(self, reply: reflection_pb2.ServerReflectionResponse, find: Callable[[DescriptorPool], str]) -> None:
+        """Adds the file that is found, after those that it needs."""
+        for pool in (self._schema.pool, POOL, _REFLECTION_POOL):
+            try:
+                name = find(pool)
+            except KeyError:
+                continue
+            described = pool.FindFileByName(name)
+            for each in (described, *described.dependencies):
+                # With comments, which a pool does not give back.
+                file = self._schema.file.SerializeToString() if each.name == FILE else each.serialized_pb
+                reply.file_descriptor_response.file_descriptor_proto.append(file)
+            return
+        _not_found(reply)
+
+
+def _file_of(pool: DescriptorPool, symbol: str) -> str:
+    """Returns the file of a symbol. The pool of protobuf knows those of methods and fields by their parents only."""
+    try:
+        return pool.FindFileContainingSymbol(symbol).name
+    except KeyError:
+        return pool.FindFileContainingSymbol(symbol.rpartition(".")[0]).name
+
+
+def _not_found(reply: reflection_pb2.ServerReflectionResponse) -> None:
+    code = grpc.StatusCode.NOT_FOUND
+    reply.error_response.error_code = code.value[0]
+    reply.error_response.error_message = "not found"
+
+
+def _reflection_pool() -> DescriptorPool:
+    pool = DescriptorPool()
+    alpha = reflection_pb2.DESCRIPTOR.serialized_pb
+    file = FileDescriptorProto.FromString(alpha)
+    file.name, file.package = "grpc/reflection/v1/reflection.proto", "grpc.reflection.v1"
+    _rename(file)
+    pool.AddSerializedFile(alpha)
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _rename(file: FileDescriptorProto) -> None:
+    old, new = ".grpc.reflection.v1alpha.", ".grpc.reflection.v1."
+    for message in file.message_type:
+        for field in message.field:
+            if field.type_name:
+                field.type_name = field.type_name.replace(old, new)
+    for service in file.service:
+        for method in service.method:
+            method.input_type = method.input_type.replace(old, new)
+            method.output_type = method.output_type.replace(old, new)
+
+
+_REFLECTION_POOL = _reflection_pool()
+
+
+_MESSAGE_SECONDS = 30.0
+_MAX_METADATA = 100
+
+Context: TypeAlias = Any
+"""`grpc.aio.ServicerContext` of bytes in, bytes out."""
+Metadata: TypeAlias = list[tuple[str, str | bytes]]
+
+
+class BridgeService(grpc.GenericRpcHandler):
+    """Handler of all methods."""
+
+    def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema]) -> None:
+        self._host = host
+        self._schemas = schemas
+        self._methods = BridgeMethods(host, schemas, "grpc")
+        self._reflections = {f"/{name}/ServerReflectionInfo": name for name in REFLECTION_SERVICES}
+
+    @override
+    def service(self, handler_call_details: Any) -> Any:
+        path: str = handler_call_details.method
+        metadata: Metadata = list(handler_call_details.invocation_metadata or ())
+
+        async def serve(requests: object, context: Context) -> None:  # noqa: ARG001
+            # Tasks of grpc.aio are cancelled when the client cancels, and at its deadline.
+            try:
+                async with _of_grant(await self._grant_of(metadata)) as grant:
+                    await self._serve(path, context, grant)
+            except CorralError as error:
+                await _abort(context, error)
+            except MethodFailed as failed:
+                await _abort(context, failed.error)
+            except Exception as error:  # gRPC would send its text to the client
+                await _abort(context, error_within(error, path))
+
+        make: Any = grpc.stream_stream_rpc_method_handler
+        return make(serve)
+
+    async def _grant_of(self, metadata: Metadata) -> Grant:
+        if len(metadata) > _MAX_METADATA:
+            raise MessageTooLarge("the request has too much metadata")
+        given = [value for key, value in metadata if key == "authorization"]
+        if len(given) > 1:
+            raise MalformedMessage("the metadata have two authorizations")
+        scheme, _, token = str(given[0]).partition(" ") if given else ("", "", "")
+        token = token.strip() or None if scheme.lower() == "bearer" else None
+        try:
+            return self._host.find(token)
+        except InvalidToken:
+            # A refused token passes the pipeline as a call, so that it is audited like any other.
+            reply = await self._host.handle(Call(CallRequest("", None, 0), protocol="grpc", token=token))
+            raise MethodFailed(reply.error or ended()) from None
+
+    async def _serve(self, path: str, context: Context, grant: Grant) -> None:
+        exchange = _Exchange(context, grant)
+        if (service := self._reflections.get(path)) is not None:
+            load_of(grant).count(1)
+            await Reflection(await self._schemas.of(grant), service).serve(context.read, exchange.write)
+        else:
+            await self._methods.serve(path, exchange, grant)
+
+
+class _Exchange:
+    """One request, in frames of HTTP/2."""
+
+    def __init__(self, context: Context, grant: Grant) -> None:
+        self._context = context
+        self._grant = grant
+        self._writing = anyio.Lock()
+        """gRPC takes one message at a time."""
+        self._begun = False
+        """True once the first message has left."""
+
+    def begin(self, *, stream: bool, ping: Any = None) -> None:
+        """Does nothing: gRPC has one form for all methods, and keeps connections alive by itself."""
+
+    @asynccontextmanager
+    async def message(self, kind: Any, *, batch: bool = False) -> AsyncGenerator[tuple[Any, int]]:
+        body: Any = None
+        with anyio.move_on_after(_MESSAGE_SECONDS):
+            body = await self._context.read()
+        if body is None:
+            raise MethodFailed(late())
+        if not isinstance(body, bytes):
+            raise MalformedMessage("the request has no message")
+        grant = self._grant
+        allowed = most_body_bytes(grant) if batch else grant.limits.tool_input_bytes + MAX_TOOL_PATH + 20
+        if len(body) > allowed:
+            raise MessageTooLarge(f"the request has {len(body)} bytes; {allowed} are allowed")
+        room = load_of(grant).room
+        if not room.try_acquire(len(body)):
+            await room.acquire(len(body))
+        try:
+            try:
+                message = kind.FromString(body)
+            except DecodeError:
+                raise MalformedMessage("the message is not of its type") from None
+            yield message, len(body)
+        finally:
+            room.release(len(body))
+
+    async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream by itself
+        try:
+            async with self._writing:
+                # gRPC sends its headers with the first message. After a cancelled write it would send them again with
+                # the status, fail (TOO_MANY_OPERATIONS), and leave the client waiting.
+                with anyio.CancelScope(shield=not self._begun):
+                    await self._context.write(message.SerializeToString())
+                self._begun = True
+        except grpc.aio.InternalError:
+            raise Cancelled("the client has gone away") from None
+
+
+@asynccontextmanager
+async def _of_grant(grant: Grant) -> AsyncGenerator[Grant]:
+    """Runs the block until the grant ends, which fails the request."""
+    with anyio.CancelScope() as scope:
+        cut = thread_safe_callback(scope.cancel)
+        grant.on_end.add(cut)
+        try:
+            yield grant
+        finally:
+            grant.on_end.discard(cut)
+    if scope.cancelled_caught:
+        raise MethodFailed(ended())
+
+
+async def _abort(context: Context, error: CorralError | CallError) -> None:
+    status = status_of(error)
+    with suppress(grpc.aio.InternalError):  # the client has gone away
+        await context.abort(status.code, status.message, status.trailers)
+
 
 _MESSAGE_BYTES = 8_000_000
 """Bytes of one message as it arrives; the limits of an execution are lower."""

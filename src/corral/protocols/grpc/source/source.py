@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import grpc
@@ -19,23 +21,187 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, MethodOptions
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
-from corral.egress import EgressPolicy
+from corral.egress import EgressPolicy, Resolver
+from corral.egress.addresses import read_host
 from corral.egress.lookups import SystemResolver
+from corral.egress.policy import blocked
 from corral.errors import AccessDenied, ConfigError, EgressBlocked, ToolDefinitionError, ToolError
 from corral.logs import get_logger
 from corral.protocols.grpc.source.descriptors import Comments, pool_of
 from corral.protocols.grpc.source.messages import Messages
 from corral.protocols.grpc.source.methods import Credentials, Metadata, Method, Skipped, failure_text
-from corral.protocols.grpc.source.reflection import reflected
-from corral.protocols.grpc.source.targets import Target, connected
 from corral.sources.lazy_schema import DeferredSchema
 from corral.sources.opening import asked, bind_context, closed, closed_stream
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
+
+_MAX_ADDRESSES = 20
+_METADATA_BYTES = 65_536
+
+
+class Target:
+    """Host and port of a server.
+
+    Raises:
+        ConfigError: the text has no port, or more than both.
+    """
+
+    def __init__(self, target: str) -> None:
+        try:
+            parts = urlsplit(f"//{target}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if not host or not port or set("/@?#") & set(target):
+            raise ConfigError(f"target={target!r:.200} is not host:port, such as 'api.example.com:443'")
+        self.host = host
+        self.port = port
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+async def connected(
+    target: Target,
+    policy: EgressPolicy,
+    resolver: Resolver,
+    *,
+    credentials: grpc.ChannelCredentials | None,
+    max_message_bytes: int,
+    seconds: float,
+) -> grpc.aio.Channel:
+    """Makes a channel to the addresses of a target. It connects with its first call, to no other address.
+
+    Raises:
+        EgressBlocked: the policy does not allow the target, or one of its addresses.
+        ToolError: the target has no address.
+    """
+    scheme = "http" if credentials is None else "https"
+    if (reason := policy.objection(scheme, target.host, target.port)) is not None:
+        raise blocked(target.host, reason)
+    addresses = await _addresses(target, policy, resolver, seconds)
+    family = "ipv4" if isinstance(addresses[0], IPv4Address) else "ipv6"
+    same = [each for each in addresses if type(each) is type(addresses[0])]
+    joined = ",".join(f"{each}:{target.port}" if family == "ipv4" else f"[{each}]:{target.port}" for each in same)
+    options: list[tuple[str, Any]] = [
+        ("grpc.default_authority", target.authority),
+        ("grpc.enable_http_proxy", 0),  # a proxy would look the name up again
+        ("grpc.enable_retries", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if credentials is None:
+        return grpc.aio.insecure_channel(f"{family}:{joined}", options)
+    return grpc.aio.secure_channel(
+        f"{family}:{joined}", credentials, [*options, ("grpc.ssl_target_name_override", target.host)]
+    )
+
+
+async def _addresses(target: Target, policy: EgressPolicy, resolver: Resolver, seconds: float) -> list[Any]:
+    host = read_host(target.host)
+    if not isinstance(host, str):
+        return [host]
+    try:
+        with anyio.fail_after(seconds):
+            found = [ip_address(each) for each in await resolver(host)]
+    except (OSError, TimeoutError):
+        raise ToolError(f"{host} cannot be resolved") from None
+    if not found:
+        raise ToolError(f"{host} has no address")
+    if len(found) > _MAX_ADDRESSES or not all(policy.allows(each) for each in found):
+        raise blocked(target.host, "it resolves to an address that is not public, or to too many")
+    return found
+
+
+_VERSIONS = ("v1", "v1alpha")
+"""Both have the same messages."""
+_MAX_FILES = 2_000
+_MAX_BYTES = 16_000_000
+
+
+async def reflected(
+    channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]], seconds: float
+) -> tuple[list[str], dict[str, FileDescriptorProto]]:
+    """Asks a server for its services, and for the files that describe them.
+
+    Raises:
+        ConfigError: the server has no reflection, or what it says is too large or not legible.
+        grpc.aio.AioRpcError: it did not answer.
+    """
+    for version in _VERSIONS:
+        try:
+            return await _Questions(channel, version, metadata, seconds).answers()
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+    raise ConfigError("the server has no reflection; give GrpcSource(descriptors=...), which `protoc -o` writes")
+
+
+class _Questions:
+    def __init__(
+        self, channel: grpc.aio.Channel, version: str, metadata: Sequence[tuple[str, str]], seconds: float
+    ) -> None:
+        # Each question is a stream of one message: writing to a stream that the server has refused loses its status.
+        make: Any = channel.unary_stream
+        self._stream: Any = make(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=ServerReflectionRequest.SerializeToString,
+            response_deserializer=ServerReflectionResponse.FromString,
+        )
+        self._metadata = tuple(metadata)
+        self._seconds = seconds
+        self._files: dict[str, FileDescriptorProto] = {}
+        self._bytes = 0
+
+    async def answers(self) -> tuple[list[str], dict[str, FileDescriptorProto]]:
+        listed = await self._ask(list_services="")
+        services = [each.name for each in listed.list_services_response.service][:_MAX_FILES]
+        for name in services:
+            await self._find(file_containing_symbol=name)
+        while missing := self._missing():
+            await self._find(file_by_filename=missing)
+        return services, self._files
+
+    def _missing(self) -> str | None:
+        """Returns a file that others need, if the server has not given it; the library has those of protobuf."""
+        needed = (name for file in self._files.values() for name in file.dependency)
+        return next((name for name in needed if name not in self._files and not _is_standard(name)), None)
+
+    async def _find(self, **question: str) -> None:
+        answer = await self._ask(**question)
+        before = len(self._files)
+        for data in answer.file_descriptor_response.file_descriptor_proto:
+            self._bytes += len(data)
+            if self._bytes > _MAX_BYTES or len(self._files) >= _MAX_FILES:
+                raise ConfigError(f"the server's descriptors are over {_MAX_BYTES} bytes or {_MAX_FILES} files")
+            try:
+                file = FileDescriptorProto.FromString(data)
+            except DecodeError:
+                raise ConfigError("the server's descriptors are not legible") from None
+            self._files[file.name] = file
+        if "file_by_filename" in question and len(self._files) == before:
+            raise ConfigError(f"the server's reflection does not give {question['file_by_filename'][:200]!r}")
+
+    async def _ask(self, **question: Any) -> ServerReflectionResponse:
+        asked = self._stream(ServerReflectionRequest(**question), metadata=self._metadata, timeout=self._seconds)
+        async for answer in asked:
+            asked.cancel()
+            return answer
+        raise ConfigError("the server's reflection did not answer")
+
+
+def _is_standard(name: str) -> bool:
+    return name.startswith("google/protobuf/")
+
 
 logger = get_logger("corral.protocols.grpc.source")
 
