@@ -146,7 +146,8 @@ def serve(arguments: list[str]) -> None:
     sys.dont_write_bytecode = True
     packages.extend([*given.get("--modules", ()), *given.get("--offer", ())])
     if "matplotlib" in packages:
-        presets["MPLCONFIGDIR"] = os.environ["MPLCONFIGDIR"] = _font_cache(given["--path"])
+        presets["MPLCONFIGDIR"] = _font_cache(given["--path"])
+        os.environ.update(presets)
     for name in given.get("--modules", ()):
         importlib.import_module(name)
     for name in given.get("--preload", ()):
