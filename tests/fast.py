@@ -18,17 +18,17 @@ TESTS = Path(__file__).parent
 LEFT_OUT = {
     TESTS / name
     for name in """
-        audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench bridges/connect bridges/graphql bridges/grpc bridges/http
-        bridges/test_approvals.py bridges/test_cors.py bridges/test_guards.py bridges/test_losses.py bridges/test_parking.py bridges/test_rates.py bridges/test_rates_redis.py
-        bridges/test_records.py bridges/test_runtimes.py bridges/test_selection.py bridges/test_services.py bridges/test_tokens.py bridges/test_turns.py bridges/trpc
+        audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench protocols/connect protocols/graphql protocols/grpc bridges/http
+        calls/test_approvals.py bridges/test_cors.py calls/test_guards.py bridges/test_losses.py calls/test_parking.py calls/test_rates.py calls/test_rates_redis.py
+        calls/test_records.py bridges/test_runtimes.py bridges/test_selection.py calls/test_services.py calls/test_tokens.py calls/test_turns.py protocols/trpc
         concurrency/test_garbage.py
-        catalog/test_describing_work.py catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py
-        chat checking cli containment declarations docs doctor e2e egress environments executions guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
+        model/catalog/test_describing_work.py model/catalog/test_discovery.py model/catalog/test_filling.py model/catalog/test_programs.py
+        chat checking cli jail model/declarations docs doctor e2e egress environments running guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
-        json_schema packages sandboxes security sessions shells skills soak sources test_gate.py test_logs.py test_public_api.py
-        testing tools/test_define_tool.py tools/test_streams.py tools/test_tool_call.py workers
+        tools/json_schema packages sandboxes security sessions shells sessions soak sources test_gate.py test_logs.py test_public_api.py
+        testing tools/test_define_tool.py tools/test_streams.py tools/test_tool_call.py jail
     """.split()
 }
 """Folders and files of tests that start engines, processes or servers, take seconds, or count all tests."""

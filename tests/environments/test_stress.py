@@ -28,12 +28,14 @@ from corral.sandboxes import DenoSandbox
 from tests.processes import descendants
 from tests.until import until
 sandbox = DenoSandbox(isolation="fork", pool_size=0)
-arrived = []
+arrived, before = [], {}
+def launcher():
+    return sandbox._forks._starter._launcher._process.pid
 def victim():
     if sys.argv[1] == "host":
         return os.getpid()
     if sys.argv[1] == "launcher":
-        return sandbox._forks._starter._launcher._process.pid
+        return launcher()
     [server] = [box for boxes in sandbox._forks._servers._boxes.values() for box in boxes]
     return server._guest.process.pid
 @tool
@@ -41,12 +43,17 @@ async def wait(n: int) -> int:
     arrived.append(n)
     await until(lambda: len(arrived) >= 3)
     if n == 0:
+        before.update(descendants())
         os.kill(victim(), int(sys.argv[2]))
+    if sys.argv[1] != "host":
+        await asyncio.Event().wait()  # so that no program ends before it is lost
     return n
 async def main():
     async with Corral([wait], sandbox=sandbox, check=False) as corral:
         programs = [f"return await tools.wait({{ n: {n} }}) + await tools.wait({{ n: 1 }})" for n in range(3)]
         ends = await asyncio.gather(*map(corral.execute, programs))
+        if sys.argv[1] != "host":
+            await until(lambda: not before.keys() - {launcher()} & descendants().keys())
         ends.append(await corral.execute("return 1"))
     await until(lambda: not descendants())
     print(json.dumps([each.error.code if each.error else each.value for each in ends]))

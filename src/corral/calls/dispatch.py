@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = get_logger("corral.tools")
 
 _CALLING = re.compile(
-    r"(?:corral\.(?:bridges|concurrency|integrations|tools)|agents|anyio|asyncio|concurrent|contextlib|contextvars|"
+    r"(?:corral\.(?:bridges|calls|concurrency|integrations|tools)|agents|anyio|asyncio|concurrent|contextlib|contextvars|"
     r"google|langchain_core|mcp|pydantic_ai|threading)(?:\.|$)"
 )
 """Modules whose frames lead to a tool's own."""

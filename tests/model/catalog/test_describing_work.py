@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool
 from corral.model import discovery_tools
-from corral.model import text_cache as making
+from corral.model import discovery as making
 from corral.types import ToolName
 from tests.model.catalog.making import anything
 from tests.until import LIMIT_SECONDS
