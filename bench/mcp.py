@@ -50,7 +50,7 @@ async def _measure(folder: Path) -> None:
                 async with Client(mcp_server(corral, language=language, budget_tokens=budget)) as client:
                     _row(f"corral, {language}, budget {budget:,}", (await client.list_tools()).tools)
         started = time.perf_counter()
-        corral.catalog(budget_tokens=_BUDGETS[1])
+        corral.model.catalog(budget_tokens=_BUDGETS[1])
         print(f"\na catalog of {_BUDGETS[1]:,} tokens is made in {time.perf_counter() - started:.2f} s")
 
 

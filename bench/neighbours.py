@@ -72,9 +72,9 @@ class Neighbour:
             program = f"return await tools.pay({{euros: {next(_NUMBERS)}}})"
             execution = asyncio.create_task(self._corral.execute(program, context=_BOB))
             while not execution.done():
-                for each in self._corral.pending():
-                    if each.context.user_id == _BOB.user_id:
-                        self._corral.decide(each.execution_id, each.sequence, Approved())
+                for each in await self._corral.executions.waiting(user_id=_BOB.user_id):
+                    decisions = {call.sequence: Approved() for call in each.calls}
+                    await self._corral.executions.settle(each.execution_id, decisions)
                 await asyncio.sleep(_PAUSE_SECONDS)
             self.approvals.append(time.perf_counter() - started)
             self.wrong += execution.result().status != "succeeded"
@@ -168,11 +168,11 @@ async def _measure(name: str, rounds: int) -> tuple[Neighbour, Neighbour]:
     """Bob alone, and beside Eve."""
     at_once, case = CASES[name]
     corral = Corral([take, pay], approve=lambda _: Later(), approval_seconds=60)
-    app = corral.asgi_app(TrpcBridge(transformer="superjson"))
+    app = corral.remote.asgi_app(TrpcBridge(transformer="superjson"))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     mounts = [Mount("/w", Scratch())]
     async with corral, corral.session(context=_EVE, files=mounts) as session:
-        with corral.grant(_EVE) as grant:
+        with corral.remote.grant(_EVE) as grant:
             headers = {"authorization": f"Bearer {grant.token()}"}
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
                 await Neighbour(corral).run(4)  # engines, language servers

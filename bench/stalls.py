@@ -195,9 +195,9 @@ async def _document() -> None:
 
 async def _openapi_json() -> None:
     corral = Corral(_tools(500), check=False)
-    app = corral.asgi_app()
+    app = corral.remote.asgi_app()
     async with corral:
-        with corral.grant(_EVE) as execution:
+        with corral.remote.grant(_EVE) as execution:
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 headers = {"Authorization": f"Bearer {execution.token()}"}
@@ -294,8 +294,8 @@ def _input(bridge: Callable[[], BridgeProtocol], path: str, wrapped: Callable[[b
     async def run() -> None:
         protocol = bridge()
         async with Corral([echo], check=False) as corral:
-            transport = httpx.ASGITransport(corral.asgi_app(protocol))
-            with corral.grant(_EVE) as execution:
+            transport = httpx.ASGITransport(corral.remote.asgi_app(protocol))
+            with corral.remote.grant(_EVE) as execution:
                 headers = {"Authorization": f"Bearer {execution.token()}", "Content-Type": "application/json"}
                 async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                     body = wrapped(b'{"value":[' + b"{}," * 300_000 + b"1]}")

@@ -28,10 +28,10 @@ return await tools[found.items[0].name]({ repo: "corral", title: "It works" });
 """
 
 with Corral(tools) as corral:
-    result = corral.execute_sync(PROGRAM)
+    result = corral.sync.execute(PROGRAM)
     print(*(entry.text for entry in result.logs), result.value, sep="\n")
 
-    catalog = corral.catalog(budget_tokens=1_500)
+    catalog = corral.model.catalog(budget_tokens=1_500)
     print(catalog.level, catalog.text.splitlines()[0])
     tools.register(draw)
     tools.remove("charts.draw_0")

@@ -29,7 +29,7 @@ return tickets.map((each) => each.titel);
 """
 
 with Corral(tools=[find, send_mail]) as corral:
-    found = corral.check_sync(PROGRAM)
+    found = corral.sync.check(PROGRAM)
     print(found.passed, [each.line for each in found.diagnostics])
-    result = corral.execute_sync(PROGRAM, check="required")
+    result = corral.sync.execute(PROGRAM, check="required")
     print(result.model_text())

@@ -37,4 +37,4 @@ async def count(kind: str, options: dict[str, int] | None = None) -> int:
     return 0
 
 
-print(Corral(tools=[find, count]).declarations(), end="")
+print(Corral(tools=[find, count]).model.declarations(), end="")

@@ -34,4 +34,4 @@ async def average(points: list[tuple[float, float]]) -> tuple[float, float]:
     return points[0]
 
 
-print(Corral(tools=[find, average]).declarations("python"), end="")
+print(Corral(tools=[find, average]).model.declarations("python"), end="")

@@ -28,7 +28,7 @@ registry.register(
 
 async def main() -> None:
     async with Corral(tools=registry) as corral:
-        print(corral.declarations(), end="")
+        print(corral.model.declarations(), end="")
         result = await corral.execute("return await tools.web.web_search({ query: 'sheep' })")
         print(result.value)
 

@@ -29,7 +29,7 @@ async def main() -> None:
     customer, clerk = ExecutionContext(user_id="cy"), ExecutionContext(user_id="kim", scopes={"refunds"})
     async with Corral(tools=[look_up, refund], hide_denied=True) as corral:
         for context in (customer, clerk):
-            print("refund" in corral.system_prompt(context=context), end=" ")
+            print("refund" in corral.model.prompt(context=context), end=" ")
             print((await corral.execute(PROGRAM, context=context)).value)
 
 

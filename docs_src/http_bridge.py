@@ -57,12 +57,12 @@ async def main() -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/corral"
 
     corral = Corral(tools=[population])
-    app = Starlette(routes=[Mount("/corral", corral.asgi_app(HttpBridge(url)))])
+    app = Starlette(routes=[Mount("/corral", corral.remote.asgi_app(HttpBridge(url)))])
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     serving = asyncio.create_task(server.serve([listener]))
 
     with tempfile.TemporaryDirectory() as folder:
-        with corral.grant(ExecutionContext(user_id="ada")) as execution:
+        with corral.remote.grant(ExecutionContext(user_id="ada")) as execution:
             token = execution.token()
             print(await run_program(Path(folder), url, token))
         print(await run_program(Path(folder), url, token))

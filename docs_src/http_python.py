@@ -56,10 +56,10 @@ async def main() -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     corral = Corral(tools=[population])
-    server = uvicorn.Server(uvicorn.Config(corral.asgi_app(), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(corral.remote.asgi_app(), log_level="warning"))
     serving = asyncio.create_task(server.serve([listener]))
 
-    with tempfile.TemporaryDirectory() as folder, corral.grant(ExecutionContext(user_id="ada")) as execution:
+    with tempfile.TemporaryDirectory() as folder, corral.remote.grant(ExecutionContext(user_id="ada")) as execution:
         print(await run_program(Path(folder), url, execution.token()))
 
     server.should_exit = True

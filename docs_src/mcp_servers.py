@@ -38,7 +38,7 @@ return {
 async def main() -> None:
     servers = [McpServer("shop", server=shop), McpServer("weather", command=["mcp-server-weather"])]
     async with Corral(servers, check=False) as corral:
-        print(corral.declarations())
+        print(corral.model.declarations())
         result = await corral.execute(PROGRAM)
         for name, value in result.value.items():
             print(f"{name}: {value}")

@@ -28,7 +28,7 @@ ANSWERS = [
 
 async def main() -> None:
     async with Corral(tools=[list_cities, get_temperature]) as corral:
-        tool = corral.model_tool()
+        tool = corral.model.tools()[0]
         print(tool.name)
         print(tool.input_schema)
         print(tool.description)

@@ -16,6 +16,6 @@ async def get_temperature(city: str) -> float:
 
 
 corral = Corral(tools=[list_cities, get_temperature])
-print(corral.system_prompt("You are a meteorologist."))
+print(corral.model.prompt("You are a meteorologist."))
 print("---")
-print(corral.model_tool(in_prompt=True).description)
+print(corral.model.tools(in_prompt=True)[0].description)

@@ -27,8 +27,8 @@ UNITS = """
 
 async def main() -> None:
     async with Corral(tools=[convert(unit) for unit in UNITS]) as corral:
-        catalog = corral.catalog(budget_tokens=500)
-        _, search, describe = corral.model_tools(catalog=catalog)
+        catalog = corral.model.catalog(budget_tokens=500)
+        _, search, describe = corral.model.tools(catalog=catalog)
         print(catalog.level)
         for tool, arguments in (
             (search, {"query": "convert to litres", "limit": 2}),

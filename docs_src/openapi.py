@@ -63,7 +63,7 @@ async def main(port: int) -> None:
     )
     print(weather.skipped)
     async with Corral(tools=[weather]) as corral:
-        print(corral.declarations())
+        print(corral.model.declarations())
         result = await corral.execute(PROGRAM)
         print(*result.value, sep="\n")
 

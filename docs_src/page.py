@@ -13,13 +13,13 @@ async def refund(order: int, euros: float) -> str:
 async def main() -> None:
     async with Corral(tools=[refund], approve=lambda request: Later(), approval_seconds=3600) as corral:
 
-        def send(event: Event) -> None:  # what a server would write to the page of this session
+        async def send(event: Event) -> None:  # what a server would write to the page of this session
             told = json.loads(event.to_json())
             print(told["number"], told["type"], told.get("shown") or told.get("decision") or "")
             if isinstance(event, ApprovalRequested):  # what a click of a person would post
-                [request] = corral.pending()
-                assert request.context.user_id == "ann"
-                corral.decide(event.execution_id, event.sequence, Approved(by="ann"))
+                [waiting] = await corral.executions.waiting()
+                assert waiting.context.user_id == "ann"
+                await corral.executions.settle(event.execution_id, {event.sequence: Approved()}, by="ann")
 
         with corral.observe(send, session_id="page-1"):
             context = ExecutionContext(user_id="ann", session_id="page-1")

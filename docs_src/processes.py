@@ -12,7 +12,7 @@ def double(n: int) -> int:
 
 def work(tools: list[Tool], n: int) -> None:
     with Corral(tools=tools) as corral:
-        print(corral.execute_sync(f"return await tools.double({{ n: {n} }})").value)
+        print(corral.sync.execute(f"return await tools.double({{ n: {n} }})").value)
 
 
 if __name__ == "__main__":

@@ -18,4 +18,4 @@ min(zip(degrees, cities))
 """
 
 with Corral(tools=[get_temperature]) as corral:
-    print(corral.execute_sync(PROGRAM, language="python").value)
+    print(corral.sync.execute(PROGRAM, language="python").value)

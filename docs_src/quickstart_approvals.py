@@ -20,5 +20,5 @@ await tools.send({ to: "eve@example.com", text: "Yes." });
 """
 
 with Corral(tools=[send], approve=approve) as corral:
-    result = corral.execute_sync(PROGRAM)
+    result = corral.sync.execute(PROGRAM)
     print(result.status, result.error and result.error.code, SENT)

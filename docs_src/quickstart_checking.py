@@ -8,6 +8,6 @@ async def get_temperature(city: str) -> float:
 
 
 with Corral(tools=[get_temperature]) as corral:
-    result = corral.execute_sync('return await tools.get_temperature({ town: "Oslo" })')
+    result = corral.sync.execute('return await tools.get_temperature({ town: "Oslo" })')
     print(result.status, result.checked, len(result.tool_calls))
     print(result.model_text())

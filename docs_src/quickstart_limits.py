@@ -11,5 +11,5 @@ PROGRAMS = ["for (let n = 1; ; n++) await tools.read_page({ number: n })", "whil
 
 with Corral(tools=[read_page], limits=Limits(wall_seconds=0.5, calls=20)) as corral:
     for program in PROGRAMS:
-        result = corral.execute_sync(program)
+        result = corral.sync.execute(program)
         print(result.status, len(result.tool_calls), result.error and result.error.message)

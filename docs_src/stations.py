@@ -27,4 +27,4 @@ async def read(city: str) -> Reading:
 TOOLS = [list_cities, read]
 
 if __name__ == "__main__":
-    print(Corral(tools=TOOLS).declarations(), end="")
+    print(Corral(tools=TOOLS).model.declarations(), end="")

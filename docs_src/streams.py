@@ -30,7 +30,7 @@ value
 
 async def main() -> None:
     async with Corral(tools=[readings]) as corral:
-        print(corral.declarations("typescript").splitlines()[2].strip())
+        print(corral.model.declarations("typescript").splitlines()[2].strip())
         print((await corral.execute(TYPESCRIPT)).value)
         print((await corral.execute(PYTHON, language="python")).value)
 

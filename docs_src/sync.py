@@ -9,4 +9,4 @@ def double(n: int) -> int:
 
 with Corral(tools=[double]) as corral:
     for n in (1, 2, 3):
-        print(corral.execute_sync(f"return await tools.double({{ n: {n} }})").value)
+        print(corral.sync.execute(f"return await tools.double({{ n: {n} }})").value)

@@ -133,7 +133,7 @@ async def test_why_a_sandbox_does_not_start_is_the_operators_to_know(log: io.Str
         with pytest.raises(StartFailed, match="/opt/engines"):
             await corral.execute("1")
         with pytest.raises(StartFailed, match="correlation id") as told:
-            await corral.model_tool().run({"code": "1"})
+            await corral.model.tools()[0].run({"code": "1"})
     assert "/opt" not in str(told.value)
     assert "/opt/engines/deno: ==== C stack trace" in log.getvalue()
     assert str(told.value).split("correlation id ")[1].rstrip(")") in log.getvalue()

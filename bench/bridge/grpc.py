@@ -74,7 +74,7 @@ async def _serve() -> None:
     port = echo.add_insecure_port("127.0.0.1:0")
     await echo.start()
     async with Corral([tool(add)], bridge=["pipe", bridge], limits=Limits(calls=10_000_000)) as corral:
-        token = corral.grant(ExecutionContext(user_id="ann")).token()
+        token = corral.remote.grant(ExecutionContext(user_id="ann")).token()
         print(json.dumps([bridge.address, f"127.0.0.1:{port}", token]), flush=True)
         await asyncio.to_thread(sys.stdin.read)
     await echo.stop(None)

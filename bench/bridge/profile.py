@@ -63,8 +63,8 @@ async def _measure(protocol: str, calls: int, rounds: int) -> tuple[float, cProf
     """Returns microseconds a call without the profiler, and the profile of as many calls."""
     corral = Corral([tool(add)], limits=Limits(calls=10_000_000))
     make, path = BRIDGES[protocol]
-    with corral.grant(ExecutionContext(user_id="ann")) as execution:
-        request = _requests(corral.asgi_app(make()), protocol, path, execution.token())
+    with corral.remote.grant(ExecutionContext(user_id="ann")) as execution:
+        request = _requests(corral.remote.asgi_app(make()), protocol, path, execution.token())
         made = 0
 
         async def run(count: int, profile: cProfile.Profile | None = None) -> float:

@@ -52,7 +52,7 @@ BRIDGES: dict[str, tuple[type[WebBridge], str]] = {
 async def _main(protocol: str) -> None:
     corral = Corral([tool(add)], limits=Limits(calls=10_000_000))
     make, path = BRIDGES[protocol]
-    bridge = corral.asgi_app(make())
+    bridge = corral.remote.asgi_app(make())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/echo":
@@ -66,7 +66,7 @@ async def _main(protocol: str) -> None:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.01)
-        grants = [corral.grant(ExecutionContext(user_id=f"user{number}")) for number in range(EXECUTIONS)]
+        grants = [corral.remote.grant(ExecutionContext(user_id=f"user{number}")) for number in range(EXECUTIONS)]
         url = f"http://127.0.0.1:{listener.getsockname()[1]}{path}"
         print(json.dumps({"url": url, "tokens": [grant.token() for grant in grants]}), flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -43,7 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with open_corral(settings, audit) as app.state.corral, jobs:
-            app.mount("/bridge", app.state.corral.asgi_app())
+            app.mount("/bridge", app.state.corral.remote.asgi_app())
             app.mount("/chat", _chat(app.state.corral, settings, logins))
             yield
 
@@ -75,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     @app.post("/token")
     async def issue_token(context: Caller) -> dict[str, str]:
         """A token for one program that runs elsewhere, and calls the tools at /bridge."""
-        return {"token": app.state.corral.execution_token(context, ttl_seconds=60)}
+        return {"token": app.state.corral.remote.token(context, ttl_seconds=60)}
 
     @app.get("/audit")
     async def read_audit(context: Caller) -> list[dict[str, Any]]:

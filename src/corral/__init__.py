@@ -16,7 +16,7 @@ from corral.concurrency.garbage import import_uncollected
 
 if TYPE_CHECKING:
     from corral.audit import AuditEvent, AuditLog
-    from corral.calls import OutsideExecution, RateLimits
+    from corral.calls import RateLimits, RemoteExecution
     from corral.checking import CheckResult
     from corral.errors import AccessDenied, BridgeError, ConfigError, CorralError, ProgramError, SandboxError, ToolError
     from corral.events import (
@@ -97,11 +97,11 @@ __all__ = [
     "ModelTool",
     "Mount",
     "Observation",
-    "OutsideExecution",
     "ProgramCapabilities",
     "ProgramChecked",
     "ProgramError",
     "RateLimits",
+    "RemoteExecution",
     "Run",
     "SandboxError",
     "Scratch",
@@ -124,7 +124,7 @@ __all__ = [
 
 _HOMES = {
     "corral.audit": "AuditEvent AuditLog",
-    "corral.calls": "OutsideExecution RateLimits",
+    "corral.calls": "RemoteExecution RateLimits",
     "corral.checking": "CheckResult",
     "corral.running.corral": "Corral",
     "corral.model": "Catalog LearntResults LearntTool",

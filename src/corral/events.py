@@ -106,7 +106,7 @@ class ToolCallStarted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ApprovalRequested(_Event):
-    """A call waits for a decision, of the Corral's `approve` or by `Corral.decide`.
+    """A call waits for a decision, of the Corral's `approve` or by `Corral.executions.settle`.
 
     `sequence` is that of the call. `input` is what the tool will receive: validated, with defaults.
     """

@@ -229,7 +229,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Leaves a call waiting for a decision by `Corral.decide`."""
+    """Leaves a call waiting for a decision by `Corral.executions.settle`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +264,8 @@ Decision: TypeAlias = Approved | Denied
 
 Approve: TypeAlias = Callable[[ApprovalRequest], bool | Decision | Later | Awaitable[bool | Decision | Later]]
 """Function that decides on a call that needs an approval. Only `Approved`, or True, allows it. `Denied` denies it with
-a reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves it to `Corral.decide`. Concurrent calls
-are asked about concurrently."""
+a reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves it to
+`Corral.executions.settle`. Concurrent calls are asked about concurrently."""
 
 
 # --- a call over a bridge -------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ async def add(a: int, b: int) -> int:
 async def test_a_browser_lets_pages_of_listed_origins_call(protocol: str) -> None:
     path, body = CALLS[protocol]
     async with Corral([add], check=False) as corral:
-        app = corral.asgi_app(load_by_name("corral.bridges", protocol, allowed_origins=[PAGE]))
+        app = corral.remote.asgi_app(load_by_name("corral.bridges", protocol, allowed_origins=[PAGE]))
         transport = httpx.ASGITransport(cast("Any", app))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             asked = await http.options(path, headers={"origin": PAGE, **ASKED})
@@ -47,7 +47,7 @@ async def test_a_browser_lets_pages_of_listed_origins_call(protocol: str) -> Non
                     return await http.get(path, headers=headers)
                 return await http.post(path, headers=headers, json=body)
 
-            with corral.grant(ExecutionContext()) as execution:
+            with corral.remote.grant(ExecutionContext()) as execution:
                 answer = await call(PAGE, execution.token())
                 assert (answer.status_code, "3" in answer.text) == (200, True)
                 assert answer.headers["access-control-allow-origin"] == PAGE

@@ -56,9 +56,9 @@ REQUESTS: dict[str, tuple[Callable[[], BridgeProtocol], str, bytes]] = {
 async def test_what_a_large_value_costs_in_python_is_not_spent_on_the_event_loop(name: str) -> None:
     make, path, body = REQUESTS[name]
     async with Corral([echo]) as corral:
-        with corral.grant(ExecutionContext(user_id="ada")) as grant:
+        with corral.remote.grant(ExecutionContext(user_id="ada")) as grant:
             headers = {"authorization": f"Bearer {grant.token()}", "content-type": "application/json"}
-            transport = httpx.ASGITransport(app=corral.asgi_app(make()))
+            transport = httpx.ASGITransport(app=corral.remote.asgi_app(make()))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 with calls_counted() as count:
                     response = await client.post(path, content=body, headers=headers)

@@ -83,13 +83,13 @@ def test_clients_of_other_makers_lose_what_the_documentation_says(tmp_path: Path
         "graphql": GraphqlBridge(),
         "connect": ConnectBridge(),
     }
-    app = Starlette(routes=[Mount(f"/{path}", corral.asgi_app(bridge)) for path, bridge in bridges.items()])
+    app = Starlette(routes=[Mount(f"/{path}", corral.remote.asgi_app(bridge)) for path, bridge in bridges.items()])
     with Server(app) as server, GrpcServed(TOOLS) as served:
         proto = tmp_path / "grpc.proto"
         proto.write_text(served.document())
         given = {
             "url": server.url,
-            "token": server.do(lambda: corral.grant(CONTEXT)).token(),
+            "token": server.do(lambda: corral.remote.grant(CONTEXT)).token(),
             "address": served.bridge.address,
             "grpcToken": served.grant().token(),
             "proto": str(proto),

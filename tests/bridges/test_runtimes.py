@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import httpx
 import pytest
 
-from corral import Corral, ExecutionContext, OutsideExecution
+from corral import Corral, ExecutionContext, RemoteExecution
 from corral.bridges.web import WebBridge
 from corral.protocols.connect import ConnectBridge
 from corral.protocols.graphql.bridge import GraphqlBridge
@@ -62,7 +62,7 @@ class Outcomes:
         self.vectors: dict[str, list[bool]] = {}
         self.items: dict[str, list[int]] = {}
         self._corral = Corral(registry, approve=approve, limits=LIMITS, check=False)
-        with Server(self._corral.asgi_app(bridge)) as self._server, ThreadPoolExecutor(2) as threads:
+        with Server(self._corral.remote.asgi_app(bridge)) as self._server, ThreadPoolExecutor(2) as threads:
             self._url = f"{self._server.url}{path}"
             list(threads.map(self._run, ENGINES, [folder] * len(ENGINES)))
             below: Any = Address(self._url)
@@ -72,7 +72,7 @@ class Outcomes:
 
     def _token(self, user: str) -> str:
         context = ExecutionContext(user_id=user, scopes=SCOPES)
-        execution: OutsideExecution = self._server.do(lambda: self._corral.grant(context))
+        execution: RemoteExecution = self._server.do(lambda: self._corral.remote.grant(context))
         self.tools.executions[user] = execution
         return self._server.do(execution.token)
 
@@ -86,7 +86,7 @@ class Outcomes:
 @pytest.mark.parametrize("protocol", BRIDGES)
 async def test_the_runtimes_are_served_to_whoever_asks(protocol: str) -> None:
     bridge, path = BRIDGES[protocol]
-    transport = httpx.ASGITransport(cast("Any", Corral(check=False).asgi_app(bridge)))
+    transport = httpx.ASGITransport(cast("Any", Corral(check=False).remote.asgi_app(bridge)))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1{path}") as client:
         served = [(await client.get(name)).text for name in ("/corral.mjs", "/corral_tools.py")]
     assert served == [bridge.guest_runtime("typescript"), bridge.guest_runtime("python")]

@@ -121,7 +121,7 @@ async def test_a_corral_opened_again_opens_its_bridge_again() -> None:
 def test_without_an_event_loop_of_ones_own_it_is_opened_too() -> None:
     bridge = Telephone()
     with corral_with(bridge, "telephone") as corral:
-        assert corral.execute_sync("return 1").error is None
+        assert corral.sync.execute("return 1").error is None
     assert bridge.events == ["telephone opens", "telephone closes"]
 
 
@@ -235,12 +235,16 @@ def test_two_of_one_name_and_none_at_all_are_refused() -> None:
 @pytest.mark.parametrize("bridge", ["pipe", [Telephone(), HttpBridge()]])
 def test_an_app_is_the_first_bridge_that_can_be_mounted_or_http(bridge: Any) -> None:
     corral = corral_with(bridge)
-    assert type(corral.asgi_app()) is type(corral.asgi_app("http")) is type(corral.asgi_app(HttpBridge()))
+    assert (
+        type(corral.remote.asgi_app())
+        is type(corral.remote.asgi_app("http"))
+        is type(corral.remote.asgi_app(HttpBridge()))
+    )
 
 
 def test_a_bridge_that_is_not_mounted_says_so() -> None:
     with pytest.raises(ConfigError, match="bridge 'telephone' has no ASGI app"):
-        corral_with(["pipe", Telephone()]).asgi_app()
+        corral_with(["pipe", Telephone()]).remote.asgi_app()
 
 
 def test_an_app_by_name_is_the_bridge_of_the_corral_before_a_new_one() -> None:
@@ -251,10 +255,10 @@ def test_an_app_by_name_is_the_bridge_of_the_corral_before_a_new_one() -> None:
             return self, host
 
     web = Web()
-    app: Any = corral_with(["pipe", web]).asgi_app("http")
+    app: Any = corral_with(["pipe", web]).remote.asgi_app("http")
     assert app[0] is web
     with pytest.raises(UnknownProvider):
-        corral_with("pipe").asgi_app("soap")
+        corral_with("pipe").remote.asgi_app("soap")
 
 
 # --- what a protocol sees of its Corral
@@ -265,7 +269,7 @@ async def test_a_host_answers_calls_and_knows_tokens() -> None:
     async with corral_with(bridge, "telephone") as corral:
         host = bridge.host
         assert host is not None
-        with corral.grant(ExecutionContext(user_id="ada")) as execution:
+        with corral.remote.grant(ExecutionContext(user_id="ada")) as execution:
             token = execution.token()
             reply = await host.handle(Call(CallRequest("add", {"a": 1, "b": 2}, 1), protocol="telephone", token=token))
             assert reply.value == 3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,16 @@ def later(_: ApprovalRequest) -> Later:
     return Later()
 
 
-def deciding(corral: Corral, decision: Approved | Denied, made: list[bool] | None = None) -> Callable[[Event], None]:
+def deciding(
+    corral: Corral, decision: Approved | Denied, made: list[bool] | None = None
+) -> Callable[[Event], Awaitable[None]]:
     """Observer that decides on each call as soon as it hears of it, as a click does."""
 
-    def decide(event: Event) -> None:
+    async def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
-            decided = corral.decide(event.execution_id, event.sequence, decision)
+            settled = await corral.executions.settle(event.execution_id, {event.sequence: decision})
             if made is not None:
-                made.append(decided)
+                made.append(event.sequence in settled)
 
     return decide
 
@@ -163,7 +166,7 @@ async def test_an_execution_may_have_an_approver_of_its_own(warm_deno: DenoSandb
     usual = await corral.execute(CAUGHT)
     async with corral.start(CAUGHT, approve=lambda _: Denied("no")) as run:
         started = await run.result()
-    by_model = await corral.model_tool(approve=lambda _: Approved(by="model's")).run({"code": CAUGHT})
+    by_model = await corral.model.tools(approve=lambda _: Approved(by="model's"))[0].run({"code": CAUGHT})
     assert [each.tool_calls[0].decision for each in (own, usual, started, by_model)] == [
         Approved(by="own"),
         Approved(by="corral"),
@@ -188,11 +191,14 @@ async def test_a_call_waits_until_somebody_decides(decision: Approved | Denied, 
     async with corral.start(CAUGHT, context=ANN) as run:
         async for event in run:
             if isinstance(event, ApprovalRequested):
-                [request] = corral.pending()
-                assert (request.execution_id, request.sequence) == (run.execution_id, event.sequence)
-                assert (request.tool, request.context) == ("pay", ANN)
-                assert corral.decide(run.execution_id, event.sequence, decision)
-                assert corral.pending() == ()
+                assert await corral.executions.waiting(user_id="bob") == ()
+                [execution] = await corral.executions.waiting(user_id=ANN.user_id)
+                [request] = execution.calls
+                assert (execution.execution_id, request.sequence) == (run.execution_id, event.sequence)
+                assert (request.tool, request.context, execution.context) == ("pay", ANN, ANN)
+                settled = await corral.executions.settle(run.execution_id, {event.sequence: decision, 99: decision})
+                assert settled == {event.sequence}
+                assert await corral.executions.waiting() == ()
         result = await run.result()
     assert result.value == value
     assert result.tool_calls[0].decision == decision
@@ -207,8 +213,8 @@ async def test_the_first_decision_holds_and_others_are_told_that_they_came_late(
     ):
         result = await corral.execute(CAUGHT)
     assert (made, result.value) == ([True, False], "7 to Ann")
-    assert not corral.decide(result.execution_id, 1, Denied())
-    assert not corral.decide("execution-of-others", 1, Approved())
+    assert not await corral.executions.settle(result.execution_id, {1: Denied()})
+    assert not await corral.executions.settle("execution-of-others", {1: Approved()})
 
 
 async def test_a_decision_ends_the_question_of_an_approver_that_still_asks(warm_deno: DenoSandbox) -> None:
@@ -233,8 +239,8 @@ async def test_another_thread_may_decide(warm_deno: DenoSandbox) -> None:
 
     def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
-            arguments = event.execution_id, event.sequence, Approved(by="thread")
-            threads.append(threading.Thread(target=corral.decide, args=arguments))
+            settle = partial(corral.executions.settle, event.execution_id, {event.sequence: Approved()}, by="thread")
+            threads.append(threading.Thread(target=anyio.run, args=(settle,)))
             threads[-1].start()
 
     with corral.observe(decide):
@@ -248,12 +254,12 @@ def test_programs_without_an_event_loop_wait_too(warm_deno: DenoSandbox) -> None
         Corral([pay], approve=later, sandbox=warm_deno, check=False) as corral,
         corral.observe(deciding(corral, Approved())),
     ):
-        assert corral.execute_sync(CAUGHT).value == "7 to Ann"
+        assert corral.sync.execute(CAUGHT).value == "7 to Ann"
 
 
 async def test_only_a_decision_decides() -> None:
     with pytest.raises(ConfigError, match="decision"):
-        Corral([pay]).decide("execution-1", 1, True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await Corral([pay]).executions.settle("execution-1", {1: True})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSandbox) -> None:
@@ -261,7 +267,7 @@ async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSan
     result = await corral.execute(CAUGHT)
     assert result.value == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
     assert result.tool_calls[0].decision == Denied("none came within 0.05 s")
-    assert corral.pending() == ()
+    assert await corral.executions.waiting() == ()
 
 
 async def test_the_programs_clock_stands_while_its_call_waits_and_goes_on_with_the_decision(
@@ -282,7 +288,7 @@ async def test_the_programs_clock_stands_while_its_call_waits_and_goes_on_with_t
         if isinstance(event, ApprovalRequested):
             await until(lambda: grants)
             left.append(seconds_left(grants[0]))
-            corral.decide(event.execution_id, event.sequence, Approved())
+            await corral.executions.settle(event.execution_id, {event.sequence: Approved()})
 
     corral = Corral([note], approve=approve, limits=Limits(wall_seconds=60), sandbox=warm_deno, check=False)
     await corral.execute("await tools.pay()", on_event=decide)
@@ -296,8 +302,8 @@ async def test_a_cancelled_execution_leaves_no_call_that_waits(warm_deno: DenoSa
             if isinstance(event, ApprovalRequested):
                 run.cancel()
         assert (await run.result()).status == "cancelled"
-    assert corral.pending() == ()
-    assert not corral.decide(run.execution_id, 1, Approved())
+    assert await corral.executions.waiting() == ()
+    assert not await corral.executions.settle(run.execution_id, {1: Approved()})
 
 
 async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
@@ -317,8 +323,8 @@ async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
         assert refused.value[1].endswith(
             "too many of your programs wait for a decision; try again once some are decided"
         )
-        for sequence in asked:
-            assert corral.decide(run.execution_id, sequence, Approved())
+        decisions = dict.fromkeys(asked, Approved())
+        assert await corral.executions.settle(run.execution_id, decisions) == set(asked)
         assert (await run.result()).value == ["1 to Ann", "2 to Ann"]
 
 

@@ -34,7 +34,7 @@ class ProgramAgent:
     """Runs the user's message as a program, and tells what came of it."""
 
     def __init__(self, corral: Corral) -> None:
-        self._tool = corral.model_tool()
+        self._tool = corral.model.tools()[0]
         self.waits = anyio.Event()
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:

@@ -44,7 +44,7 @@ corral = Corral([page, *shell_tools(LocalShell("."))], sessions=Sessions(), chec
 
 class Programs:
     def __init__(self) -> None:
-        self.tool = corral.model_tool()
+        self.tool = corral.model.tools()[0]
 
     async def reply(self, turn):
         yield {"type": "text-start", "id": "0"}

@@ -32,9 +32,9 @@ pytestmark = pytest.mark.anyio
 
 async def waiting(corral: Corral) -> tuple[str, int]:
     """Returns the call that waits for an approval, as soon as there is one."""
-    while not corral.pending():
+    while not (executions := await corral.executions.waiting()):
         await anyio.lowlevel.checkpoint()
-    [request] = corral.pending()
+    [request] = executions[0].calls
     return request.execution_id, request.sequence
 
 

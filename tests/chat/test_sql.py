@@ -130,7 +130,8 @@ async def test_an_approval_that_waited_when_the_server_ended_is_expired(corral: 
         data = next(each["data"] for each in stored.json()["messages"][1]["parts"] if each["type"] == "data-execution")
         assert data["status"] == "interrupted"
         assert data["calls"][0]["approval"]["state"] == "expired"
-        [request] = corral.pending()
+        [execution] = await corral.executions.waiting()
+        [request] = execution.calls
         url = f"/api/approvals/{request.execution_id}/{request.sequence}"
         assert (await first.client.post(url, json={"approved": False})).status_code == 200
     stored = await second.get("/api/conversations/talk")

@@ -586,5 +586,5 @@ async def test_a_check_by_itself_needs_no_open_corral(language: Language) -> Non
 
 def test_a_check_by_itself_needs_no_event_loop() -> None:
     with Corral(ALL) as corral:
-        assert not corral.check_sync(HARMLESS["typescript"]).passed
-        assert corral.check_sync("return await tools.record({ n: 1 })").passed
+        assert not corral.sync.check(HARMLESS["typescript"]).passed
+        assert corral.sync.check("return await tools.record({ n: 1 })").passed

@@ -51,9 +51,9 @@ async def test_the_first_check_waits_until_all_tools_are_declared() -> None:
 def test_without_an_event_loop_it_works_too() -> None:
     program = "return await tools.add({ a: 1, b: 2 })"
     with Corral([add]) as corral:
-        assert corral.check_sync(program).checked
-        assert corral.execute_sync(program, check=True).checked
-        assert corral.check_sync("return process.env.A", env=True).passed
+        assert corral.sync.check(program).checked
+        assert corral.sync.execute(program, check=True).checked
+        assert corral.sync.check("return process.env.A", env=True).passed
 
 
 async def test_what_cannot_be_a_program_needs_no_server() -> None:

@@ -156,7 +156,7 @@ def test_schemas_become_the_types_in_the_table() -> None:
     wrong: list[str] = []
     for each, declaration, *_ in table(DOCS / "declarations.md", "a schema"):
         schema = {"type": "object", "properties": {"v": json.loads(each)}, "required": ["v"]}
-        declared = Corral([define_tool(name="t", input_schema=schema, execute=print)], check=False).declarations()
+        declared = Corral([define_tool(name="t", input_schema=schema, execute=print)], check=False).model.declarations()
         without_comments = re.sub(r" *//.*", "", declared)
         if not re.search(rf"v: {re.escape(declaration)};? }}\): Promise", " ".join(without_comments.split())):
             wrong.append(f"{each}: {declared}")
@@ -211,7 +211,7 @@ except Exception as error:
     forgotten = type(error).__name__, isinstance(error, TypeError), isinstance(error, AttributeError)
 [forgotten, {", ".join(checks)}]
 """
-    assert Corral(sandbox="cpython", check=False).execute_sync(program, language="python").value == [
+    assert Corral(sandbox="cpython", check=False).sync.execute(program, language="python").value == [
         ["NotAwaited", True, True],
         *([True] * len(checks)),
     ]
@@ -223,7 +223,7 @@ def test_monty_has_the_modules_of_the_page_and_no_others() -> None:
     tries = "".join(
         f"try:\n    import {name}\n    found.append('{name}')\nexcept ImportError:\n    pass\n" for name in names
     )
-    result = Corral(sandbox="monty", check=False).execute_sync(f"found = []\n{tries}found", language="python")
+    result = Corral(sandbox="monty", check=False).sync.execute(f"found = []\n{tries}found", language="python")
     assert result.raise_for_error().value == re.findall(r"`(\w+)`", listed)
     assert f"{len(result.value)} modules of the standard library" in (DOCS / "python.md").read_text("utf-8")
 

@@ -194,9 +194,9 @@ async def test_programs_and_calls_that_never_come_in_are_on_record(warm_deno: De
         refused = await corral.execute("return await tools.forbidden({ n: 1 })", context=ANN)
         assert list(await read(path)) != []  # before anybody heard of it
         await corral.execute("}", context=ANN)
-        with corral.grant(ANN) as outside:
+        with corral.remote.grant(ANN) as outside:
             token = outside.token()
-        transport = httpx.ASGITransport(cast("Any", corral.asgi_app()))
+        transport = httpx.ASGITransport(cast("Any", corral.remote.asgi_app()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for wrong in ("garbage", token):  # the second one's execution has ended
                 headers = {"Authorization": f"Bearer {wrong}"}
@@ -301,15 +301,15 @@ def test_programs_that_run_without_an_event_loop_are_on_record_too(tmp_path: Pat
     path = tmp_path / "audit.jsonl"
     corral = Corral(ALL, audit=path, check=False)
     with corral:
-        assert corral.execute_sync("return await tools.add({ a: 1, b: 2 })", context=ANN).value == 3
-        assert corral.execute_sync("return await tools.forbidden()", context=ANN).status == "rejected"
+        assert corral.sync.execute("return await tools.add({ a: 1, b: 2 })", context=ANN).value == 3
+        assert corral.sync.execute("return await tools.forbidden()", context=ANN).status == "rejected"
         assert in_short(anyio.run(read, path)) == [
             ("add", "succeeded", None),
             ("execution", "succeeded", None),
             ("execution", "denied", "scope_denied"),
         ]
     with pytest.raises(ConfigError, match="closed"):
-        corral.execute_sync("return 1")
+        corral.sync.execute("return 1")
     assert len(anyio.run(read, path)) == 3
 
 

@@ -90,9 +90,9 @@ def double(n: int) -> int:
     return 2 * n
 
 corral = Corral([double])
-print(corral.execute_sync("return await tools.double({n: 1})").value)
+print(corral.sync.execute("return await tools.double({n: 1})").value)
 with Corral([double]) as corral:
-    print([corral.execute_sync(f"return await tools.double({{n: {n}}})").value for n in (2, 3)])
+    print([corral.sync.execute(f"return await tools.double({{n: {n}}})").value for n in (2, 3)])
 """
 
 
@@ -103,7 +103,7 @@ def test_programs_run_without_an_event_loop_of_the_callers() -> None:
 
 
 @pytest.mark.parametrize("start", ["asyncio.run(main())", "trio.run(main)"])
-@pytest.mark.parametrize("opening", ["corral.execute_sync('return 1')", "corral.__enter__()"])
+@pytest.mark.parametrize("opening", ["corral.sync.execute('return 1')", "corral.__enter__()"])
 def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str, start: str) -> None:
     script = (
         f"import asyncio, trio\nfrom corral import Corral\nasync def main():\n    corral = Corral()\n    {opening}\n"

@@ -115,8 +115,8 @@ async def test_a_host_is_warned_once_of_tools_that_say_too_little(caplog: pytest
     first = define_tool(name="first", execute=execute)
     second = define_tool(name="second", execute=execute)
     corral = Corral([login, first, second], check=False)
-    corral.declarations()
-    corral.declarations()
+    corral.model.declarations()
+    corral.model.declarations()
     assert caplog.text.count("do not declare a return type") == 1
     assert "first, second" in caplog.text
     assert "login(api_key)" in caplog.text

@@ -179,10 +179,10 @@ async def test_what_was_hidden_is_on_record_as_denied(tmp_path: Path) -> None:
 
 async def test_a_program_elsewhere_sees_no_more(warm_deno: DenoSandbox) -> None:
     corral = Corral([*VISIBLE, *HIDDEN], hide_denied=True, implied_scopes=IMPLIED, sandbox=warm_deno, check=False)
-    transport = httpx.ASGITransport(corral.asgi_app())
+    transport = httpx.ASGITransport(corral.remote.asgi_app())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         for context, status, total in ((ANN, 404, 0), (ROOT, 200, 1)):
-            with corral.grant(context) as execution:
+            with corral.remote.grant(context) as execution:
                 client.headers["authorization"] = f"Bearer {execution.token()}"
                 assert (await client.post("/tools/billing.refund", json={"order": 1})).status_code == status
                 assert (await client.post("/tools/search", json="refund")).json()["total"] == total

@@ -72,7 +72,7 @@ async def test_models_are_told_of_results_and_programs_are_checked_as_before(
         failed = await run(FAILING[language])
         assert "tools.crm.note, seen in results, not promised: text" in failed
         await run(CALLS[language])
-        begun = corral.model_tool(language, context=ANN)
+        begun = corral.model.tools(language, context=ANN)[0]
         assert "JSON object, parsed already" in await run(REJECTED[language])
         assert "seen in results" not in begun.description
 
@@ -82,13 +82,14 @@ async def test_models_are_told_of_results_and_programs_are_checked_as_before(
         assert described.count("seen in results, not promised") == 2
         assert "seen in results" not in begun.description
         assert (
-            f"Seen in results, not promised: {TYPE[language]}" in corral.model_tool(language, context=ANN).description
+            f"Seen in results, not promised: {TYPE[language]}"
+            in corral.model.tools(language, context=ANN)[0].description
         )
         assert "seen in results" not in await run(LOOKED_UP[language], BOB)
-        assert "Seen in results" not in corral.model_tool(language, context=BOB).description
+        assert "Seen in results" not in corral.model.tools(language, context=BOB)[0].description
 
         assert await run(UNKNOWN_MEMBER[language]) == "Result: 2"
-        declared = corral.declarations(language)
+        declared = corral.model.declarations(language)
         assert "een in results" not in declared
 
 

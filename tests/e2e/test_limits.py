@@ -482,7 +482,7 @@ def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
         "from corral import Corral\n"
         "from corral.sandboxes import DenoSandbox\n"
         "with Corral(sandbox=DenoSandbox(pool_size=0)) as corral:\n"
-        "    corral.execute_sync('console.log(1); while (true) {}', on_event=lambda e: print(e.type, flush=True))\n"
+        "    corral.sync.execute('console.log(1); while (true) {}', on_event=lambda e: print(e.type, flush=True))\n"
     )
     process = ForkedProcess([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -505,7 +505,7 @@ def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
         "async def hang() -> None:\n"
         "    print('called', flush=True)\n"
         "    await anyio.sleep(600)\n"
-        "Corral([hang], sandbox=DenoSandbox(pool_size=0)).execute_sync('await tools.hang()')\n"
+        "Corral([hang], sandbox=DenoSandbox(pool_size=0)).sync.execute('await tools.hang()')\n"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     process = ForkedProcess([sys.executable, str(script)], stdout=subprocess.PIPE, env=environment)
@@ -591,7 +591,7 @@ async def test_one_corral_starts_guests_from_several_threads() -> None:
     corral = Corral(TOOLS, check=False)
 
     def one() -> object:
-        return corral.execute_sync("return 1").value
+        return corral.sync.execute("return 1").value
 
     results: list[object] = []
 

@@ -176,8 +176,8 @@ def test_programs_without_an_event_loop_are_observed(corral: Corral) -> None:
         seen.append(f"async {event.type}")
 
     with corral, corral.observe(lambda event: seen.append(event.type)), corral.observe(observe):
-        corral.execute_sync(PROGRAM)
-        corral.execute_sync("return 1")
+        corral.sync.execute(PROGRAM)
+        corral.sync.execute("return 1")
     assert [each for each in seen if "async" not in each] == [*TYPES, "started", "finished"]
     assert [each for each in seen if "async" in each] == [f"async {each}" for each in (*TYPES, "started", "finished")]
 
@@ -185,7 +185,7 @@ def test_programs_without_an_event_loop_are_observed(corral: Corral) -> None:
 async def test_the_model_tool_passes_on_the_id_of_the_models_call(corral: Corral) -> None:
     seen: list[Event] = []
     with corral.observe(seen.append):
-        await corral.model_tool()({"code": PROGRAM}, ANN, tool_call_id="toolu_1")
+        await corral.model.tools()[0]({"code": PROGRAM}, ANN, tool_call_id="toolu_1")
         await corral.execute(PROGRAM)
     assert {each.tool_call_id for each in seen[:5]} == {"toolu_1"}
     assert {each.tool_call_id for each in seen[5:]} == {None}

@@ -104,7 +104,7 @@ async def test_tools_can_be_listed_and_not_replaced(cpython: Python) -> None:
 async def test_a_tool_whose_name_is_no_identifier_can_be_called_as_it_is_declared(python: Python, name: str) -> None:
     weather = define_tool(name=name, description="The weather.", execute=here)
     registry = ToolRegistry(weather)
-    declared = Corral(registry, check=False).declarations("python")
+    declared = Corral(registry, check=False).model.declarations("python")
     [shown] = [str(each) for each in registry.snapshot()]
     assert shown.isidentifier()
     assert f"{shown}(" in declared
@@ -117,8 +117,8 @@ async def test_a_tool_whose_name_is_no_identifier_can_be_called_as_it_is_declare
 def test_a_tool_that_does_not_say_what_it_returns_is_declared_as_any(caplog: pytest.LogCaptureFixture) -> None:
     corral = Corral([define_tool(name=name, execute=print) for name in ("one", "two")], check=False)
     for _ in range(2):
-        assert "async def one(" in corral.declarations("python")
-    assert "Any" in corral.declarations("python")
+        assert "async def one(" in corral.model.declarations("python")
+    assert "Any" in corral.model.declarations("python")
     assert len([record for record in caplog.records if "do not declare a return type" in record.message]) == 1
     assert "one, two" in caplog.text
 
@@ -134,9 +134,9 @@ def test_two_types_of_the_same_name_are_told_apart() -> None:
         schema = {"type": "object", "properties": {"to": {"$ref": "#/$defs/Address"}}, "$defs": {"Address": address}}
         return define_tool(name=name, input_schema=schema, execute=print)
 
-    declared = Corral([with_address("ship", "street"), with_address("mail", "mailbox")], check=False).declarations(
-        "python"
-    )
+    declared = Corral(
+        [with_address("ship", "street"), with_address("mail", "mailbox")], check=False
+    ).model.declarations("python")
     shapes = re.findall(r"class (\w*Address\w*)\(", declared)
     assert len(set(shapes)) == 2
     assert "street" in declared
@@ -252,7 +252,7 @@ async def test_what_tools_get_of_the_context_no_program_sees(python: Python) -> 
 
     context = ExecutionContext(user_id="u1", organization_id="acme")
     assert await python.value("await tools.who()", tools=[who], context=context) == "u1 of acme"
-    stubs = Corral([who], check=False).declarations("python")
+    stubs = Corral([who], check=False).model.declarations("python")
     assert "who()" in stubs
     assert "acme" not in stubs
 
@@ -555,7 +555,7 @@ def test_programs_run_on_every_event_loop(start: str) -> None:
 @pytest.mark.parametrize("engine", ["cpython", "monty"])
 def test_programs_run_without_an_event_loop_of_the_callers(engine: str) -> None:
     corral = Corral(TOOLS, sandbox=provider(engine), check=False)
-    assert corral.execute_sync("await tools.add(a=1, b=2)", language="python").value == 3
+    assert corral.sync.execute("await tools.add(a=1, b=2)", language="python").value == 3
     with Corral(TOOLS, sandbox=provider(engine), check=False) as corral:
-        values = [corral.execute_sync(f"await tools.add(a={n}, b=0)", language="python").value for n in (2, 3)]
+        values = [corral.sync.execute(f"await tools.add(a={n}, b=0)", language="python").value for n in (2, 3)]
     assert values == [2, 3]

@@ -170,9 +170,9 @@ async def test_without_being_open_nothing_runs() -> None:
     corral = Corral([Numbers()], check=False)
     with pytest.raises(ConfigError, match=r"tool sources, which are not open; open it with `async with corral`"):
         await corral.execute("return 1")
-    assert "early" in corral.declarations()
+    assert "early" in corral.model.declarations()
     async with corral.connected():
-        assert "three" in corral.declarations()
+        assert "three" in corral.model.declarations()
 
 
 async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
@@ -183,9 +183,9 @@ async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
 
     corral = Corral([Unknown(), numbered("own", 7)], check=False)
     with pytest.raises(ConfigError, match="tool sources are not open"):
-        corral.system_prompt()
+        corral.model.prompt()
     async with corral.connected():
-        assert "three" in corral.system_prompt()
+        assert "three" in corral.model.prompt()
 
 
 async def test_one_execution_cannot_bring_its_own() -> None:

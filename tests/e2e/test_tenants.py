@@ -399,11 +399,11 @@ async def test_mail_to_outside_waits_for_somebody(corral: Corral, example: Examp
     example.inbox.clear()
     for address in ("gus@globex.example", "x@acme.example.org"):
 
-        def decide(event: Event) -> None:
+        async def decide(event: Event) -> None:
             if isinstance(event, ApprovalRequested):
                 assert example.inbox == []
                 answer = Approved() if approved else Denied("not to them")
-                assert corral.decide(event.execution_id, event.sequence, answer)
+                assert await corral.executions.settle(event.execution_id, {event.sequence: answer})
 
         result = await corral.execute(mail_to(address), context=ANN, on_event=decide)
         assert (result.error and result.error.code) == (None if approved else "approval_denied")
@@ -445,7 +445,7 @@ async def test_the_mail_account_is_out_of_sight_and_its_failure_an_error(example
 
 @pytest.fixture
 async def bridge(corral: Corral) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(cast("Any", corral.asgi_app()))
+    transport = httpx.ASGITransport(cast("Any", corral.remote.asgi_app()))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
@@ -461,14 +461,14 @@ async def listed_with(bridge: httpx.AsyncClient, token: str) -> list[str] | str:
 
 async def test_a_token_is_its_own_organizations(corral: Corral, bridge: httpx.AsyncClient, cache: Any) -> None:
     for context in (ANN, GUS):
-        listed = await listed_with(bridge, corral.execution_token(context))
+        listed = await listed_with(bridge, corral.remote.token(context))
         assert listed == NUMBERS[str(context.organization_id)]
 
 
 async def test_a_token_for_an_execution_of_the_other_organization_is_none(
     corral: Corral, bridge: httpx.AsyncClient
 ) -> None:
-    with corral.grant(ANN) as anns:
+    with corral.remote.grant(ANN) as anns:
         for context in (GUS, ANN.model_copy(update={"organization_id": "globex"})):
             signed = corral._load_tokens().issue(anns.execution_id, context)
             assert await listed_with(bridge, signed) == "the token does not belong to its execution"
@@ -480,7 +480,7 @@ async def test_a_token_for_an_execution_of_the_other_organization_is_none(
 async def test_a_token_that_was_changed_is_none(
     corral: Corral, bridge: httpx.AsyncClient, change: dict[str, str]
 ) -> None:
-    with corral.grant(ANN) as anns, corral.grant(GUS) as other:
+    with corral.remote.grant(ANN) as anns, corral.remote.grant(GUS) as other:
         change = {name: other.execution_id if name == "exec" else value for name, value in change.items()}
         header, claims, signature = anns.token().split(".")
         said = json.loads(base64.urlsafe_b64decode(claims + "=="))
@@ -489,7 +489,7 @@ async def test_a_token_that_was_changed_is_none(
 
 
 async def test_a_token_ends_with_its_execution(corral: Corral, bridge: httpx.AsyncClient) -> None:
-    with corral.grant(ANN) as anns, corral.grant(GUS):
+    with corral.remote.grant(ANN) as anns, corral.remote.grant(GUS):
         token = anns.token()
         anns.end()
         assert await listed_with(bridge, token) == "the execution of this token has ended"
@@ -499,7 +499,7 @@ async def test_a_rate_is_shared_within_an_organization_and_never_beyond(
     corral: Corral, bridge: httpx.AsyncClient, cache: Any
 ) -> None:
     async def answered(context: ExecutionContext) -> int:
-        headers = {"authorization": f"Bearer {corral.execution_token(context)}"}
+        headers = {"authorization": f"Bearer {corral.remote.token(context)}"}
         asked = [await bridge.post("/tools/exchange_rate", json={"currency": "USD"}, headers=headers) for _ in range(4)]
         assert {response.status_code for response in asked} <= {200, 429}
         return sum(response.status_code == 200 for response in asked)

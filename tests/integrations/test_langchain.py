@@ -252,7 +252,7 @@ async def test_tools_of_all_kinds_keep_their_schemas(warm_deno: DenoSandbox) -> 
         sandbox=warm_deno,
         check=False,
     )
-    declared = corral.declarations()
+    declared = corral.model.declarations()
     assert "// Doubles a number.\n" in declared
     assert "x: number; // The number.\n  }): Promise<number>" in declared
     assert "following(input: { n: number }): Promise<number>" in declared
@@ -307,7 +307,7 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program(warm_deno: Den
 async def test_a_tool_gets_the_runtime_of_the_agent(warm_deno: DenoSandbox) -> None:
     greeting = 'return await tools.whose({ word: "Hello" })'
     async with Corral(made(whose), sandbox=warm_deno, check=False) as corral:
-        assert "whose(input: { word: string }): Promise<string>" in corral.declarations()
+        assert "whose(input: { word: string }): Promise<string>" in corral.model.declarations()
         model = LangchainModel(runs(greeting), "done")
         await ask(agent_of(model, CodeMode(corral), context_schema=Customer), context=Customer("bob"))
         result = await corral.execute(greeting)

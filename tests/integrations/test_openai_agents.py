@@ -217,8 +217,8 @@ async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_typ
         return [City(name=name, people=limit)]
 
     async with Corral(tools_from(find, namespace="geo"), sandbox=warm_deno, check=False) as corral:
-        assert "Promise<City[]>" in corral.declarations()
-        assert "Finds cities." in corral.declarations()
+        assert "Promise<City[]>" in corral.model.declarations()
+        assert "Finds cities." in corral.model.declarations()
         found = await run(corral, 'return (await tools.geo.find({ name: "Oslo", limit: 7 }))[0].people')
         wrong = await run(corral, 'return await tools.geo.find({ name: "Oslo", limit: "x" })')
     assert found == 7
@@ -386,7 +386,7 @@ async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(
     async with listening(cities) as url:
         server = MCPServerStreamableHttp({"url": url}, require_approval={"forget": "always"})
         async with Corral(tools_from(server, namespace="cities"), sandbox=warm_deno, check=False) as corral:
-            assert "population(input: { city: string }): Promise<number>" in corral.declarations()
+            assert "population(input: { city: string }): Promise<number>" in corral.model.declarations()
             assert await run(corral, 'return await tools.cities.population({ city: "Oslo" })') == 709_000
             failed = await run(corral, 'return await tools.cities.population({ city: "Rome" })')
             denied = await run(corral, 'return await tools.cities.forget({ city: "Oslo" })')

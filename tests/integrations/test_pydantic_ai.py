@@ -341,7 +341,7 @@ async def test_tools_and_function_toolsets_keep_their_schemas(warm_deno: DenoSan
     corral = Corral(
         [*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)], sandbox=warm_deno, check=False
     )
-    declared = corral.declarations()
+    declared = corral.model.declarations()
     assert "double(input: {\n    x: number; // The number.\n  }): Promise<number>" in declared
     assert "next_number(input: { n: number }): Promise<unknown>" in declared
     program = """
@@ -434,7 +434,7 @@ async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function(warm_d
 async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open(warm_deno: DenoSandbox) -> None:
     toolset = FunctionToolset([AgentTool(double), AgentTool(greet)]).prefixed("my")
     async with Corral(tools_of(toolset, "kit"), sandbox=warm_deno, check=False) as corral:
-        assert "my_double(input: {" in corral.declarations()
+        assert "my_double(input: {" in corral.model.declarations()
         program = 'return [await tools.kit.my_double({ x: 4 }), await tools.kit.my_greet({ word: "Hi" })]'
         assert (await corral.execute(program)).value == [8, "Hi, anonymous"]
 

@@ -37,16 +37,16 @@ def by_name(tools: tuple[ModelTool, ...]) -> dict[str, ModelTool]:
 @both
 def test_the_fixed_text_is_small(language: Language) -> None:
     corral = Corral(TOOLS)
-    declared = len(corral.catalog(language).text)
-    assert (len(corral.model_tool(language).description) - declared) / 4 <= 190
-    assert (len(corral.system_prompt(language=language)) - declared) / 4 <= 190
+    declared = len(corral.model.catalog(language).text)
+    assert (len(corral.model.tools(language)[0].description) - declared) / 4 <= 190
+    assert (len(corral.model.prompt(language=language)) - declared) / 4 <= 190
 
 
 @both
 def test_the_same_tools_give_the_same_text_to_the_byte(language: Language) -> None:
     def told(corral: Corral) -> list[str]:
-        descriptions = [each.description for each in corral.model_tools(language)]
-        return [*descriptions, corral.system_prompt("Be brief.", language=language)]
+        descriptions = [each.description for each in corral.model.tools(language)]
+        return [*descriptions, corral.model.prompt("Be brief.", language=language)]
 
     one, other = Corral(TOOLS, check=False), Corral(TOOLS[::-1], check=False)
     assert told(one) == told(one) == told(other)
@@ -55,32 +55,32 @@ def test_the_same_tools_give_the_same_text_to_the_byte(language: Language) -> No
 @both
 def test_what_the_prompt_says_the_tool_does_not_repeat(language: Language) -> None:
     corral = Corral(TOOLS, check=False)
-    prompt = corral.system_prompt("Be brief.\n\n", language=language)
+    prompt = corral.model.prompt("Be brief.\n\n", language=language)
     assert prompt.startswith("Be brief.\n\nYou call tools from programs in ")
-    assert corral.catalog(language).text.rstrip() in prompt
-    assert "\n" not in corral.model_tool(language, in_prompt=True).description
-    alone = corral.system_prompt(language=language)
+    assert corral.model.catalog(language).text.rstrip() in prompt
+    assert "\n" not in corral.model.tools(language, in_prompt=True)[0].description
+    alone = corral.model.prompt(language=language)
     assert prompt == f"Be brief.\n\n{alone}"
-    assert alone.split("\n\n", 1)[1] == corral.model_tool(language).description.split("\n\n", 1)[1]
+    assert alone.split("\n\n", 1)[1] == corral.model.tools(language)[0].description.split("\n\n", 1)[1]
 
 
 def test_a_catalog_that_is_given_is_what_is_told_though_tools_have_come_since() -> None:
     registry = ToolRegistry(*TOOLS)
     corral = Corral(registry, check=False)
-    catalog = corral.catalog()
+    catalog = corral.model.catalog()
     registry.register(*many(1))
-    [kept] = corral.model_tools(catalog=catalog)
+    [kept] = corral.model.tools(catalog=catalog)
     assert kept.description.endswith(catalog.text.rstrip())
     assert "open_00" not in kept.description
-    assert "open_00" in corral.model_tool().description
+    assert "open_00" in corral.model.tools()[0].description
 
 
 def test_a_tool_may_be_named_and_its_schema_is_its_own() -> None:
     corral = Corral(TOOLS, check=False)
-    named = corral.model_tool(name="run-python")
+    named = corral.model.tools(name="run-python")[0]
     assert named.name == "run-python"
     named.input_schema["properties"].clear()
-    assert corral.model_tool().input_schema == {
+    assert corral.model.tools()[0].input_schema == {
         "type": "object",
         "properties": {"code": {"type": "string", "description": "The program."}},
         "required": ["code"],
@@ -105,7 +105,7 @@ def test_a_language_without_programs_is_refused() -> None:
     [("typescript", "return [await tools.who(), 1 + 1]"), ("python", "[await tools.who(), 1 + 1]")],
 )
 async def test_it_runs_a_program_for_the_caller(corral: Corral, language: Language, code: str) -> None:
-    runs = corral.model_tool(language)
+    runs = corral.model.tools(language)[0]
     context = ExecutionContext(user_id="ann")
     assert await runs({"code": code}, context) == 'Result: ["ann",2]'
     result = await runs.run({"code": code}, context)
@@ -127,7 +127,7 @@ async def test_it_runs_a_program_for_the_caller(corral: Corral, language: Langua
     ],
 )
 async def test_wrong_arguments_are_answered_with_what_is_wrong(arguments: Any, told: str) -> None:
-    runs = far_too_safe().model_tool("python")
+    runs = far_too_safe().model.tools("python")[0]
     assert await runs(arguments) == (
         f'The call was rejected; nothing ran.\nInvalidArguments: tool "execute_code": {told}'
     )
@@ -136,14 +136,14 @@ async def test_wrong_arguments_are_answered_with_what_is_wrong(arguments: Any, t
 
 
 async def test_null_is_no_argument(corral: Corral) -> None:
-    assert await corral.model_tool()({"code": "return 1", "lang": None}) == "Result: 1"
+    assert await corral.model.tools()[0]({"code": "return 1", "lang": None}) == "Result: 1"
 
 
 async def test_what_the_operator_must_mend_is_raised(warm_deno: DenoSandbox) -> None:
     with pytest.raises(StartFailed):
-        await far_too_safe().model_tool("python")({"code": "1"})
+        await far_too_safe().model.tools("python")[0]({"code": "1"})
     corral = Corral(TOOLS, sandbox=warm_deno, check=False)
-    runs = corral.model_tool()
+    runs = corral.model.tools()[0]
     await corral.aclose()
     with pytest.raises(ConfigError, match="closed"):
         await runs({"code": "return 1"})
@@ -151,7 +151,7 @@ async def test_what_the_operator_must_mend_is_raised(warm_deno: DenoSandbox) -> 
 
 async def test_a_program_that_does_not_fit_the_declarations_is_told_each_problem_once() -> None:
     async with Corral(TOOLS, check=True) as corral:
-        text = await corral.model_tool()(
+        text = await corral.model.tools()[0](
             {"code": 'await tools.add({ a: "x", b: 1 });\nreturn await tools.look_up({});'}
         )
     assert text.startswith("The program was rejected at line 1, column 19; nothing ran.\nProgramRejected: ")
@@ -166,18 +166,18 @@ async def test_a_program_that_does_not_fit_the_declarations_is_told_each_problem
 
 @both
 def test_there_are_tools_to_search_with_unless_the_catalog_is_complete(language: Language) -> None:
-    assert list(by_name(Corral(TOOLS, check=False).model_tools(language))) == ["execute_code"]
+    assert list(by_name(Corral(TOOLS, check=False).model.tools(language))) == ["execute_code"]
     corral = Corral(many(), check=False)
-    catalog = corral.catalog(language, budget_tokens=SMALL)
+    catalog = corral.model.catalog(language, budget_tokens=SMALL)
     assert catalog.level != "full"
-    names = list(by_name(corral.model_tools(language, catalog=catalog)))
+    names = list(by_name(corral.model.tools(language, catalog=catalog)))
     assert names == ["execute_code", "search_tools", "describe_tools"]
 
 
 @both
 async def test_a_search_gives_what_a_program_gets_as_lines(warm: Sandboxes, language: Language) -> None:
     async with Corral(many(), sandbox=warm, check=False) as corral:
-        tools = by_name(corral.model_tools(language, catalog=corral.catalog(language, budget_tokens=SMALL)))
+        tools = by_name(corral.model.tools(language, catalog=corral.model.catalog(language, budget_tokens=SMALL)))
         program = 'return await tools.search("door 7")' if language == "typescript" else 'await tools.search("door 7")'
         found = (await corral.execute(program, language=language)).raise_for_error().value
         text = await tools["search_tools"]({"query": "door 7", "namespace": None})
@@ -190,7 +190,7 @@ async def test_a_search_gives_what_a_program_gets_as_lines(warm: Sandboxes, lang
 async def test_a_search_goes_page_by_page_and_says_how(warm_deno: DenoSandbox) -> None:
     corral = Corral(many(5), sandbox=warm_deno, check=False)
     search = by_name(
-        corral.model_tools(catalog=Corral(many(), sandbox=warm_deno, check=False).catalog(budget_tokens=SMALL))
+        corral.model.tools(catalog=Corral(many(), sandbox=warm_deno, check=False).model.catalog(budget_tokens=SMALL))
     )["search_tools"]
     assert (await search({"limit": 2, "offset": 1})).splitlines()[3:] == ["2 more, from offset 3 on"]
     assert len((await search({"limit": 2, "offset": 3})).splitlines()) == 3
@@ -204,8 +204,8 @@ async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(
     warm_deno: DenoSandbox, language: Language
 ) -> None:
     corral = Corral(many(), sandbox=warm_deno, check=False)
-    catalog = corral.catalog(language, budget_tokens=SMALL)
-    describe = by_name(corral.model_tools(language, catalog=catalog))["describe_tools"]
+    catalog = corral.model.catalog(language, budget_tokens=SMALL)
+    describe = by_name(corral.model.tools(language, catalog=catalog))["describe_tools"]
     text = await describe({"name": "tools.doors.open_07"})
     assert text.startswith("Result:\n")
     assert "It stays open for an hour." in text
@@ -221,7 +221,7 @@ async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(
 async def test_tools_that_come_later_are_found(warm_deno: DenoSandbox) -> None:
     registry = ToolRegistry(*many())
     corral = Corral(registry, sandbox=warm_deno, check=False)
-    search = by_name(corral.model_tools(catalog=corral.catalog(budget_tokens=SMALL)))["search_tools"]
+    search = by_name(corral.model.tools(catalog=corral.model.catalog(budget_tokens=SMALL)))["search_tools"]
 
     @tool
     async def ring_bell() -> None:
@@ -257,24 +257,24 @@ ADMIN = ExecutionContext(scopes={"admin"})
 async def test_a_description_and_a_prompt_show_what_their_caller_may_call() -> None:
     corral = guarded(hide_denied=True)
     for context, shown in ((ExecutionContext(), False), (ADMIN, True)):
-        [runs] = corral.model_tools(context=context)
+        [runs] = corral.model.tools(context=context)
         for text in (
             runs.description,
-            corral.system_prompt(context=context),
-            corral.declarations(context=context),
-            corral.catalog("python", context=context).text,
+            corral.model.prompt(context=context),
+            corral.model.declarations(context=context),
+            corral.model.catalog("python", context=context).text,
         ):
             assert ("shred" in text, "look(" in text) == (shown, True)
-    assert "shred" in guarded().model_tool().description
-    assert "shred" not in guarded().model_tool(hide_denied=True, context=ExecutionContext()).description
+    assert "shred" in guarded().model.tools()[0].description
+    assert "shred" not in guarded().model.tools(hide_denied=True, context=ExecutionContext())[0].description
 
 
 async def test_for_a_caller_who_is_not_known_yet_the_text_says_that_there_may_be_more() -> None:
     corral = guarded(hide_denied=True)
-    runs, search, describe = corral.model_tools()
+    runs, search, describe = corral.model.tools()
     assert "1 tool. There may be others. Look for more: `await tools.search(" in runs.description
     assert "shred" not in runs.description
-    assert "search(" in corral.catalog("python").text
+    assert "search(" in corral.model.catalog("python").text
     for context, shown in ((None, False), (ADMIN, True)):
         assert ("shred" in await search({"query": ""}, context)) is shown
         assert ("Shreds." in await describe({"name": "shred"}, context)) is shown
@@ -284,8 +284,8 @@ async def test_for_a_caller_who_is_not_known_yet_the_text_says_that_there_may_be
 
 def test_a_registry_without_tools_for_anybody_can_be_shown() -> None:
     corral = Corral([define_tool(name="shred", scopes={"admin"}, execute=gone)], hide_denied=True, check=False)
-    assert corral.catalog().text.startswith("// 0 tools. There may be others.")
-    assert corral.catalog(context=ExecutionContext()).text.startswith("// 0 tools. The list is complete.")
+    assert corral.model.catalog().text.startswith("// 0 tools. There may be others.")
+    assert corral.model.catalog(context=ExecutionContext()).text.startswith("// 0 tools. The list is complete.")
 
 
 def test_a_text_is_made_once_for_callers_who_see_the_same_and_their_news_are_their_own() -> None:
@@ -296,13 +296,13 @@ def test_a_text_is_made_once_for_callers_who_see_the_same_and_their_news_are_the
         return len(text) // 4
 
     corral = guarded(hide_denied=True)
-    one = corral.catalog(context=ADMIN, count_tokens=count)
+    one = corral.model.catalog(context=ADMIN, count_tokens=count)
     made = len(counted)
-    other = corral.catalog(context=ExecutionContext(scopes={"admin", "unheard-of"}), count_tokens=count)
+    other = corral.model.catalog(context=ExecutionContext(scopes={"admin", "unheard-of"}), count_tokens=count)
     assert (one.text, len(counted)) == (other.text, made)
-    nobody = corral.catalog(context=ExecutionContext(), count_tokens=count)
+    nobody = corral.model.catalog(context=ExecutionContext(), count_tokens=count)
     corral.tools.register(define_tool(name="burn", scopes={"admin"}, execute=gone))
     assert "burn" in one.news()
     assert "burn" in other.news()
     assert (one.news(), nobody.news()) == ("", "")
-    assert "burn" in corral.catalog(context=ADMIN, count_tokens=count).text
+    assert "burn" in corral.model.catalog(context=ADMIN, count_tokens=count).text

@@ -29,7 +29,7 @@ def wait() -> int:
 PROGRAM = "return await tools.double({ n: 21 })"
 
 def run(corral):
-    print(os.getpid() == HOST, corral.execute_sync(PROGRAM, check=False).value, flush=True)
+    print(os.getpid() == HOST, corral.sync.execute(PROGRAM, check=False).value, flush=True)
 
 def forked(act):
     pid = os.fork()

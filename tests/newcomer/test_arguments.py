@@ -33,6 +33,10 @@ from corral.calls.rates_redis import RedisRates
 from corral.calls.tokens import ExecutionTokens, Key, KeyRing
 from corral.egress import EgressPolicy, Header, Network, SafeClient
 from corral.errors import CorralError, ToolDefinitionError
+from corral.running.executions import Executions
+from corral.running.for_models import ForModels
+from corral.running.remote import Remote
+from corral.running.sync import SyncCorral
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.monty import MontySandbox
@@ -55,10 +59,10 @@ INTEGRATIONS = [
     for name in ("anthropic", "openai", "openai_agents", "langchain", "google_adk", "pydantic_ai")
 ]
 METHODS = [
-    Corral.execute, Corral.start, Corral.execute_sync, Corral.check, Corral.check_sync, Corral.tools_for,
-    Corral.declarations, Corral.catalog, Corral.model_tool, Corral.model_tools, Corral.system_prompt, Corral.grant,
-    Corral.execution_token, Corral.asgi_app, Corral.bridge_document, Corral.observe, Corral.pending, Corral.decide, Corral.session, Corral.session_files,
-    Corral.surroundings, Corral.drain, Corral.unready,
+    Corral.execute, Corral.start, SyncCorral.execute, Corral.check, SyncCorral.check, ForModels.visible_tools,
+    ForModels.declarations, ForModels.catalog, ForModels.tools, ForModels.prompt, Remote.grant, Remote.token,
+    Remote.asgi_app, Remote.document, Corral.observe, Executions.waiting, Executions.settle, Executions.cancel,
+    Corral.session, Corral.session_files, Corral.drain, Corral.unready,
 ]  # fmt: skip
 EVERY: list[Callable[..., Any]] = [
     Corral, *METHODS, tool, define_tool, Tool, tools_from, ToolRegistry.search, ToolRegistry.register, RateLimits,
@@ -234,7 +238,7 @@ def test_a_function_keeps_its_name_signature_and_kind() -> None:
 def test_a_view_of_tools_is_called_by_the_name_that_users_know() -> None:
     async def search() -> None:
         async with Corral([add], check=False) as opened:
-            view = opened.tools_for(ExecutionContext(user_id="ann"), hide_denied=True)
+            view = opened.model.visible_tools(ExecutionContext(user_id="ann"), hide_denied=True)
             view.search(untyped(object()))
 
     with pytest.raises(ConfigError, match=r"ToolRegistry\.search\(\): query takes"):

@@ -196,7 +196,7 @@ async def test_a_repr_is_short_and_says_what_matters(warm_deno: DenoSandbox) -> 
     finished = events[-1]
     assert isinstance(finished, ExecutionFinished)
     assert isinstance(events[-2], ToolCallFinished)
-    assert (repr(double), repr(corral.model_tool())) == ("<Tool double(n)>", "<ModelTool execute_code, TypeScript>")
+    assert (repr(double), repr(corral.model.tools()[0])) == ("<Tool double(n)>", "<ModelTool execute_code, TypeScript>")
     async with corral, corral.start("return 1") as run:
         assert repr(run) == f"<Run of {run.execution_id}, running>"
         await run.result()

@@ -112,7 +112,7 @@ def test_multiprocessing_runs_programs_in_its_processes_and_takes_tools(host: Ho
         def work(tools):
             print([tool.label for tool in tools], flush=True)
             with Corral(tools, check=False) as corral:
-                print(corral.execute_sync(PROGRAM).value, flush=True)
+                print(corral.sync.execute(PROGRAM).value, flush=True)
 
         if __name__ == "__main__":
             with Corral([double], check=False) as corral:
@@ -127,7 +127,7 @@ def test_multiprocessing_runs_programs_in_its_processes_and_takes_tools(host: Ho
     assert stderr == ""
 
 
-@pytest.mark.parametrize("use", ["corral.__enter__()", "corral.execute_sync(PROGRAM)"])
+@pytest.mark.parametrize("use", ["corral.__enter__()", "corral.sync.execute(PROGRAM)"])
 def test_a_corral_that_nobody_closed_ends_with_its_process_without_a_word(host: Host, use: str) -> None:
     lines, stderr = host(f"""
         corral = Corral([double])
@@ -180,7 +180,7 @@ def test_ctrl_c_ends_the_program_and_leaves_the_corral_usable(host: Host, openin
         corral = Corral([double, stay], check=False)
         {opening}
             try:
-                corral.execute_sync("await tools.stay()")
+                corral.sync.execute("await tools.stay()")
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
             run(corral)
@@ -214,7 +214,7 @@ def test_what_is_interrupted_before_it_can_be_cancelled_does_not_begin(monkeypat
 @pytest.mark.anyio
 async def test_the_sync_methods_say_what_to_do_where_a_loop_runs() -> None:
     corral = Corral(check=False)
-    for use in (lambda: corral.execute_sync("1"), lambda: corral.check_sync("1"), corral.__enter__):
+    for use in (lambda: corral.sync.execute("1"), lambda: corral.sync.check("1"), corral.__enter__):
         with pytest.raises(ConfigError, match=r"as notebooks do: `await corral.execute\(...\)`"):
             use()
 

@@ -282,8 +282,8 @@ async def test_a_package_that_is_not_imported_is_said_to_be_so(corral: Corral) -
 
 def test_the_model_is_told_which_packages_there_are() -> None:
     corral = Corral(modules=Packages(PACKAGES, allow=["uuid", "jszip"]))
-    for text in (corral.system_prompt(), corral.model_tool().description):
+    for text in (corral.model.prompt(), corral.model.tools()[0].description):
         assert "You may import `jszip`, `uuid` and parts of node such as `path`, `stream` and `zlib`." in text
         assert "no imports" not in text
-    assert "`jszip`" not in corral.system_prompt(language="python")
-    assert "No imports, network or files." in Corral().system_prompt()
+    assert "`jszip`" not in corral.model.prompt(language="python")
+    assert "No imports, network or files." in Corral().model.prompt()

@@ -153,7 +153,7 @@ async def test_a_corral_gives_its_packages_to_all_programs_in_python(folder: Pat
     async with Corral(packages=PythonPackages(folder), check=False) as corral:
         result = await corral.execute("import greeting\ngreeting.greet('Bo')", language="python")
         assert result.value == "Hello, Bo"
-        assert "You may import `broken`, `greeting`, `loads` and the standard library" in corral.system_prompt(
+        assert "You may import `broken`, `greeting`, `loads` and the standard library" in corral.model.prompt(
             language="python"
         )
     async with Corral(sandbox="monty", packages=PythonPackages(folder), check=False) as corral:

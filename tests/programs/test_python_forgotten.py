@@ -96,8 +96,8 @@ def test_errors_keep_their_lines(source: str) -> None:
 
 def test_where_an_engine_has_not_got_the_module_it_says_so() -> None:
     with Corral(tools=[], sandbox="monty", check=False) as corral:
-        there = corral.execute_sync("json.dumps([1])", language="python")
-        missing = corral.execute_sync("statistics.mean([1, 2])", language="python")
+        there = corral.sync.execute("json.dumps([1])", language="python")
+        missing = corral.sync.execute("statistics.mean([1, 2])", language="python")
     assert there.value == "[1]"
     assert missing.error is not None
     assert "statistics" in missing.error.message

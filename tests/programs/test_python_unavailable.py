@@ -47,8 +47,8 @@ INSTEAD = {
 
 def test_what_the_jail_refuses_says_what_to_do_instead() -> None:
     with Corral(tools=[], sandbox="cpython", check=False) as corral:
-        errors = {source: corral.execute_sync(source, language="python").error for source in INSTEAD}
-        own = corral.execute_sync("raise FileNotFoundError('no such order')", language="python").error
+        errors = {source: corral.sync.execute(source, language="python").error for source in INSTEAD}
+        own = corral.sync.execute("raise FileNotFoundError('no such order')", language="python").error
     missing = {source: each for source, each in errors.items() if each is None or INSTEAD[source] not in each.message}
     assert missing == {}
     assert own is not None
@@ -58,6 +58,6 @@ def test_what_the_jail_refuses_says_what_to_do_instead() -> None:
 def test_with_a_network_a_library_that_is_not_there_has_a_way_to_send_requests() -> None:
     network = Network(allow=["https://api.example.com"])
     with Corral(tools=[], sandbox="cpython", check=False, network=network) as corral:
-        error = corral.execute_sync("import requests", language="python").error
+        error = corral.sync.execute("import requests", language="python").error
     assert error is not None
     assert error.message.endswith("programs may import the standard library. Send requests by `urllib.request`.")

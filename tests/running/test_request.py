@@ -32,7 +32,7 @@ async def double(n: int) -> int:
     return 2 * n
 
 request = pickle.loads(sys.stdin.buffer.read())
-result = Corral([double]).execute_sync(request)
+result = Corral([double]).sync.execute(request)
 print(result.value, request.context.local)
 """
 

@@ -378,7 +378,7 @@ def test_the_example_is_short_and_shown_and_imports_public_names_only(installed:
     assert len(source.splitlines()) < 60
     assert source in (EXAMPLE.parents[1] / "docs" / "providers.md").read_text(encoding="utf-8")
     imported = [line for line in source.splitlines() if line.startswith("from corral")]
-    assert {line.split()[1] for line in imported} == {"corral.sandboxes", "corral.types"}
+    assert {line.split()[1] for line in imported} == {"corral.isolation", "corral.sandboxes", "corral.types"}
     assert load_by_name("corral.sandboxes", "plain").name == "plain"
     assert sys.modules["plain_sandbox"]
 

@@ -287,7 +287,7 @@ def test_nothing_is_left_when_the_host_is_killed(tier: Tier, tmp_path: Path) -> 
         "    print('called', flush=True)\n"
         "    await anyio.sleep(600)\n"
         f"sandbox = CPythonSandbox(tier={tier!r}, pool_size=0)\n"
-        "Corral([hang], sandbox=sandbox).execute_sync('await tools.hang()', language='python')\n"
+        "Corral([hang], sandbox=sandbox).sync.execute('await tools.hang()', language='python')\n"
     )
     host = subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}

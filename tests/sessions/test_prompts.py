@@ -20,8 +20,8 @@ SAID = "Files stay from one program to the next: /workspace (the working directo
 async def test_a_model_hears_of_the_files_that_its_programs_have(language: Language) -> None:
     corral = Corral(sessions=Sessions(files=FILES))
     for text in (
-        corral.model_tool(language).description,
-        corral.system_prompt(language=language),
+        corral.model.tools(language)[0].description,
+        corral.model.prompt(language=language),
         kit(corral, language=language).prompt,
     ):
         assert SAID in text
@@ -32,15 +32,17 @@ async def test_a_model_hears_of_the_files_that_its_programs_have(language: Langu
 async def test_the_tool_of_a_session_runs_all_its_programs_there() -> None:
     caller = ExecutionContext(user_id="ann")
     async with Corral(check=False) as corral, corral.session(context=caller) as session:
-        assert "No network, files or processes. At most 256 calls and 60 s." in corral.model_tool("python").description
-        tool = corral.model_tool("python", session=session)
+        assert (
+            "No network, files or processes. At most 256 calls and 60 s." in corral.model.tools("python")[0].description
+        )
+        tool = corral.model.tools("python", session=session)[0]
         assert "/workspace (the working directory)" in tool.description
         assert "There are" not in tool.description
         await tool({"code": "open('a.txt', 'w').write('kept')"}, caller)
         assert "kept" in await tool({"code": "open('a.txt').read()"}, caller)
         for name in ("data/b.csv", "c\nDo as I say"):
             await session.files.write_text(name, "")
-        told = corral.system_prompt(session=session)
+        told = corral.model.prompt(session=session)
         assert "/workspace (the working directory). There are `a.txt`, `data/` and 1 more.\n" in told
 
 
@@ -48,16 +50,16 @@ async def test_the_tool_of_a_session_runs_all_its_programs_there() -> None:
 async def test_a_model_hears_where_its_programs_may_send_requests(language: Language) -> None:
     said = " requests to https://api.example.com and nowhere else"
     network = Network(allow=["https://api.example.com"])
-    alone = Corral(network=network).model_tool(language).description
+    alone = Corral(network=network).model.tools(language)[0].description
     assert said in alone
     assert ("No imports or files." if language == "typescript" else "No files or processes.") in alone
-    with_files = Corral(network=network, sessions=Sessions(files=FILES)).model_tool(language).description
+    with_files = Corral(network=network, sessions=Sessions(files=FILES)).model.tools(language)[0].description
     assert said in with_files
     assert SAID in with_files
 
 
 async def test_without_files_it_hears_that_there_are_none() -> None:
-    assert "No imports, network or files." in Corral().model_tool().description
+    assert "No imports, network or files." in Corral().model.tools()[0].description
 
 
 @pytest.mark.parametrize(
@@ -76,5 +78,5 @@ def test_it_hears_of_no_package_that_is_not_there(packages: tuple[str, ...], cli
 
 
 def test_it_hears_that_programs_are_checked_only_where_they_are() -> None:
-    assert "type-checked" in Corral().model_tool().description
-    assert "type-checked" not in Corral(check=False).model_tool().description
+    assert "type-checked" in Corral().model.tools()[0].description
+    assert "type-checked" not in Corral(check=False).model.tools()[0].description

@@ -65,7 +65,7 @@ async def test_programs_of_callers_with_a_session_have_skills_and_models_hear_of
     async with Corral(
         sandbox=sandbox, modules=Packages(PACKAGES), skills=[report], sessions=Sessions(), check=False
     ) as corral:
-        assert "- report, /root/skills/report: Writes reports." in corral.model_tool().description
+        assert "- report, /root/skills/report: Writes reports." in corral.model.tools()[0].description
         imported = await corral.execute(
             "from skills.report.helpers.sums import total\n"
             "return total([1, 2]), open('/root/skills/report/SKILL.md').read()[-6:]",

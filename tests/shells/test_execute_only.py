@@ -86,7 +86,7 @@ async def opened(
             accept_unenforced={"cpu_seconds", "memory_mb"},
             check=False,
         )
-        with Server(corral.asgi_app()) as server:
+        with Server(corral.remote.asgi_app()) as server:
             bridge.url = f"{server.url}/graphql" if made is GraphqlBridge else server.url
             async with corral:
                 yield corral

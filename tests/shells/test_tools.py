@@ -76,7 +76,7 @@ async def test_the_shell_of_a_call_changes_from_step_to_step(tmp_path: Path, war
 async def test_an_agent_works_in_a_shell_by_one_tool(warm_deno: DenoSandbox) -> None:
     """The model tool of a Corral whose tools are a shell's, called as an agent's framework calls it."""
     async with JailedShell() as shell, Corral(shell_tools(shell), sandbox=warm_deno, check=False) as corral:
-        model_tool = corral.model_tool()
+        model_tool = corral.model.tools()[0]
         assert "bash" in model_tool.description
         result = await model_tool.run({"code": "return (await tools.bash({command: 'echo $((6 * 7))'})).stdout"})
         assert "42" in str(result)

@@ -326,6 +326,6 @@ async def test_a_scripted_model_reads_what_a_model_would(warm_deno: DenoSandbox)
         return "return await tools.add({ a: 20, b: 1 })"
 
     async with Corral([add], sandbox=warm_deno, check=False) as corral:
-        texts = await ScriptedModel("return await tools.missing()", corrected).converse(corral.model_tool())
+        texts = await ScriptedModel("return await tools.missing()", corrected).converse(corral.model.tools()[0])
     assert "missing" in texts[0]
     assert "21" in texts[1]

@@ -329,6 +329,6 @@ def test_a_prompt_speaks_of_streams_only_where_there_are_some() -> None:
         corral = Corral(tools=[*tools, tool(iterator_of_its_own)])
         prompts: dict[Language, str] = {"typescript": "for await", "python": "async for"}
         for language, words in prompts.items():
-            [runs, *_] = corral.model_tools(language)
+            [runs, *_] = corral.model.tools(language)
             assert (words in runs.description) is expected
-            assert (words in corral.system_prompt(language=language)) is expected
+            assert (words in corral.model.prompt(language=language)) is expected

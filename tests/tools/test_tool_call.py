@@ -133,8 +133,8 @@ async def test_calls_at_the_same_time_have_keys_of_their_own(
 
 async def test_calls_over_http_have_keys_of_their_own() -> None:
     corral = Corral([threaded], check=False)
-    transport = httpx.ASGITransport(app=corral.asgi_app())
-    with corral.grant(ADA) as execution:
+    transport = httpx.ASGITransport(app=corral.remote.asgi_app())
+    with corral.remote.grant(ADA) as execution:
         headers = {"authorization": f"Bearer {execution.token()}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             answers = [(await client.post("/tools/threaded", json={"id": 1})).json() for _ in range(2)]

@@ -3,7 +3,7 @@
 from corral.calls.approvals import ParkedCalls
 from corral.calls.auditing import outcome_of, record_denial
 from corral.calls.calls import Call, Handler
-from corral.calls.grants import Grant, Grants, OutsideExecution, Services, Tokens, new_execution_id
+from corral.calls.grants import Grant, Grants, RemoteExecution, Services, Tokens, new_execution_id
 from corral.calls.guards import Pipeline, Policy, pipeline
 from corral.calls.rates import MemoryRates, RateLimits, RateStore
 from corral.calls.records import CallRecorder, ValueRoom, remarks_on
@@ -18,12 +18,12 @@ __all__ = [
     "Handler",
     "ImpliedScopes",
     "MemoryRates",
-    "OutsideExecution",
     "ParkedCalls",
     "Pipeline",
     "Policy",
     "RateLimits",
     "RateStore",
+    "RemoteExecution",
     "Service",
     "ServiceSource",
     "Services",

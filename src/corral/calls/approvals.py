@@ -18,7 +18,7 @@ from corral.tools import Tool
 from corral.types import ApprovalRequest, Approve, Approved, CallError, Decision, Denied, Later, Reply
 
 _MOST_PARKED = 32
-"""Executions that wait here for `Corral.decide` at the same time, by fair shares of users: each has a sandbox."""
+"""Executions that wait for decisions at the same time, by fair shares of users: each has a sandbox."""
 
 
 TakeOver: TypeAlias = Callable[[ApprovalRequest], Awaitable[None]]

@@ -256,7 +256,7 @@ class Grants:
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._live))
         if len(self._live) >= _MOST_LIVE:
             raise ConfigError(
-                f"too many executions are open: {_MOST_LIVE}; end those that are over (`OutsideExecution.end`)"
+                f"too many executions are open: {_MOST_LIVE}; end those that are over (`RemoteExecution.end`)"
             )
         self._live[grant.execution_id] = grant
 
@@ -326,7 +326,7 @@ class Grants:
         return grant
 
 
-class OutsideExecution:
+class RemoteExecution:
     """Execution whose program runs elsewhere. As a context manager it ends with the block."""
 
     def __init__(self, grant: Grant, grants: Grants) -> None:

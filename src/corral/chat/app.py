@@ -276,7 +276,7 @@ class _ChatServer:
         owner = owner_of(context)
         asked = _validated(_ChatRequest, await self._body(request))
         message = self._user_message(asked.messages[-1])
-        self._expect_room(owner, asked.id)
+        await self._expect_room(owner, asked.id)
         await self._take(owner)
         conversation = await self._store.load(owner, asked.id) or Conversation(id=asked.id)
         before = [each["id"] for each in conversation.messages]
@@ -290,23 +290,24 @@ class _ChatServer:
         conversation.updated = time.time()
         if not conversation.title:
             conversation.title = text_of_message(message)[:_TITLE_CHARS]
-        self._expect_room(owner, asked.id)  # another tab may have been faster
+        await self._expect_room(owner, asked.id)  # another tab may have been faster
         reply = self._start(conversation, context, owner)
         await reply.save(None)
         return self._stream(reply)
 
-    def _expect_room(self, owner: Owner, conversation_id: str) -> None:
+    async def _expect_room(self, owner: Owner, conversation_id: str) -> None:
         if self._replies.find(owner, conversation_id) is not None:
             raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
         if self._replies.count(owner) >= self._bounds.replies:
-            if waiting := len(self._waiting(owner)):
+            if waiting := len(await self._waiting(owner)):
                 waits = "1 conversation waits" if waiting == 1 else f"{waiting} conversations wait"
                 raise HTTPException(429, f"{waits} for your approval; approve or deny a call first")
             raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
 
-    def _waiting(self, owner: Owner) -> set[str]:
+    async def _waiting(self, owner: Owner) -> set[str]:
         """Ids of conversations whose replies wait for a decision of their user."""
-        asked = {each.context.session_id for each in self._corral.pending() if owner_of(each.context) == owner}
+        waiting = await self._corral.executions.waiting()
+        asked = {each.context.session_id for each in waiting if owner_of(each.context) == owner}
         return {each for each in asked if self._replies.find(owner, each) is not None}
 
     async def _take(self, owner: Owner) -> None:
@@ -374,7 +375,7 @@ class _ChatServer:
     async def _conversations(self, request: Request) -> Response:
         owner = owner_of(await self._caller(request))
         found = await self._store.conversations(owner)
-        waiting = self._waiting(owner)
+        waiting = await self._waiting(owner)
         return JSONResponse(
             [
                 {
@@ -449,13 +450,13 @@ class _ChatServer:
         execution_id: str = request.path_params["execution"]
         sequence: int = request.path_params["sequence"]
         owner = owner_of(context)
+        executions = self._corral.executions
         waits = any(
-            (each.execution_id, each.sequence, owner_of(each.context)) == (execution_id, sequence, owner)
-            for each in self._corral.pending()
+            (each.execution_id, owner_of(each.context)) == (execution_id, owner) for each in await executions.waiting()
         )
         by = context.user_id
         decided = Approved(by=by) if decision.approved else Denied(decision.reason, by=by)
-        if not (waits and self._corral.decide(execution_id, sequence, decided)):
+        if not (waits and await executions.settle(execution_id, {sequence: decided})):
             raise HTTPException(409, "the call does not wait for a decision anymore")
         return JSONResponse({"decision": decided.type})
 

@@ -180,7 +180,7 @@ class DemoAgent:
     """Replies by a script: its programs are real, and run."""
 
     def __init__(self, corral: Corral) -> None:
-        self._tool = corral.model_tool()
+        self._tool = corral.model.tools()[0]
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
         """Yields words, programs and their results."""

@@ -8,7 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from threading import Thread
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar
@@ -101,6 +101,16 @@ class Lifecycle(ABC):
         finally:
             loop.close()
 
+    def _in_the_loop(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+        """Returns a context manager that enters and leaves the given one in the event loop of the `with` block.
+
+        Raises:
+            ConfigError: the object was not opened by `with`.
+        """
+        if self._loop is None:
+            raise ConfigError(f"{self!r} has no event loop here: open it first, by `with`")
+        return self._loop.block(manager)
+
     def _require_own(self) -> None:
         """Resets the object if this process is a fork of its owner.
 
@@ -175,6 +185,10 @@ class _LoopThread:
                 wait([running])
             raise
 
+    def block(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+        """Enters and leaves a context manager in one task of the loop."""
+        return self._portal.wrap_async_context_manager(manager)
+
     def close(self) -> None:
         """Cancels all that runs on the loop, and ends it."""
         self._portal.call(self._portal.stop, True)
@@ -205,6 +219,6 @@ def _refuse_running_loop() -> None:
     else:
         return
     raise ConfigError(
-        "execute_sync, check_sync and `with` do not work in a thread that runs an event loop, as notebooks do: "
+        "`Corral.sync` and `with` do not work in a thread that runs an event loop, as notebooks do: "
         "`await corral.execute(...)`, and open the Corral by `async with Corral(...)`"
     )

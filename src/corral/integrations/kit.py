@@ -111,8 +111,8 @@ def kit(
     catalogs: dict[str, Catalog] = {}
     running: dict[str, Corral] = {}
     for label, corral in named.items():
-        catalog = corral.catalog(language, budget_tokens=budget_tokens, context=caller, tools=callable_tools)
-        execute, *others = corral.model_tools(
+        catalog = corral.model.catalog(language, budget_tokens=budget_tokens, context=caller, tools=callable_tools)
+        execute, *others = corral.model.tools(
             language, catalog=catalog, in_prompt=True, label=label, tools=callable_tools, approve=approve
         )
         catalogs[execute.name] = catalog
@@ -122,7 +122,7 @@ def kit(
         if not isinstance(shell, Shell):
             raise ConfigError("describe_shell describes an open shell; give shell=, and not a function that opens one")
         instructions = "\n\n".join(filter(None, (instructions, describe_shell(shell.restricted()))))
-    surroundings = Surroundings.of([corral.surroundings(language) for corral in running.values()])
+    surroundings = Surroundings.of([corral.model.surroundings(language) for corral in running.values()])
     prompt = system_prompt(instructions, language, catalogs, surroundings)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
 

@@ -283,7 +283,7 @@ class ModelTool:
 
 
 class ModelOptions(Audience, total=False):
-    """Options of `Corral.model_tools`. `context` is the caller of the catalog, if none is given."""
+    """Options of `Corral.model.tools`. `context` is the caller of the catalog, if none is given."""
 
     name: str
     """Name of the tool that runs programs; by default `execute_code`."""

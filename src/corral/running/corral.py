@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -16,20 +15,9 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, Telemetry, as_audit_log
-from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol
+from corral.bridges import BridgeHost
 from corral.bridges.selection import Bridges, Protocols
-from corral.calls import (
-    Grant,
-    Grants,
-    ImpliedScopes,
-    OutsideExecution,
-    Pipeline,
-    Policy,
-    RateLimits,
-    ServiceSource,
-    Tokens,
-    pipeline,
-)
+from corral.calls import Grants, ImpliedScopes, Pipeline, Policy, RateLimits, ServiceSource, Tokens, pipeline
 from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.task_groups import plain_task_group
@@ -41,30 +29,28 @@ from corral.jail import LauncherClient
 from corral.jail.spaces import SpaceHost
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
-from corral.model import Catalog, LearntResults, declare_tools
-from corral.model.model_tools import ModelOptions, ModelTool, Surroundings, model_tools, system_prompt
+from corral.model import LearntResults
 from corral.packages import Packages, PythonPackages
 from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, prepare
+from corral.running.executions import Executions
+from corral.running.for_models import ForModels
 from corral.running.options import RunOptions, request_of
+from corral.running.remote import Remote
 from corral.running.session import Session
+from corral.running.sync import SyncCorral
 from corral.running.tool_views import ToolViews
-from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, SessionFiles, Sessions, open_session
 from corral.sessions.shell import Shell, ShellLimits
 from corral.sessions.skills import Skill, SkillSet
-from corral.tools import Tool, ToolRegistry
 from corral.tools.tool_sources import Tools, registry_and_sources
 from corral.types import (
     LIMITS_OF_SANDBOXES,
-    ApprovalRequest,
     Approve,
-    Approved,
     Audience,
-    Denied,
     Diagnostic,
     ExecutionContext,
     Language,
@@ -78,11 +64,6 @@ __all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 logger = get_logger("corral")
 _UNREADY_SECONDS = 15.0
 """Seconds after a sandbox could not be started; without an end, nobody would send the program that shows a recovery."""
-_OWN_PYTHON = frozenset({"cpython", "python"})
-"""Names of sandboxes whose Python is that of the host."""
-_NEWEST_PYTHON = (3, 14)
-_PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Version that models have to be told, because they know a newer one."""
 
 
 class SessionShells(Protocol):
@@ -234,6 +215,14 @@ class Corral(Lifecycle):
             self._kept_sessions = KeptSessions(sessions, partial(self._open_session, tuple(sessions.files)))
         self._commands = LauncherClient()
         self._draining = False
+        self.model = ForModels(
+            runtime, views, self.execute, expect_sources=self._require_declarable, kept_mounts=self._kept_mounts
+        )
+        """Texts and tools for models."""
+        self.remote = Remote(runtime, views, expect_usable=self._require_usable, expect_sources=self._require_sources)
+        """Programs that run elsewhere."""
+        self.executions = Executions(policy.parked, lambda: self._live)
+        """Executions that run now."""
         self.first_language: Language | None = None
         """Language to be ready for when it is opened, if it is known."""
 
@@ -449,17 +438,6 @@ class Corral(Lifecycle):
                     run.close()
 
     @checked
-    def execute_sync(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
-        """Runs `execute` for callers without an event loop, in a thread with its own loop.
-
-        Inside `with Corral(...)` the loop lives on between calls.
-
-        Raises:
-            ConfigError: this thread already runs an event loop; await `execute` there.
-        """
-        return self._in_a_loop(partial(self.execute, source, **options))
-
-    @checked
     @asynccontextmanager
     async def session(
         self,
@@ -616,105 +594,6 @@ class Corral(Lifecycle):
         """
         return Observation(callback, session_id, self._runtime.observations)
 
-    def pending(self) -> tuple[ApprovalRequest, ...]:
-        """Returns the calls that wait for a decision, oldest first."""
-        return self._runtime.parked.requests()
-
-    @checked
-    def decide(self, execution_id: str, sequence: int, decision: Approved | Denied) -> bool:
-        """Decides on a call that waits for it; the first decision holds. Any thread may call it.
-
-        The host has to know that the person may decide: `pending` has the `context` of the call. Returns False if the
-        call does not wait, or no longer.
-        """
-        return self._runtime.parked.decide(execution_id, sequence, decision)
-
-    # --- programs that run elsewhere
-
-    @checked
-    def grant(
-        self,
-        context: ExecutionContext,
-        *,
-        limits: Limits | None = None,
-        tools: Tools | None = None,
-        lives_seconds: float | None = None,
-        language: Language = "typescript",
-        hide_denied: bool | None = None,
-    ) -> OutsideExecution:
-        """Lets a program elsewhere call tools through `asgi_app`, until the block ends or `lives_seconds` have passed.
-
-        Only the limits of calls apply: nothing else of the program runs here. `language` is that of `tools.describe`.
-
-        Raises:
-            ConfigError: the Corral is closed, or the language is unknown.
-        """
-        self._require_usable()
-        self._require_sources()
-        registry, services = self._views.callable_tools(tools, context, hide_denied, language)
-        grant = Grant(
-            context=context,
-            scopes=self._runtime.implied.held_with(context.scopes),
-            limits=limits or self._runtime.limits,
-            tools=registry,
-            lives_seconds=lives_seconds,
-            services=services,
-        )
-        self._runtime.grants.open(grant)
-        return OutsideExecution(grant, self._runtime.grants)
-
-    @checked
-    def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
-        """Issues a token for one program that runs elsewhere. It expires after `ttl_seconds`, at most 300, for good.
-
-        Raises:
-            ConfigError: `ttl_seconds` or the context does not fit a token.
-            MissingExtra: the extra `http` is not installed.
-        """
-        execution = self.grant(context, lives_seconds=ttl_seconds)
-        try:
-            return execution.token(ttl_seconds)
-        except BaseException:
-            execution.end()
-            raise
-
-    @checked
-    def asgi_app(self, protocol: str | BridgeProtocol | None = None) -> ASGIApp:
-        """Returns a bridge as an app for a web server: `protocol`, or a bridge of this Corral, or `HttpBridge()`.
-
-        Raises:
-            ConfigError: the protocol is unknown, or is not mounted in a web server.
-            MissingExtra: the protocol's extra is not installed.
-        """
-        protocols = self._runtime.protocols
-        return protocols.mounted(protocol).asgi_app(protocols.host)
-
-    @checked
-    async def bridge_document(
-        self, protocol: str | BridgeProtocol | None = None, *, scopes: Collection[str] | None = None
-    ) -> str:
-        """Describes the tools in the language of a bridge, such as OpenAPI, for generators of typed clients.
-
-        `protocol` is that of `asgi_app`. `scopes` are those of a caller, whose tools are described; None describes all.
-
-        Raises:
-            ConfigError: the protocol is unknown or has no such language, or tool sources are not open.
-            MissingExtra: the protocol's extra is not installed.
-        """
-        self._require_sources()
-        bridge = self._runtime.protocols.mounted(protocol)
-        registry = self._views.registry()
-        if scopes is None:
-            every = registry.snapshot().values()
-            held = frozenset[str]().union(*(tool.scopes | tool.any_scope for tool in every))
-        else:
-            held = self._runtime.implied.held_with(frozenset(scopes))
-        described = Grant(context=ExecutionContext(), scopes=held, limits=self._runtime.limits, tools=registry)
-        found = await bridge.document(described)
-        if found is None:
-            raise ConfigError(f"bridge {bridge.name!r} has no document of tools")
-        return found.content.decode()
-
     def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
         self._require_sources()
@@ -787,154 +666,13 @@ class Corral(Lifecycle):
             diagnostics=(*verdict.diagnostics, *program.diagnostics),
         )
 
-    @checked
-    def check_sync(
-        self,
-        source: str,
-        language: Language = "typescript",
-        *,
-        tools: Tools | None = None,
-        env: bool = False,
-        **audience: Unpack[Audience],
-    ) -> CheckResult:
-        """Runs `check` for callers without an event loop, like `execute_sync`.
+    @property
+    def sync(self) -> SyncCorral:
+        """The same for callers without an event loop; `with Corral(...).sync as corral` opens and closes it."""
+        return SyncCorral(self, self._in_a_loop, self._in_the_loop)
 
-        Raises:
-            ConfigError: as `check` and `execute_sync`.
-        """
-        return self._in_a_loop(partial(self.check, source, language, tools=tools, env=env, **audience))
-
-    # --- texts and tools for models
-
-    @checked
-    def tools_for(self, context: ExecutionContext | None = None, *, hide_denied: bool | None = None) -> ToolRegistry:
-        """Returns the tools that this caller sees: all, or without denied ones if those are hidden."""
-        return self._views.registry(None, context, hide_denied)
-
-    @checked
-    def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
-        """Declares the tools in the program's language: the same text for the same tools, in a stable order.
-
-        Raises:
-            ConfigError: the language is unknown, or tool sources are not open.
-        """
-        self._require_declarable()
-        return declare_tools(self._views.registry(**audience).snapshot(), language)
-
-    @checked
-    def catalog(
-        self,
-        language: Language = "typescript",
-        *,
-        budget_tokens: int = 4_000,
-        count_tokens: Callable[[str], int] | None = None,
-        first: Collection[str] = (),
-        tools: Tools | None = None,
-        **audience: Unpack[Audience],
-    ) -> Catalog:
-        """Makes a catalog of the tools within a budget of tokens: full declarations, or shorter ones of some tools.
-
-        `first`: names of tools and namespaces to declare in full first. `tools`: the tools of one execution, instead of
-        the Corral's. `context`: the caller, if denied tools are hidden; without one the catalog has the tools that need
-        no scope, and says that there may be more.
-
-        Raises:
-            ConfigError: the language is unknown, or the budget is too small.
-        """
-        self._require_declarable()
-        return self._views.catalog(
-            language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, tools=tools, **audience
-        )
-
-    @checked
-    def model_tool(
-        self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
-    ) -> ModelTool:
-        """Makes the tool that runs a model's programs. Its description explains programs and declares the tools.
-
-        `session`: the one that all programs of this tool run in.
-
-        Raises:
-            ConfigError: the language is unknown, or the name is not a tool's.
-        """
-        return self.model_tools(language, session=session, **options)[0]
-
-    @checked
-    def model_tools(
-        self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
-    ) -> tuple[ModelTool, ...]:
-        """Makes `model_tool`, and `search_tools` and `describe_tools` unless the catalog declares every tool in full.
-
-        Raises:
-            ConfigError: as `model_tool`.
-        """
-        hidden, tools = options.get("hide_denied"), options.get("tools")
-        catalog = options.get("catalog") or self.catalog(
-            language, tools=tools, context=options.get("context"), hide_denied=hidden
-        )
-
-        def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
-            return self._views.discovery(self._views.registry(tools, context, hidden), language)
-
-        return model_tools(
-            partial(self.execute, tools=tools, session=session),
-            language,
-            catalog,
-            discovery,
-            options,
-            self.surroundings(language, session),
-        )
-
-    @checked
-    def system_prompt(
-        self,
-        base: str = "",
-        *,
-        language: Language = "typescript",
-        catalog: Catalog | None = None,
-        session: Session | None = None,
-        **audience: Unpack[Audience],
-    ) -> str:
-        """Appends to `base` the rules for programs and the tools, which `model_tool(in_prompt=True)` leaves out.
-
-        The same tools give the same text, so that providers' prompt caches stay valid.
-
-        Raises:
-            ConfigError: the language is unknown.
-        """
-        catalogs = {"": catalog or self.catalog(language, **audience)}
-        return system_prompt(base, language, catalogs, self.surroundings(language, session))
-
-    @checked
-    def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
-        """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
-        modules = (session and session.modules) or self._runtime.modules
-        packages = self._runtime.packages_for(language, session and session.packages)
-        offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
-        network = [*self._runtime.service_sources, *([session.network] if session and session.network else [])]
-        mounts = () if self._kept_sessions is None else self._kept_sessions.mounts
-        provider = self._provider(language)
-        limits = self._runtime.limits
-        skills = self._runtime.skills.skills if session is None else session.skills.skills
-        return Surroundings(
-            mounts=mounts if session is None else session.opened.space.mounts,
-            files=() if session is None else session.files.some_names(),
-            packages=(*(provider.packages if provider else ()), *(() if offered is None else offered.allowed)),
-            python=_PYTHON if provider is not None and provider.name in _OWN_PYTHON else "",
-            standard_library=provider is None or provider.name != "monty",
-            origins=tuple(origin for source in network for origin in source.origins),
-            skills=tuple((each.name, each.description, each.path) for each in skills.values()),
-            calls=limits.calls,
-            seconds=limits.wall_seconds,
-            checked=bool(self._runtime.check),
-        )
-
-    def _provider(self, language: Language) -> SandboxProvider | None:
-        """The provider for a language, if there is one that can be used here."""
-        try:
-            return self._runtime.providers.get(language)
-        except (ConfigError, StartFailed):
-            return None
+    def _kept_mounts(self) -> tuple[tuple[str, bool], ...]:
+        return () if self._kept_sessions is None else self._kept_sessions.mounts
 
     def _require_declarable(self) -> None:
         if self._sources.unknown:

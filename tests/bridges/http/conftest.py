@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import Corral, OutsideExecution
+from corral import Corral, RemoteExecution
 from corral.bridges.http import HttpBridge
 from corral.calls.tokens import ExecutionTokens, KeyRing
 from tests.bridges.http.serving import Audited, Clock, Served, Server, Waiting, approve, tools
@@ -18,12 +18,12 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     tokens = ExecutionTokens(KeyRing.generate(clock=clock))
     corral = Corral([*tools(), waiting.tool], audit=audit.log, approve=approve, tokens=tokens, check=False)
     bridge = HttpBridge(allowed_origins=["https://app.example"])
-    with Server(corral.asgi_app(bridge), request.param) as server:
+    with Server(corral.remote.asgi_app(bridge), request.param) as server:
         yield Served(corral, server, audit, waiting, clock)
 
 
 @pytest.fixture
-def execution(served: Served) -> Iterator[OutsideExecution]:
+def execution(served: Served) -> Iterator[RemoteExecution]:
     execution = served.grant()
     yield execution
     served.end(execution)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import anyio
 import uvicorn
 
-from corral import ApprovalRequest, AuditEvent, Corral, ExecutionContext, OutsideExecution, ToolError, define_tool, tool
+from corral import ApprovalRequest, AuditEvent, Corral, ExecutionContext, RemoteExecution, ToolError, define_tool, tool
 from corral.audit import AuditLog, CallbackSink
 from corral.bridges import ASGIApp
 from tests.until import LIMIT_SECONDS
@@ -219,11 +219,11 @@ class Served(NamedTuple):
     waiting: Waiting
     clock: Clock
 
-    def grant(self, **options: Any) -> OutsideExecution:
+    def grant(self, **options: Any) -> RemoteExecution:
         """An execution that runs elsewhere."""
-        return self.server.do(lambda: self.corral.grant(CONTEXT, **options))
+        return self.server.do(lambda: self.corral.remote.grant(CONTEXT, **options))
 
-    def end(self, execution: OutsideExecution) -> None:
+    def end(self, execution: RemoteExecution) -> None:
         self.server.do(execution.end)
 
 

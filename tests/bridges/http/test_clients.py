@@ -13,7 +13,7 @@ from unittest.mock import ANY
 import anyio
 import pytest
 
-from corral import Corral, ExecutionContext, Limits, OutsideExecution, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Limits, RemoteExecution, ToolRegistry, define_tool, tool
 from corral.calls.tokens import Claims, ExecutionTokens, KeyRing
 from corral.errors import InvalidToken
 from corral.guest import ArrayBuffer
@@ -40,7 +40,7 @@ class Tools:
 
     def __init__(self) -> None:
         self.taken: defaultdict[str, list[str]] = defaultdict(list)
-        self.executions: dict[str, OutsideExecution] = {}
+        self.executions: dict[str, RemoteExecution] = {}
         self.cancelled: Counter[str] = Counter()
         self._events: defaultdict[tuple[str, str], anyio.Event] = defaultdict(anyio.Event)
         self._gathered: Counter[str] = Counter()
@@ -121,17 +121,17 @@ class Outcomes:
         self.checks: dict[str, dict[str, Any]] = {}
         self.vectors: dict[str, list[bool]] = {}
         self.outside: dict[str, dict[str, Any]] = {}
-        with Server(self.corral.asgi_app()) as self._server, ThreadPoolExecutor(2) as threads:
+        with Server(self.corral.remote.asgi_app()) as self._server, ThreadPoolExecutor(2) as threads:
             list(threads.map(self._run, ENGINES, [folder] * len(ENGINES)))
         with Corral(self.tools.registry(), approve=approve, limits=LIMITS, check=False) as piped:
             context = ExecutionContext(user_id="pipe", scopes=SCOPES)
-            self.checks["pipe"] = piped.execute_sync(CHECKS, context=context).raise_for_error().value
-            self.vectors["pipe"] = piped.execute_sync(vectors(), context=context).raise_for_error().value
+            self.checks["pipe"] = piped.sync.execute(CHECKS, context=context).raise_for_error().value
+            self.vectors["pipe"] = piped.sync.execute(vectors(), context=context).raise_for_error().value
 
     def _token(self, user: str, **options: Any) -> str:
         """A token of an execution of its own."""
         context = ExecutionContext(user_id=user, scopes=SCOPES)
-        execution = self._server.do(lambda: self.corral.grant(context, **options))
+        execution = self._server.do(lambda: self.corral.remote.grant(context, **options))
         self.tools.executions[user] = execution
         return self._server.do(execution.token)
 
@@ -144,7 +144,9 @@ class Outcomes:
             "ended": self._token(f"{engine} ended"),
             "small": self._token(f"{engine} small", limits=Limits(tool_input_bytes=1000)),
             "one": self._token(f"{engine} one", limits=Limits(calls=1)),
-            "once": self._server.do(lambda: self.corral.execution_token(ExecutionContext(user_id="once"), 100)),
+            "once": self._server.do(
+                lambda: self.corral.remote.token(ExecutionContext(user_id="once"), ttl_seconds=100)
+            ),
         }
         self.outside[engine] = run_elsewhere(engine, folder, url, tokens, OUTSIDE)
 
@@ -290,10 +292,10 @@ def test_a_program_outlives_its_tokens(tmp_path: Path) -> None:
     corral = Corral([*tools(), issued], tokens=counted, limits=Limits(calls=100_000), check=False)
 
     def run(engine: str) -> object:
-        execution = server.do(lambda: corral.grant(ExecutionContext(user_id=engine)))
+        execution = server.do(lambda: corral.remote.grant(ExecutionContext(user_id=engine)))
         return run_elsewhere(engine, tmp_path, server.url, {"short": execution.token()}, RENEWALS)
 
-    with Server(corral.asgi_app()) as server, ThreadPoolExecutor(2) as threads:
+    with Server(corral.remote.asgi_app()) as server, ThreadPoolExecutor(2) as threads:
         assert list(threads.map(run, ENGINES)) == [3, 3]
     for tokens in counted.issued.values():
         with pytest.raises(InvalidToken, match="it is an old one"):

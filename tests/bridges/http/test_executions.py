@@ -78,7 +78,7 @@ async def test_its_calls_are_its_own_and_its_token_dies_with_it(engine: str, tmp
     corral = Corral(tools(), sandbox=provider, bridge=bridge, audit=audit.log, required_tier="none", check=False)
     context = ExecutionContext(user_id="ada", organization_id="acme", scopes={"mail:read"})
 
-    with Server(corral.asgi_app()) as server:
+    with Server(corral.remote.asgi_app()) as server:
         bridge.url = server.url
         result = await corral.execute(PROGRAM, context=context)
         [endpoint] = provider.endpoints
@@ -140,7 +140,7 @@ async def test_calls_wait_for_the_check_before_any_pipeline_and_are_refused_if_i
     async with Corral(
         tools(), sandbox=provider, bridge=bridge, pipeline=own_pipeline, required_tier="none", check="required"
     ) as corral:
-        with Server(corral.asgi_app()) as server:
+        with Server(corral.remote.asgi_app()) as server:
             bridge.url = server.url
             result = await corral.execute(
                 f"let sum; try {{ sum = await tools.add({{ a: 1, b: 2 }}); }} catch {{}}\nreturn {last};"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import ExecutionContext, OutsideExecution
+from corral import ExecutionContext, RemoteExecution
 from corral.bridges.web import request_watch as watch
 from corral.calls.tokens import ExecutionTokens
 from tests.bridges.http.serving import Connection, Served, call, request
@@ -26,7 +26,7 @@ def calls(*each: object, **more: object) -> str:
 
 
 @pytest.fixture
-def connection(served: Served, execution: OutsideExecution) -> Iterator[Connection]:
+def connection(served: Served, execution: RemoteExecution) -> Iterator[Connection]:
     """A connection; after the test the server still answers, over another one."""
     with Connection(served.server.port) as connection:
         yield connection
@@ -68,7 +68,7 @@ def test_other_kinds_of_authorization_are_none(connection: Connection, authoriza
     assert connection.answer().status == 401
 
 
-def test_an_expired_token_is_refused(served: Served, connection: Connection, execution: OutsideExecution) -> None:
+def test_an_expired_token_is_refused(served: Served, connection: Connection, execution: RemoteExecution) -> None:
     token = execution.token()
     with served.clock.ahead_by(299):
         connection.send(request(body=GOOD, token=token))
@@ -119,7 +119,7 @@ HOSTS = {
 @pytest.mark.parametrize("path", ["/calls", "/health", "/corral.mjs", "/corral_tools.py"])
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
 def test_a_request_that_names_another_host_is_not_for_us(
-    connection: Connection, execution: OutsideExecution, path: str, host: str | None
+    connection: Connection, execution: RemoteExecution, path: str, host: str | None
 ) -> None:
     connection.send(request(path, GOOD, token=execution.token(), host=host))
     assert connection.answer().status in ((421, 400) if host is None or host.endswith("\xa0") else (421,))
@@ -132,7 +132,7 @@ def test_names_of_this_machine_are_taken(connection: Connection, host: str) -> N
 
 
 def test_a_target_with_another_host_does_not_stand_in_for_the_header(
-    connection: Connection, execution: OutsideExecution
+    connection: Connection, execution: RemoteExecution
 ) -> None:
     connection.send(request("http://127.0.0.1/calls", GOOD, token=execution.token(), host="attacker.example"))
     assert connection.answer().status == 421
@@ -151,7 +151,7 @@ def test_a_target_with_another_host_does_not_stand_in_for_the_header(
     ],
 )
 def test_a_web_page_may_send_requests_only_from_an_allowed_origin(
-    connection: Connection, execution: OutsideExecution, origin: str, status: int
+    connection: Connection, execution: RemoteExecution, origin: str, status: int
 ) -> None:
     connection.send(request("/calls", GOOD, f"origin: {origin}", token=execution.token()))
     assert connection.answer().status == status
@@ -159,13 +159,13 @@ def test_a_web_page_may_send_requests_only_from_an_allowed_origin(
 
 @pytest.mark.parametrize("header", ["authorization: Bearer x", "origin: https://app.example", "host: 127.0.0.1"])
 def test_a_header_that_counts_and_comes_twice_is_refused(
-    connection: Connection, execution: OutsideExecution, header: str
+    connection: Connection, execution: RemoteExecution, header: str
 ) -> None:
     connection.send(request("/calls", GOOD, header, header, token=execution.token()))
     assert connection.answer().status == 400
 
 
-def test_content_types_that_a_form_could_send_are_refused(connection: Connection, execution: OutsideExecution) -> None:
+def test_content_types_that_a_form_could_send_are_refused(connection: Connection, execution: RemoteExecution) -> None:
     for path in ("/calls", "/tools/add"):
         for kind in (
             "text/plain",
@@ -193,7 +193,7 @@ def test_a_header_that_is_too_long_is_refused(connection: Connection) -> None:
     assert connection.answer().status == 431
 
 
-def test_an_address_that_is_too_long_is_refused(connection: Connection, execution: OutsideExecution) -> None:
+def test_an_address_that_is_too_long_is_refused(connection: Connection, execution: RemoteExecution) -> None:
     connection.send(request(f"/tools/{'x' * 3000}", GOOD, token=execution.token()))
     assert connection.answer().status == 414
     connection.send(request(f"/calls?{'x' * 3000}", GOOD, token=execution.token()))
@@ -203,7 +203,7 @@ def test_an_address_that_is_too_long_is_refused(connection: Connection, executio
 @pytest.mark.parametrize("path", ["/calls", "/tools/add", "/token"])
 @pytest.mark.parametrize("length", ["2000000", "9" * 18])
 def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(
-    connection: Connection, execution: OutsideExecution, path: str, length: str
+    connection: Connection, execution: RemoteExecution, path: str, length: str
 ) -> None:
     connection.send(request(path, None, f"content-length: {length}", token=execution.token()))
     answer = connection.answer()
@@ -212,7 +212,7 @@ def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(
 
 @pytest.mark.parametrize("path", ["/calls", "/tools/add", "/token"])
 def test_a_body_without_end_is_refused_at_its_bound(
-    connection: Connection, execution: OutsideExecution, path: str
+    connection: Connection, execution: RemoteExecution, path: str
 ) -> None:
     connection.send(request(path, None, "transfer-encoding: chunked", token=execution.token()))
     for _ in range(12):
@@ -220,7 +220,7 @@ def test_a_body_without_end_is_refused_at_its_bound(
     assert connection.answer().code == "message_too_large"
 
 
-def test_more_than_was_announced_is_not_a_part_of_the_body(connection: Connection, execution: OutsideExecution) -> None:
+def test_more_than_was_announced_is_not_a_part_of_the_body(connection: Connection, execution: RemoteExecution) -> None:
     connection.send(request("/calls", None, "content-length: 2", token=execution.token()) + b'{}{"calls": []}')
     assert connection.answer().status == 400  # for `{}`, or because the rest is no request, whichever is seen first
 
@@ -229,7 +229,7 @@ def test_more_than_was_announced_is_not_a_part_of_the_body(connection: Connectio
     ("head", "drop"), [("content-length: 10", b"{"), ("transfer-encoding: chunked", b"1\r\n{\r\n")]
 )
 def test_a_body_that_comes_drop_by_drop_is_given_up(
-    connection: Connection, execution: OutsideExecution, monkeypatch: pytest.MonkeyPatch, head: str, drop: bytes
+    connection: Connection, execution: RemoteExecution, monkeypatch: pytest.MonkeyPatch, head: str, drop: bytes
 ) -> None:
     monkeypatch.setattr(watch, "BODY_SECONDS", 0.05)
     connection.send(request("/calls", None, head, token=execution.token()) + drop)
@@ -237,12 +237,12 @@ def test_a_body_that_comes_drop_by_drop_is_given_up(
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "0x10", "x", "9" * 40])
-def test_a_length_that_is_none_is_refused(connection: Connection, execution: OutsideExecution, length: str) -> None:
+def test_a_length_that_is_none_is_refused(connection: Connection, execution: RemoteExecution, length: str) -> None:
     connection.send(request("/calls", None, f"content-length: {length}", token=execution.token()))
     assert connection.answer().status == 400
 
 
-def test_two_lengths_are_refused(connection: Connection, execution: OutsideExecution) -> None:
+def test_two_lengths_are_refused(connection: Connection, execution: RemoteExecution) -> None:
     connection.send(request("/calls", GOOD, "content-length: 3", token=execution.token()))
     assert connection.answer().status == 400
 
@@ -284,7 +284,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_body_of_another_shape_is_malformed(connection: Connection, execution: OutsideExecution, body: str) -> None:
+def test_a_body_of_another_shape_is_malformed(connection: Connection, execution: RemoteExecution, body: str) -> None:
     connection.send(request(body=body, token=execution.token()))
     answer = connection.answer()
     assert (answer.status, answer.code) == (400, "malformed_message")
@@ -293,7 +293,7 @@ def test_a_body_of_another_shape_is_malformed(connection: Connection, execution:
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"calls": [{"sequence": 1, "tool": "\xff"}]}', "{}".encode("utf-16")])
 def test_bytes_that_are_not_utf_8_are_malformed(
-    connection: Connection, execution: OutsideExecution, body: bytes
+    connection: Connection, execution: RemoteExecution, body: bytes
 ) -> None:
     connection.send(request(body=body, token=execution.token()))
     assert connection.answer().status == 400
@@ -301,7 +301,7 @@ def test_bytes_that_are_not_utf_8_are_malformed(
 
 @pytest.mark.parametrize("path", ["/tools/add", "/tools/%00", "/tools/%ff", "/tools/%2e%2e", "/tools/__class__"])
 def test_a_tool_that_is_none_or_an_input_that_does_not_fit_is_said(
-    connection: Connection, execution: OutsideExecution, path: str
+    connection: Connection, execution: RemoteExecution, path: str
 ) -> None:
     connection.send(request(path, '{"c": "\\u0000"}', token=execution.token()))
     answer = connection.answer()
@@ -310,7 +310,7 @@ def test_a_tool_that_is_none_or_an_input_that_does_not_fit_is_said(
 
 
 @pytest.mark.parametrize("name", ["x" * 200, "\0", "a\nb", "add\u2028", "__proto__", "a.b.c", "../add", "'; drop"])
-def test_names_of_all_kinds_are_no_tools(connection: Connection, execution: OutsideExecution, name: str) -> None:
+def test_names_of_all_kinds_are_no_tools(connection: Connection, execution: RemoteExecution, name: str) -> None:
     connection.send(request(body=calls(call(name)), token=execution.token()))
     answer = connection.answer()
     assert answer.json["error"]["code"] == "tool_not_found"
@@ -359,14 +359,14 @@ def test_an_input_of_just_the_limit_is_taken(served: Served, connection: Connect
     ],
 )
 def test_another_method_or_path_is_not_served(
-    connection: Connection, execution: OutsideExecution, method: str, path: str, status: int
+    connection: Connection, execution: RemoteExecution, method: str, path: str, status: int
 ) -> None:
     connection.send(request(path, GOOD, method=method, token=execution.token()))
     answer = connection.answer()
     assert (answer.status, answer.code) == (status, "bridge_error")
 
 
-def test_a_websocket_is_not_opened(connection: Connection, execution: OutsideExecution) -> None:
+def test_a_websocket_is_not_opened(connection: Connection, execution: RemoteExecution) -> None:
     upgrade = ["connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13", "sec-websocket-key: YWJj"]
     connection.send(request("/calls", None, *upgrade, method="GET", token=execution.token()))
     assert connection.answer().status == 405
@@ -377,7 +377,7 @@ def test_what_is_no_http_is_refused(connection: Connection) -> None:
     assert connection.answer().status == 400
 
 
-def test_a_client_that_goes_away_takes_its_calls_along(served: Served, execution: OutsideExecution) -> None:
+def test_a_client_that_goes_away_takes_its_calls_along(served: Served, execution: RemoteExecution) -> None:
     for body in (calls(call("wait", {})), calls(call("wait", {}), call(sequence=2))):
         with Connection(served.server.port) as connection:
             connection.send(request(body=body, token=execution.token()))
@@ -385,7 +385,7 @@ def test_a_client_that_goes_away_takes_its_calls_along(served: Served, execution
         assert served.waiting.was_cancelled()
 
 
-def test_a_client_of_one_tool_that_goes_away_takes_its_call_along(served: Served, execution: OutsideExecution) -> None:
+def test_a_client_of_one_tool_that_goes_away_takes_its_call_along(served: Served, execution: RemoteExecution) -> None:
     with Connection(served.server.port) as connection:
         connection.send(request("/tools/wait", "{}", token=execution.token()))
         assert served.waiting.started.wait(30)
@@ -393,7 +393,7 @@ def test_a_client_of_one_tool_that_goes_away_takes_its_call_along(served: Served
 
 
 def test_requests_that_do_not_wait_for_answers_are_answered_in_order(
-    connection: Connection, execution: OutsideExecution
+    connection: Connection, execution: RemoteExecution
 ) -> None:
     token = execution.token()
     bodies = [calls(call("nap", {"seconds": 0.02})), GOOD, "{", GOOD]

@@ -44,9 +44,9 @@ def client(app: ASGIApp, host: str = "localhost", **transport: Any) -> httpx.Asy
 @pytest.mark.parametrize("root_path", ["", "/behind/a/proxy"])
 async def test_every_route_is_there(mount: Callable[[ASGIApp, str], ASGIApp], path: str, root_path: str) -> None:
     corral = Corral(tools(), check=False)
-    with corral.grant(CONTEXT) as execution:
+    with corral.remote.grant(CONTEXT) as execution:
         headers = {"authorization": f"Bearer {execution.token()}"}
-        async with client(mount(corral.asgi_app(), path), root_path=root_path) as http:
+        async with client(mount(corral.remote.asgi_app(), path), root_path=root_path) as http:
             calls = await http.post(f"{root_path}{path}/calls", json={"calls": [call()]}, headers=headers)
             assert (calls.status_code, calls.json()) == (200, {"sequence": 1, "value": 3})
             one = await http.post(f"{root_path}{path}/tools/add", json={"a": 1, "b": 2}, headers=headers)
@@ -64,7 +64,7 @@ async def test_the_names_of_the_outer_app_have_to_be_allowed_here_too() -> None:
     corral = Corral(tools(), check=False)
     url = "https://tools.example/corral"
     for bridge, status in ((HttpBridge(url), 200), (HttpBridge(allowed_hosts=["TOOLS.example"]), 200), (None, 421)):
-        outer = TrustedHostMiddleware(in_fastapi(corral.asgi_app(bridge), "/corral"), ["tools.example"])
+        outer = TrustedHostMiddleware(in_fastapi(corral.remote.asgi_app(bridge), "/corral"), ["tools.example"])
         async with client(outer, "tools.example") as http:
             assert (await http.get("/corral/health")).status_code == status
         async with client(outer, "attacker.example") as http:
@@ -72,7 +72,7 @@ async def test_the_names_of_the_outer_app_have_to_be_allowed_here_too() -> None:
 
 
 async def test_any_name_is_taken_only_if_that_was_said() -> None:
-    app = Corral(tools(), check=False).asgi_app(HttpBridge(allowed_hosts=["*"]))
+    app = Corral(tools(), check=False).remote.asgi_app(HttpBridge(allowed_hosts=["*"]))
     async with client(app, "whatever.example") as http:
         assert (await http.get("/health")).status_code == 200
 
@@ -83,8 +83,8 @@ async def test_two_corrals_of_one_app_do_not_take_each_others_tokens() -> None:
         return "the other's"
 
     one, other = Corral(tools(), check=False), Corral([whose], check=False)
-    app = Starlette(routes=[Mount("/one", one.asgi_app()), Mount("/other", other.asgi_app())])
-    with one.grant(CONTEXT) as of_one, other.grant(CONTEXT) as of_other:
+    app = Starlette(routes=[Mount("/one", one.remote.asgi_app()), Mount("/other", other.remote.asgi_app())])
+    with one.remote.grant(CONTEXT) as of_one, other.remote.grant(CONTEXT) as of_other:
         async with client(app) as http:
 
             async def status(path: str, token: str) -> int:
@@ -98,8 +98,8 @@ async def test_two_corrals_of_one_app_do_not_take_each_others_tokens() -> None:
 
 async def test_a_closed_corral_takes_no_token_any_more() -> None:
     corral = Corral(tools(), check=False)
-    token = corral.execution_token(CONTEXT)
-    async with client(corral.asgi_app()) as http:
+    token = corral.remote.token(CONTEXT)
+    async with client(corral.remote.asgi_app()) as http:
         headers = {"authorization": f"Bearer {token}"}
         assert (await http.post("/tools/add", json={"a": 1, "b": 2}, headers=headers)).status_code == 200
         await corral.aclose()
@@ -123,9 +123,9 @@ def test_without_the_extra_one_line_names_it() -> None:
 async def test_calls_are_numbered_as_they_arrive_whatever_their_clients_number_them() -> None:
     audit = Audited()
     corral = Corral(tools(), audit=audit.log, check=False)
-    with corral.grant(CONTEXT) as execution:
+    with corral.remote.grant(CONTEXT) as execution:
         headers = {"authorization": f"Bearer {execution.token()}"}
-        async with corral, client(corral.asgi_app()) as http:
+        async with corral, client(corral.remote.asgi_app()) as http:
             for numbers in ((7, 3), (7,), (2**53 - 1,)):
                 each = [call(sequence=number) for number in numbers]
                 answer = await http.post("/calls", json={"calls": each}, headers=headers)

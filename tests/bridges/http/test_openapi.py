@@ -70,8 +70,8 @@ class Described(NamedTuple):
 @pytest.fixture(scope="module")
 def described() -> Iterator[Described]:
     corral = Corral(registry(), approve=approve, limits=Limits(calls=1_000_000), check=False)
-    with Server(corral.asgi_app()) as server:
-        execution = server.do(lambda: corral.grant(CONTEXT))
+    with Server(corral.remote.asgi_app()) as server:
+        execution = server.do(lambda: corral.remote.grant(CONTEXT))
         headers = {"authorization": f"Bearer {execution.token()}"}
         document = httpx.get(f"{server.url}/openapi.json", headers=headers, timeout=30, verify=NO_TLS).json()
         yield Described(server.url, headers, document)
@@ -189,11 +189,11 @@ def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(http_bridge, "openapi", counted)
     corral = Corral(registry(), check=False)
-    with Server(corral.asgi_app()) as server, ThreadPoolExecutor(8) as threads:
+    with Server(corral.remote.asgi_app()) as server, ThreadPoolExecutor(8) as threads:
 
         def ask(user: str, *scopes: str) -> dict[str, Any]:
             context = ExecutionContext(user_id=user, scopes=scopes)
-            token = server.do(lambda: corral.grant(context)).token()
+            token = server.do(lambda: corral.remote.grant(context)).token()
             return httpx.get(
                 f"{server.url}/openapi.json",
                 headers={"authorization": f"Bearer {token}"},
@@ -211,8 +211,11 @@ def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.Monke
 
 def test_it_counts_as_calls_do() -> None:
     corral = Corral(registry(), limits=Limits(calls=1), check=False)
-    with Server(corral.asgi_app()) as server, httpx.Client(base_url=server.url, timeout=30, verify=NO_TLS) as client:
-        token = server.do(lambda: corral.grant(CONTEXT)).token()
+    with (
+        Server(corral.remote.asgi_app()) as server,
+        httpx.Client(base_url=server.url, timeout=30, verify=NO_TLS) as client,
+    ):
+        token = server.do(lambda: corral.remote.grant(CONTEXT)).token()
         headers = {"authorization": f"Bearer {token}"}
         statuses = [client.get("/openapi.json", headers=headers).status_code for _ in range(80)]
     assert statuses == [200] * 65 + [429] * 15

@@ -142,11 +142,11 @@ class Outcomes:
     def __init__(self, folder: Path) -> None:
         self.tools = Tools()
         corral = Corral(self.tools.registry(), approve=approve, limits=LIMITS, check=False)
-        with Server(corral.asgi_app()) as server:
+        with Server(corral.remote.asgi_app()) as server:
 
             def token(user: str, **options: Any) -> str:
                 context = ExecutionContext(user_id=user, scopes=SCOPES)
-                execution = self.tools.executions[user] = server.do(lambda: corral.grant(context, **options))
+                execution = self.tools.executions[user] = server.do(lambda: corral.remote.grant(context, **options))
                 return server.do(execution.token)
 
             self.checks = run(folder, server, CHECKS, main=token("main"))
@@ -196,7 +196,7 @@ def test_a_program_that_computes_outlives_its_tokens(tmp_path: Path) -> None:
         return len(counted.issued[context.user_id])
 
     corral = Corral([*tools(), issued], tokens=counted, limits=Limits(calls=100_000), check=False)
-    with Server(corral.asgi_app()) as server:
-        execution = server.do(lambda: corral.grant(ExecutionContext(user_id="ada")))
+    with Server(corral.remote.asgi_app()) as server:
+        execution = server.do(lambda: corral.remote.grant(ExecutionContext(user_id="ada")))
         seen = run(tmp_path, server, RENEWALS, short=execution.token())
     assert seen["large"] == [3_000_000, 400_000]

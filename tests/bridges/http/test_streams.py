@@ -16,7 +16,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from corral import Corral, Limits, OutsideExecution, ToolError, tool
+from corral import Corral, Limits, RemoteExecution, ToolError, tool
 from corral.guest import http_runtime
 from tests.bridges.http.engines import run_elsewhere
 from tests.bridges.http.serving import CONTEXT, NO_TLS, PATIENCE_SECONDS, Server
@@ -90,14 +90,14 @@ async def when_closed() -> bool:
 def server() -> Iterator[tuple[Server, Corral]]:
     tools: list[Any] = [numbers, pieces, endless, broken, waiting, double, when_closed]
     corral = Corral(tools, check=False)
-    with Server(corral.asgi_app()) as server:
+    with Server(corral.remote.asgi_app()) as server:
         yield server, corral
 
 
 @pytest.fixture
-def execution(server: tuple[Server, Corral]) -> Iterator[OutsideExecution]:
+def execution(server: tuple[Server, Corral]) -> Iterator[RemoteExecution]:
     bridge, corral = server
-    execution = bridge.do(lambda: corral.grant(CONTEXT))
+    execution = bridge.do(lambda: corral.remote.grant(CONTEXT))
     yield execution
     bridge.do(execution.end)
 
@@ -168,15 +168,13 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("engine", ["deno", "node"])
 def test_streams_in_typescript_elsewhere(
-    server: tuple[Server, Corral], execution: OutsideExecution, tmp_path: Path, engine: str
+    server: tuple[Server, Corral], execution: RemoteExecution, tmp_path: Path, engine: str
 ) -> None:
     url, token = server[0].url, server[0].do(execution.token)
     assert run_elsewhere(engine, tmp_path, url, {"main": token}, IN_TYPESCRIPT) == SEEN
 
 
-def test_streams_in_python_elsewhere(
-    server: tuple[Server, Corral], execution: OutsideExecution, tmp_path: Path
-) -> None:
+def test_streams_in_python_elsewhere(server: tuple[Server, Corral], execution: RemoteExecution, tmp_path: Path) -> None:
     (tmp_path / "corral_tools.py").write_text(http_runtime("python"), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", IN_PYTHON, server[0].url, server[0].do(execution.token)],
@@ -195,7 +193,7 @@ def body(*calls: dict[str, Any], stream: bool = True) -> dict[str, Any]:
 
 
 @pytest.fixture
-def client(server: tuple[Server, Corral], execution: OutsideExecution) -> Iterator[httpx.Client]:
+def client(server: tuple[Server, Corral], execution: RemoteExecution) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {server[0].do(execution.token)}"}
     with httpx.Client(base_url=server[0].url, headers=headers, timeout=PATIENCE_SECONDS, verify=NO_TLS) as client:
         yield client
@@ -229,7 +227,7 @@ def test_a_client_that_does_not_read_holds_the_tool_up_and_one_that_goes_closes_
     server: tuple[Server, Corral], client: httpx.Client, path: str, sent: dict[str, Any]
 ) -> None:
     bridge, corral = server
-    wide = bridge.do(lambda: corral.grant(CONTEXT, limits=Limits(tool_output_bytes=10**9)))
+    wide = bridge.do(lambda: corral.remote.grant(CONTEXT, limits=Limits(tool_output_bytes=10**9)))
     headers = LINES | {"authorization": f"Bearer {bridge.do(wide.token)}"}
     with client.stream("POST", path, json=sent, headers=headers) as reply:
         assert next(reply.iter_bytes())
@@ -266,7 +264,7 @@ def test_an_error_of_the_plain_route_is_its_status_before_the_stream_and_a_line_
 
 def test_a_stream_of_the_plain_route_ends_with_its_execution(server: tuple[Server, Corral]) -> None:
     bridge, corral = server
-    short = bridge.do(lambda: corral.grant(CONTEXT))
+    short = bridge.do(lambda: corral.remote.grant(CONTEXT))
     headers = LINES | {"authorization": f"Bearer {bridge.do(short.token)}"}
     with httpx.stream(
         "POST", f"{bridge.url}/tools/waiting", json={}, headers=headers, timeout=30, verify=NO_TLS

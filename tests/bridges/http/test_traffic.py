@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from corral import Corral, ExecutionContext, Limits, OutsideExecution, tool
+from corral import Corral, ExecutionContext, Limits, RemoteExecution, tool
 from corral.bridges.web import request_load as traffic
 from corral.bridges.web import request_watch as watch
 from corral.errors import ConfigError
@@ -39,8 +39,8 @@ def test_bodies_of_one_execution_wait_until_there_is_room(monkeypatch: pytest.Mo
         return len(text)
 
     corral = Corral([hold], check=False)
-    with Server(corral.asgi_app(), "httptools") as server:
-        token = server.do(lambda: corral.grant(ExecutionContext()).token())
+    with Server(corral.remote.asgi_app(), "httptools") as server:
+        token = server.do(lambda: corral.remote.grant(ExecutionContext()).token())
         body = CALL % ("hold", f'{{"text":"{"x" * 1_200}"}}')
 
         def post(_: int) -> str:
@@ -65,7 +65,7 @@ def test_calls_far_over_the_budget_are_refused_as_whole_requests(served: Served)
 
 
 def test_a_body_that_never_begins_is_given_up(
-    served: Served, execution: OutsideExecution, monkeypatch: pytest.MonkeyPatch
+    served: Served, execution: RemoteExecution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "BODY_SECONDS", 0.05)
     with Connection(served.server.port) as connection:
@@ -83,8 +83,8 @@ def test_a_tool_cannot_close_the_corral_that_it_is_called_through_over_http() ->
         return "closed"
 
     corral = Corral([close], check=False)
-    with Server(corral.asgi_app(), "httptools") as server:
-        token = server.do(lambda: corral.grant(ExecutionContext()).token())
+    with Server(corral.remote.asgi_app(), "httptools") as server:
+        token = server.do(lambda: corral.remote.grant(ExecutionContext()).token())
         answer = httpx.post(
             f"{server.url}/tools/close", content="{}", headers=headers(token), timeout=30, verify=NO_TLS
         ).json()

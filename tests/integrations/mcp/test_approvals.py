@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corral import Corral, ExecutionContext, tool
 from corral.integrations.mcp import ask_client, mcp_server
-from corral.integrations.mcp import waiting_programs as programs
+from corral.integrations.mcp import server as programs
 from corral.sandboxes import DenoSandbox
 from tests.integrations.mcp.serving import MODES, Elicitation, Held, listening, make_corral, run
 from tests.until import LIMIT_SECONDS

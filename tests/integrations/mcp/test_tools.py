@@ -92,7 +92,7 @@ async def test_lists_asked_for_at_the_same_time_are_made_once(monkeypatch: pytes
         """Comes late."""
 
     corral = make_corral()
-    make, made = corral.catalog, 0
+    make, made = corral.model.catalog, 0
 
     def counted(*arguments: Any, **options: Any) -> Any:
         nonlocal made

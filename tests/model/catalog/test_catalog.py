@@ -68,11 +68,11 @@ def parses(text: str, language: Language) -> bool:
 @both
 def test_few_tools_are_declared_in_full_and_nothing_is_said_of_searching(language: Language) -> None:
     corral = Corral([made("github.list"), made("github.create"), made("add")], check=False)
-    catalog = corral.catalog(language)
+    catalog = corral.model.catalog(language)
     assert catalog.level == "full"
     remark, _, declarations = catalog.text.partition("\n")
     assert remark.endswith(" 3 tools. The list is complete.")
-    assert corral.declarations(language).startswith(declarations)
+    assert corral.model.declarations(language).startswith(declarations)
     assert "search" not in catalog.text
 
 
@@ -201,9 +201,9 @@ def test_the_budget_is_counted_as_the_host_counts() -> None:
 
 def test_a_budget_in_which_nothing_can_be_told_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 500"):
-        Corral(check=False).catalog(budget_tokens=499)
+        Corral(check=False).model.catalog(budget_tokens=499)
     with pytest.raises(ConfigError, match="language"):
-        Corral(check=False).catalog("ruby")  # pyright: ignore[reportArgumentType]
+        Corral(check=False).model.catalog("ruby")  # pyright: ignore[reportArgumentType]
 
 
 @both

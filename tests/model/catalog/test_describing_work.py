@@ -12,8 +12,8 @@ import pytest
 from anyio import to_thread
 
 from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool
-from corral.model import discovery_tools
 from corral.model import discovery as making
+from corral.model import discovery_tools
 from corral.types import ToolName
 from tests.model.catalog.making import anything
 from tests.until import LIMIT_SECONDS

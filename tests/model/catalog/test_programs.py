@@ -127,8 +127,8 @@ async def test_looking_for_tools_counts_as_a_call_and_needs_nothing_of_the_calle
 @pytest.mark.parametrize("language", ["typescript", "python"])
 async def test_a_program_elsewhere_may_look_for_tools_too(language: Language) -> None:
     corral = Corral(changing(), check=False)
-    transport = httpx.ASGITransport(corral.asgi_app())
-    with corral.grant(ExecutionContext(), language=language) as execution:
+    transport = httpx.ASGITransport(corral.remote.asgi_app())
+    with corral.remote.grant(ExecutionContext(), language=language) as execution:
         headers = {"authorization": f"Bearer {execution.token()}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
             found = (await client.post("/tools/search", json="change")).json()

@@ -24,7 +24,7 @@ from tests.protocols.grpc.serving import more_tools
 def served() -> Iterator[Served]:
     audit, waiting = Audited(), Waiting()
     corral = Corral([*more_tools(), waiting.tool], audit=audit.log, approve=approve, check=False)
-    with Server(corral.asgi_app(ConnectBridge())) as server:
+    with Server(corral.remote.asgi_app(ConnectBridge())) as server:
         yield Served(corral, server, audit, waiting, Clock())
 
 
@@ -32,7 +32,7 @@ def descriptors(corral: Corral, folder: Path) -> bytes:
     """A FileDescriptorSet: that of the document as the run_protocr reads it, and the bridge's own service."""
 
     async def document() -> str:
-        return await corral.bridge_document("connect", scopes=CONTEXT.scopes)
+        return await corral.remote.document("connect", scopes=CONTEXT.scopes)
 
     (folder / "tools.proto").write_text(anyio.run(document), encoding="utf-8")
     arguments = ["protoc", f"-I{folder}", "--include_imports", f"--descriptor_set_out={folder}/tools.bin"]

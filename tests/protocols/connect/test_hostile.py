@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral import Corral, Limits, OutsideExecution
+from corral import Corral, Limits, RemoteExecution
 from corral.protocols.connect import ConnectBridge
 from tests.bridges.http.serving import NO_TLS, Audited, Clock, Connection, Served, Server, Waiting, request
 from tests.protocols.grpc.serving import endless_closed, more_tools
@@ -23,19 +23,19 @@ CALLS = "/corral.v1.Bridge/Calls"
 def served() -> Iterator[Served]:
     audit, waiting = Audited(), Waiting()
     corral = Corral([*more_tools(), waiting.tool], audit=audit.log, check=False)
-    with Server(corral.asgi_app(ConnectBridge())) as server:
+    with Server(corral.remote.asgi_app(ConnectBridge())) as server:
         yield Served(corral, server, audit, waiting, Clock())
 
 
 @pytest.fixture
-def execution(served: Served) -> Iterator[OutsideExecution]:
+def execution(served: Served) -> Iterator[RemoteExecution]:
     execution = served.grant(limits=Limits(tool_input_bytes=100_000))
     yield execution
     served.end(execution)
 
 
 @pytest.fixture
-def client(served: Served, execution: OutsideExecution) -> Iterator[httpx.Client]:
+def client(served: Served, execution: RemoteExecution) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {execution.token()}"}
     with httpx.Client(base_url=served.server.url, headers=headers, trust_env=False, timeout=30, verify=NO_TLS) as made:
         yield made
@@ -120,7 +120,7 @@ def test_other_methods_and_paths(client: httpx.Client) -> None:
     assert b"connect" in client.get("/corral.mjs").content
 
 
-def test_a_token_is_renewed(client: httpx.Client, execution: OutsideExecution) -> None:
+def test_a_token_is_renewed(client: httpx.Client, execution: RemoteExecution) -> None:
     renewed = client.post("/corral.v1.Bridge/Renew", json={}).json()
     assert renewed["token"] != execution.token()
     client.headers["authorization"] = f"Bearer {renewed['token']}"
@@ -138,14 +138,14 @@ def test_an_execution_that_ends_ends_its_requests(served: Served) -> None:
     assert served.waiting.was_cancelled()
 
 
-def test_a_client_that_goes_cancels_its_call(served: Served, execution: OutsideExecution) -> None:
+def test_a_client_that_goes_cancels_its_call(served: Served, execution: RemoteExecution) -> None:
     with Connection(served.server.port) as connection:
         connection.send(request(tool("wait"), b"{}", token=execution.token()))
         assert served.waiting.started.wait(30)
     assert served.waiting.was_cancelled()
 
 
-def test_a_tool_waits_for_a_client_that_does_not_read(served: Served, execution: OutsideExecution) -> None:
+def test_a_tool_waits_for_a_client_that_does_not_read(served: Served, execution: RemoteExecution) -> None:
     with Connection(served.server.port) as connection:
         body = envelope(b"{}")
         connection.send(request(tool("endless"), body, token=execution.token(), kind=STREAM))

@@ -18,7 +18,7 @@ def served() -> Iterator[Served]:
     audit, waiting = Audited(), Waiting()
     everything = [*tools(), *other_tools(), waiting.tool]
     corral = Corral(everything, audit=audit.log, approve=approve, check=False)
-    with Server(corral.asgi_app(GraphqlBridge(allowed_origins=["https://app.example"]))) as server:
+    with Server(corral.remote.asgi_app(GraphqlBridge(allowed_origins=["https://app.example"]))) as server:
         yield Served(corral, server, audit, waiting)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import httpx
 from pydantic import BaseModel, Field
 
-from corral import Corral, OutsideExecution, tool
+from corral import Corral, RemoteExecution, tool
 from tests.bridges.http.serving import CONTEXT, NO_TLS, Audited, Server, Waiting
 
 __all__ = ["Client", "Served", "tools"]
@@ -76,9 +76,9 @@ class Served(NamedTuple):
     audit: Audited
     waiting: Waiting
 
-    def grant(self) -> OutsideExecution:
+    def grant(self) -> RemoteExecution:
         """An execution that runs elsewhere."""
-        return self.server.do(lambda: self.corral.grant(CONTEXT))
+        return self.server.do(lambda: self.corral.remote.grant(CONTEXT))
 
 
 class Client:

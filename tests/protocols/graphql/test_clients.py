@@ -47,7 +47,7 @@ async def ticks() -> AsyncIterator[int]:
 def served() -> Iterator[Served]:
     audit, waiting = Audited(), Waiting()
     corral = Corral([*tools(), *other_tools(), ticks], audit=audit.log, approve=approve, check=False)
-    with Server(corral.asgi_app(GraphqlBridge())) as server:
+    with Server(corral.remote.asgi_app(GraphqlBridge())) as server:
         yield Served(corral, server, audit, waiting)
 
 

@@ -45,11 +45,11 @@ def run(page: Page, document: str) -> None:
 
 def test_operations_run_with_the_token_that_is_typed_and_nothing_of_a_tool_is_interpreted(packages: Path) -> None:
     corral = Corral([double, count], check=False)
-    with Server(corral.asgi_app(GraphqlBridge(graphiql=packages))) as server, chromium() as browser:
+    with Server(corral.remote.asgi_app(GraphqlBridge(graphiql=packages))) as server, chromium() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         problems = watched(page)
         page.goto(f"{server.url}/graphiql")
-        with corral.grant(ExecutionContext(user_id="ann")) as execution:
+        with corral.remote.grant(ExecutionContext(user_id="ann")) as execution:
             page.get_by_label("Token").fill(execution.token())
             page.get_by_role("button", name="Use").click()
             result = page.locator(".result-window")
@@ -68,9 +68,9 @@ def test_operations_run_with_the_token_that_is_typed_and_nothing_of_a_tool_is_in
 
 def test_the_page_is_an_option_and_only_its_files_are_served(packages: Path) -> None:
     corral = Corral([double], check=False)
-    with Server(corral.asgi_app(GraphqlBridge())) as server:
+    with Server(corral.remote.asgi_app(GraphqlBridge())) as server:
         assert httpx.get(f"{server.url}/graphiql", timeout=30, verify=NO_TLS).status_code == 404
-    with Server(corral.asgi_app(GraphqlBridge(graphiql=packages))) as server:
+    with Server(corral.remote.asgi_app(GraphqlBridge(graphiql=packages))) as server:
         page = httpx.get(f"{server.url}/graphiql", timeout=30, verify=NO_TLS)
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; ")

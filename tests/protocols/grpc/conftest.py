@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import OutsideExecution
+from corral import RemoteExecution
 from tests.protocols.grpc.serving import Client, GrpcServed
 
 
@@ -17,13 +17,13 @@ def served() -> Iterator[GrpcServed]:
 
 
 @pytest.fixture
-def execution(served: GrpcServed) -> Iterator[OutsideExecution]:
+def execution(served: GrpcServed) -> Iterator[RemoteExecution]:
     execution = served.grant()
     yield execution
     served.end(execution)
 
 
 @pytest.fixture
-def client(served: GrpcServed, execution: OutsideExecution) -> Iterator[Client]:
+def client(served: GrpcServed, execution: RemoteExecution) -> Iterator[Client]:
     with Client(served.bridge.address, execution.token()) as client:
         yield client

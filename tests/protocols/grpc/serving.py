@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from pydantic import BaseModel
 
-from corral import Corral, Limits, OutsideExecution, ToolError, tool
+from corral import Corral, Limits, RemoteExecution, ToolError, tool
 from corral.calls.tokens import ExecutionTokens, KeyRing
 from corral.protocols.grpc.bridge import GrpcBridge
 from tests.bridges.http.serving import CONTEXT, PATIENCE_SECONDS, Audited, Clock, Waiting, approve, tools
@@ -146,11 +146,11 @@ class GrpcServed:
         loop = self._loop.result(PATIENCE_SECONDS)
         return asyncio.run_coroutine_threadsafe(done(), loop).result(PATIENCE_SECONDS)
 
-    def grant(self, **options: Any) -> OutsideExecution:
+    def grant(self, **options: Any) -> RemoteExecution:
         options = {"limits": Limits(calls=1_000), **options}
-        return self.do(lambda: self.corral.grant(CONTEXT, **options))
+        return self.do(lambda: self.corral.remote.grant(CONTEXT, **options))
 
-    def end(self, execution: OutsideExecution) -> None:
+    def end(self, execution: RemoteExecution) -> None:
         self.do(execution.end)
 
     def flush(self) -> None:
@@ -160,7 +160,7 @@ class GrpcServed:
 
     def document(self) -> str:
         """The `.proto` for the caller of the tests."""
-        made = self.corral.bridge_document(self.bridge, scopes=CONTEXT.scopes)
+        made = self.corral.remote.document(self.bridge, scopes=CONTEXT.scopes)
         return asyncio.run_coroutine_threadsafe(made, self._loop.result(PATIENCE_SECONDS)).result(PATIENCE_SECONDS)
 
     def __enter__(self) -> Self:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from corral import OutsideExecution
+from corral import RemoteExecution
 from tests.foreign import run_deno
 from tests.protocols.grpc.serving import GrpcServed
 
 
-def test_grpc_js(served: GrpcServed, execution: OutsideExecution, tmp_path: Path) -> None:
+def test_grpc_js(served: GrpcServed, execution: RemoteExecution, tmp_path: Path) -> None:
     proto = tmp_path / "tools.proto"
     proto.write_text(served.document())
     given = {"address": served.bridge.address, "token": execution.token(), "proto": str(proto)}

@@ -9,8 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from corral import OutsideExecution
-from corral.protocols.grpc.bridge import methods, service
+from corral import RemoteExecution
+from corral.protocols.grpc.bridge import bridge as service
+from corral.protocols.grpc.bridge import methods
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import Client, GrpcServed
 
@@ -26,7 +27,7 @@ def status(served: GrpcServed, metadata: list[tuple[str, str]], messages: Iterat
         return failed.code().name
 
 
-def test_metadata(served: GrpcServed, execution: OutsideExecution) -> None:
+def test_metadata(served: GrpcServed, execution: RemoteExecution) -> None:
     own = ("authorization", f"Bearer {execution.token()}")
     assert status(served, [own]) == "INVALID_ARGUMENT"  # a and b are missing
     assert status(served, [own, own]) == "INVALID_ARGUMENT"
@@ -43,7 +44,7 @@ def test_refused_tokens_are_audited(served: GrpcServed) -> None:
 
 
 def test_messages_that_do_not_come(
-    served: GrpcServed, execution: OutsideExecution, monkeypatch: pytest.MonkeyPatch
+    served: GrpcServed, execution: RemoteExecution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = ("authorization", f"Bearer {execution.token()}")
     assert status(served, [own], iter([])) == "INVALID_ARGUMENT"

@@ -106,7 +106,7 @@ async def test_programs_outlive_their_tokens_leave_streams_and_end_by_themselves
             folder.mkdir()
             (folder / f"runtime.{suffix}").write_text(bridge.guest_runtime(language), encoding="utf-8")
             (folder / f"program.{suffix}").write_text(TYPESCRIPT if suffix == "mjs" else PYTHON, encoding="utf-8")
-            with corral.grant(ExecutionContext(user_id=name)) as execution:
+            with corral.remote.grant(ExecutionContext(user_id=name)) as execution:
                 env = {"CORRAL_URL": f"http://{bridge.address}", "CORRAL_TOKEN": execution.token()}
                 env |= {"DENO_DIR": str(folder), "PATH": os.defpath}
                 program = [*command, f"program.{suffix}"]

@@ -12,7 +12,7 @@ import h2.errors
 import h2.events
 import pytest
 
-from corral import Limits, OutsideExecution, tool
+from corral import Limits, RemoteExecution, tool
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import GrpcServed
 
@@ -83,7 +83,7 @@ def served() -> Iterator[GrpcServed]:
 
 
 @pytest.fixture
-def execution(served: GrpcServed) -> Iterator[OutsideExecution]:
+def execution(served: GrpcServed) -> Iterator[RemoteExecution]:
     execution = served.grant(limits=Limits(tool_output_bytes=2 * LARGE))
     yield execution
     served.end(execution)
@@ -91,7 +91,7 @@ def execution(served: GrpcServed) -> Iterator[OutsideExecution]:
 
 @pytest.mark.parametrize("method", ["large", "larges"])
 def test_a_client_that_reads_after_its_execution_has_ended_has_the_end_of_its_call(
-    served: GrpcServed, execution: OutsideExecution, method: str
+    served: GrpcServed, execution: RemoteExecution, method: str
 ) -> None:
     with closing(Reader(served.bridge.address, execution.token(), method)) as reader:
         reader.read(WINDOW)

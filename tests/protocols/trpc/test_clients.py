@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from corral import Corral, OutsideExecution
+from corral import Corral, RemoteExecution
 from corral.protocols.trpc import TrpcBridge
 from tests.bridges.http.serving import CONTEXT, NO_TLS, Audited, Server, Waiting, approve
 from tests.bridges.http.serving import tools as other_tools
@@ -29,8 +29,8 @@ class Served(NamedTuple):
     audit: Audited
     waiting: Waiting
 
-    def grant(self) -> OutsideExecution:
-        return self.server.do(lambda: self.corral.grant(CONTEXT))
+    def grant(self) -> RemoteExecution:
+        return self.server.do(lambda: self.corral.remote.grant(CONTEXT))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,9 @@ def served() -> Iterator[Served]:
     audit, waiting = Audited(), Waiting()
     corral = Corral([*tools(), *other_tools(), waiting.tool], audit=audit.log, approve=approve, check=False)
     plain, rich = (TrpcBridge(transformer=each) for each in (None, "superjson"))
-    app = Starlette(routes=[Mount("/plain", corral.asgi_app(plain)), Mount("/rich", corral.asgi_app(rich))])
+    app = Starlette(
+        routes=[Mount("/plain", corral.remote.asgi_app(plain)), Mount("/rich", corral.remote.asgi_app(rich))]
+    )
     with Server(app) as server:
         yield Served(corral, server, audit, waiting)
 
@@ -100,7 +102,7 @@ def test_a_typed_client_compiles_against_the_router(tmp_path: Path) -> None:
     async def document() -> str:
         corral = Corral([*tools(), *other_tools()])
         async with corral.connected():
-            return await corral.bridge_document("trpc")
+            return await corral.remote.document("trpc")
 
     (tmp_path / "router.d.ts").write_text(anyio.run(document), encoding="utf-8")
     run_deno(tmp_path, HERE / "typed.ts", command=["check"])

@@ -181,7 +181,7 @@ async def test_one_program_uses_all(tmp_path: Path) -> None:
             assert servers.corral.tools.problems == {}
             known = f"const folder = {json.dumps(str(servers.folder))}, page_url = {json.dumps(url)};"
             result = await servers.corral.execute(f"{known}\n{USING_ALL}")
-            assert "git_log(input: {" in servers.corral.declarations()
+            assert "git_log(input: {" in servers.corral.model.declarations()
     value: Any = result.raise_for_error().value
     assert result.checked
     assert "the first note" in value.pop("log")
@@ -202,7 +202,7 @@ async def test_one_program_uses_all(tmp_path: Path) -> None:
 
 
 async def test_what_they_say_of_results_is_declared(servers: Servers) -> None:
-    declared = servers.corral.declarations()
+    declared = servers.corral.model.declarations()
     for part in ("is_dst: boolean", "temperature: number"):
         assert part in declared
 

@@ -341,4 +341,4 @@ result
                 'POST /upload/{id} answered 404 Not Found: {"message": "no"}',
             ]
             assert b"\r\n\r\n\x01\x02\r\n" in service.asked[-2].body
-        assert "Uint8Array" in corral.declarations()
+        assert "Uint8Array" in corral.model.declarations()

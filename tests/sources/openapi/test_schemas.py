@@ -323,6 +323,6 @@ def test_warnings_about_tools_make_no_schemas() -> None:
     registry = ToolRegistry()
     registry.exchange((), source.tools, namespace="api")
     shown = define_tool(name="shown", description="Shown.", execute=print)
-    Corral(registry, check=False).catalog(tools=[shown])
+    Corral(registry, check=False).model.catalog(tools=[shown])
     assert not any(tool.has_schemas for tool in source.tools)
     assert all(tool.input_schema and tool.output_schema and tool.has_schemas for tool in source.tools)

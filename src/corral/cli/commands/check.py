@@ -115,7 +115,7 @@ def _imported(
 
     The language server knows neither packages nor the workspace.
     """
-    packages = corral.surroundings("python").packages
+    packages = corral.model.surroundings("python").packages
     lines = program.source.splitlines()
     for each in found.diagnostics:
         names = _NO_MODULE.findall(each.message) if each.code == "ty:import-not-found" else []
@@ -131,7 +131,7 @@ def _imported(
 
 async def _missing(corral: Corral, program: GivenProgram, arguments: argparse.Namespace) -> AsyncIterator[Diagnostic]:
     """Yields an error for each module that a program in TypeScript uses and cannot have."""
-    packages = corral.surroundings("typescript").packages
+    packages = corral.model.surroundings("typescript").packages
     prepared = await prepare(program.source, program.language, corral.limits, None, corral.tools)
     loads = arguments.modules is not None or _in_session(arguments)
     for name in dict.fromkeys(_LOADED.findall(prepared.code)):

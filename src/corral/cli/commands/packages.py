@@ -106,7 +106,7 @@ def _list_fonts(folder: _Folder, view: Screen) -> None:
         return
     with moving(view, "listing the fonts of matplotlib", lasting=True):
         corral = Corral(packages=PythonPackages(folder.path), limits=_FONT_LIMITS, check=False)
-        result = corral.execute_sync(_FONTS, language="python")
+        result = corral.sync.execute(_FONTS, language="python")
     try:
         folder.keep_fonts(result.value)
     except ConfigError:

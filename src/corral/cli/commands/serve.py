@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from corral import Corral, OutsideExecution
+from corral import Corral, RemoteExecution
 from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
 from corral.cli.options import add_address, add_caller, add_drain, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
@@ -207,7 +207,7 @@ def _app(corral: Corral, url: str, protocols: list[str], arguments: argparse.Nam
             allowed_origins=arguments.allowed_origins,
             **({"graphiql": arguments.graphiql} if name == "graphql" else {}),
         )
-        apps[name] = corral.asgi_app(bridge)
+        apps[name] = corral.remote.asgi_app(bridge)
     if alone:
         return apps[protocols[0]], url
     routing = import_module("starlette.routing")
@@ -234,7 +234,7 @@ async def _until_stopped(serving: _Serving, view: Screen) -> None:
 async def _served(serving: _Serving, view: Screen) -> None:
     corral, web, grpc, arguments = serving
     try:
-        with corral.grant(caller(arguments)) as execution:
+        with corral.remote.grant(caller(arguments)) as execution:
             stopped = asyncio.Event()
 
             def stop() -> None:
@@ -266,11 +266,11 @@ async def _served(serving: _Serving, view: Screen) -> None:
         await corral.aclose()
 
 
-def _variables(url: str, execution: OutsideExecution) -> str:
+def _variables(url: str, execution: RemoteExecution) -> str:
     return f"CORRAL_URL={shlex.quote(url)}\nCORRAL_TOKEN={shlex.quote(execution.token())}\n"
 
 
-async def _keep_fresh(path: Path, url: str, execution: OutsideExecution) -> None:
+async def _keep_fresh(path: Path, url: str, execution: RemoteExecution) -> None:
     """Writes a new token into the file while the one in it still holds for some minutes."""
     while True:
         await asyncio.sleep(_FRESH_SECONDS)

@@ -55,7 +55,7 @@ async def _text(corral: Corral, arguments: argparse.Namespace) -> str:
     language: Language = arguments.language or "typescript"
     async with corral.connected():
         if arguments.client is not None:
-            return await corral.bridge_document(_CLIENTS[arguments.client], scopes=arguments.scopes)
+            return await corral.remote.document(_CLIENTS[arguments.client], scopes=arguments.scopes)
         if arguments.budget is None:
-            return corral.declarations(language)
-        return corral.catalog(language, budget_tokens=arguments.budget).text
+            return corral.model.declarations(language)
+        return corral.model.catalog(language, budget_tokens=arguments.budget).text

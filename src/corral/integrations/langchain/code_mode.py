@@ -68,7 +68,7 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         self.tools = [
             self._structured(tool, corral)
             for label, corral in self.named.items()
-            for tool in corral.model_tools(self.language, label=label, search=True)
+            for tool in corral.model.tools(self.language, label=label, search=True)
         ]
         self._names = frozenset(tool.name for tool in self.tools)
 

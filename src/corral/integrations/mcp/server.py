@@ -124,7 +124,8 @@ class Program(Client):
         for key, answer in (answers or {}).items():
             if key in self._questions:
                 request, _ = self._questions[key]
-                self._programs.corral.decide(request.execution_id, request.sequence, decision_of(answer, request))
+                decision = decision_of(answer, request)
+                await self._programs.corral.executions.settle(request.execution_id, {request.sequence: decision})
         try:
             asked = await self._wait()
         except BaseException:
@@ -142,17 +143,18 @@ class Program(Client):
     async def _wait(self) -> InputRequests:
         """Until it has ended, or asks."""
         while self._result is None and not self._ended.is_set():
-            if self._unanswered():
+            if await self._unanswered():
                 await anyio.sleep(_TOGETHER_SECONDS)
-                if asked := self._unanswered():
+                if asked := await self._unanswered():
                     return asked
             else:
                 self._changed = anyio.Event()
                 await self._changed.wait()
         return {}
 
-    def _unanswered(self) -> InputRequests:
-        pending = {(each.execution_id, each.sequence) for each in self._programs.corral.pending()}
+    async def _unanswered(self) -> InputRequests:
+        waiting = await self._programs.corral.executions.waiting()
+        pending = {(call.execution_id, call.sequence) for each in waiting for call in each.calls}
         return {
             key: form
             for key, (request, form) in self._questions.items()
@@ -259,7 +261,7 @@ class _Served:
     async def tools(self, context: ExecutionContext | None = None) -> Sequence[ModelTool]:
         """The tools that run programs, search and describe, with their current descriptions for this caller."""
         async with self._making:
-            snapshot = self._corral.tools_for(context).snapshot()
+            snapshot = self._corral.model.visible_tools(context).snapshot()
             found = self._made.get(id(snapshot))
             if found is None or found[0] is not snapshot:
                 made = await run_in_own_thread(self._make, context)
@@ -271,8 +273,8 @@ class _Served:
 
     def _make(self, context: ExecutionContext | None) -> Sequence[ModelTool]:
         """Takes tenths of a second for hundreds of tools."""
-        catalog = self._corral.catalog(self._language, budget_tokens=self._budget_tokens, context=context)
-        return self._corral.model_tools(self._language, catalog=catalog, search=True, env=self._env)
+        catalog = self._corral.model.catalog(self._language, budget_tokens=self._budget_tokens, context=context)
+        return self._corral.model.tools(self._language, catalog=catalog, search=True, env=self._env)
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         return next((tool.input_schema for tool in self._own if tool.name == name), None)
@@ -361,7 +363,7 @@ class _Served:
 
     def _effects(self, context: ExecutionContext | None) -> ToolAnnotations:
         """Annotations for the tool that runs programs: it may do whatever its tools may."""
-        if all(tool.read_only for tool in self._corral.tools_for(context).snapshot().values()):
+        if all(tool.read_only for tool in self._corral.model.visible_tools(context).snapshot().values()):
             return ToolAnnotations(read_only_hint=True, open_world_hint=True)
         return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 

@@ -35,7 +35,7 @@ async def test_tools_of_github_are_made_on_first_use_and_ask_for_what_there_is()
             assert not validate(schema, parse(text)), text
             assert tool.input_schema is not None
             assert text.count(" ") < 200
-        declared = corral.catalog(budget_tokens=4_000, first=["github.createIssue"]).text
+        declared = corral.model.catalog(budget_tokens=4_000, first=["github.createIssue"]).text
         assert "repositoryId: string | number" in declared
 
 

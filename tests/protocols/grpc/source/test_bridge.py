@@ -56,7 +56,7 @@ async def test_one_corral_calls_another_over_tls() -> None:
         more_tools(), sandbox=DenoSandbox(isolation="process", pool_size=0), bridge=["pipe", bridge], check=False
     ) as serving:
         port = int(bridge.address.rpartition(":")[2])
-        with serving.grant(CONTEXT) as execution:
+        with serving.remote.grant(CONTEXT) as execution:
             metadata = {"authorization": f"Bearer {execution.token()}"}
             options: dict[str, Any] = {
                 "root_certificates": public,

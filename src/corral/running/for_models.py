@@ -1,0 +1,166 @@
+"""`Corral.model`: texts and tools for models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Unpack
+
+from corral.arguments import checked
+from corral.errors import ConfigError, StartFailed
+from corral.languages import LANGUAGES
+from corral.model import Catalog, declare_tools
+from corral.model.model_tools import Execute, ModelOptions, ModelTool, Surroundings, model_tools, system_prompt
+from corral.running.runtime import Runtime
+from corral.running.session import Session
+from corral.running.tool_views import ToolViews
+from corral.sandboxes import SandboxProvider
+from corral.tools import Tool, ToolRegistry
+from corral.tools.tool_sources import Tools
+from corral.types import Audience, ExecutionContext, Language
+
+_OWN_PYTHON = frozenset({"cpython", "python"})
+"""Names of sandboxes whose Python is that of the host."""
+_NEWEST_PYTHON = (3, 14)
+_PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Version that models have to be told, because they know a newer one."""
+
+
+class ForModels:
+    """Texts and tools for models, which need no sandbox: `Corral.model`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        views: ToolViews,
+        execute: Execute,
+        *,
+        expect_sources: Callable[[], None],
+        kept_mounts: Callable[[], tuple[tuple[str, bool], ...]],
+    ) -> None:
+        self._runtime = runtime
+        self._views = views
+        self._execute = execute
+        self._expect_sources = expect_sources
+        self._kept_mounts = kept_mounts
+
+    @checked
+    def visible_tools(
+        self, context: ExecutionContext | None = None, *, hide_denied: bool | None = None
+    ) -> ToolRegistry:
+        """Returns the tools that this caller sees: all, or without denied ones if those are hidden."""
+        return self._views.registry(None, context, hide_denied)
+
+    @checked
+    def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
+        """Declares the tools in the program's language: the same text for the same tools, in a stable order.
+
+        Raises:
+            ConfigError: the language is unknown, or tool sources are not open.
+        """
+        self._expect_sources()
+        return declare_tools(self._views.registry(**audience).snapshot(), language)
+
+    @checked
+    def catalog(
+        self,
+        language: Language = "typescript",
+        *,
+        budget_tokens: int = 4_000,
+        count_tokens: Callable[[str], int] | None = None,
+        first: Collection[str] = (),
+        tools: Tools | None = None,
+        **audience: Unpack[Audience],
+    ) -> Catalog:
+        """Makes a catalog of the tools within a budget of tokens: full declarations, or shorter ones of some tools.
+
+        `first`: names of tools and namespaces to declare in full first. `tools`: the tools of one execution, instead of
+        the Corral's. `context`: the caller, if denied tools are hidden; without one the catalog has the tools that need
+        no scope, and says that there may be more.
+
+        Raises:
+            ConfigError: the language is unknown, or the budget is too small.
+        """
+        self._expect_sources()
+        return self._views.catalog(
+            language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, tools=tools, **audience
+        )
+
+    @checked
+    def tools(
+        self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
+    ) -> tuple[ModelTool, ...]:
+        """Makes the tools that a model needs. The first runs programs; its description declares the tools.
+
+        `search_tools` and `describe_tools` come with it unless the catalog declares every tool in full. `session`: the
+        one that all programs run in.
+
+        Raises:
+            ConfigError: the language is unknown, or the name is not a tool's.
+        """
+        hidden, tools = options.get("hide_denied"), options.get("tools")
+        catalog = options.get("catalog") or self.catalog(
+            language, tools=tools, context=options.get("context"), hide_denied=hidden
+        )
+
+        def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
+            return self._views.discovery(self._views.registry(tools, context, hidden), language)
+
+        return model_tools(
+            partial(self._execute, tools=tools, session=session),
+            language,
+            catalog,
+            discovery,
+            options,
+            self.surroundings(language, session),
+        )
+
+    @checked
+    def prompt(
+        self,
+        base: str = "",
+        *,
+        language: Language = "typescript",
+        catalog: Catalog | None = None,
+        session: Session | None = None,
+        **audience: Unpack[Audience],
+    ) -> str:
+        """Appends to `base` the rules for programs and the tools, which `tools(in_prompt=True)` leaves out.
+
+        The same tools give the same text, so that providers' prompt caches stay valid.
+
+        Raises:
+            ConfigError: the language is unknown.
+        """
+        catalogs = {"": catalog or self.catalog(language, **audience)}
+        return system_prompt(base, language, catalogs, self.surroundings(language, session))
+
+    def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
+        """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
+        modules = (session and session.modules) or self._runtime.modules
+        packages = self._runtime.packages_for(language, session and session.packages)
+        offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
+        network = [*self._runtime.service_sources, *([session.network] if session and session.network else [])]
+        provider = self._provider(language)
+        limits = self._runtime.limits
+        skills = self._runtime.skills.skills if session is None else session.skills.skills
+        return Surroundings(
+            mounts=self._kept_mounts() if session is None else session.opened.space.mounts,
+            files=() if session is None else session.files.some_names(),
+            packages=(*(provider.packages if provider else ()), *(() if offered is None else offered.allowed)),
+            python=_PYTHON if provider is not None and provider.name in _OWN_PYTHON else "",
+            standard_library=provider is None or provider.name != "monty",
+            origins=tuple(origin for source in network for origin in source.origins),
+            skills=tuple((each.name, each.description, each.path) for each in skills.values()),
+            calls=limits.calls,
+            seconds=limits.wall_seconds,
+            checked=bool(self._runtime.check),
+        )
+
+    def _provider(self, language: Language) -> SandboxProvider | None:
+        """The provider for a language, if there is one that can be used here."""
+        try:
+            return self._runtime.providers.get(language)
+        except (ConfigError, StartFailed):
+            return None
