@@ -21,7 +21,7 @@ async def main() -> None:
                 assert waiting.context.user_id == "ann"
                 await corral.executions.settle(event.execution_id, {event.sequence: Approved()}, by="ann")
 
-        with corral.observe(send, session_id="page-1"):
+        async with corral.observe(send, session_id="page-1"):
             context = ExecutionContext(user_id="ann", session_id="page-1")
             result = await corral.execute("return await tools.refund({ order: 7, euros: 12 })", context=context)
         print(result.value, result.tool_calls[0].decision)

@@ -17,8 +17,8 @@ PUBLIC = """
     AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError
     CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Directory Event
     EventContext ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted
-    FileChanges Language Later LearntResults LearntTool Limits LogEntry ModelTool Mount Observation RemoteExecution ProgramCapabilities
-    ProgramChecked ProgramError RateLimits Run SandboxError Scratch Session Skill Tool ToolCall ToolCallFinished
+    FileChanges Language Later LearntResults LearntTool Limits LogEntry ModelTool Mount Observation ProgramCapabilities
+    ProgramChecked ProgramError RateLimits RemoteExecution Run SandboxError Scratch Session Skill Tool ToolCall ToolCallFinished
     ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool
     tools_from
 """.split()

@@ -228,6 +228,13 @@ class _Union(_Kind):
         yield from self._kinds
 
 
+_NOUNS = {
+    "Executions": "Corral.executions",
+    "ForModels": "Corral.model",
+    "Remote": "Corral.remote",
+    "SyncCorral": "Corral.sync",
+}
+"""Classes by the names by which users reach their objects."""
 _UNPACK = (typing.Unpack, typing_extensions.Unpack)
 _ANYTHING = _Anything()
 _SIMPLE: Mapping[object, _Kind] = {
@@ -442,7 +449,9 @@ def checked_as(error: type[ConfigError]) -> Callable[[F], F]:
             cls = cast("Any", target)
             cls.__init__ = _wrapped(cls.__init__, target.__name__, error)
             return cast("F", target)
-        return cast("F", _wrapped(target, target.__qualname__, error))
+        owner, _, name = target.__qualname__.rpartition(".")
+        shown = f"{_NOUNS.get(owner, owner)}.{name}" if owner else name
+        return cast("F", _wrapped(target, shown, error))
 
     return check
 

@@ -92,7 +92,7 @@ def test_a_tool_may_be_named_and_its_schema_is_its_own() -> None:
 
 def test_a_language_without_programs_is_refused() -> None:
     corral: Any = Corral(TOOLS, check=False)
-    for ask in (corral.model_tool, corral.model_tools, corral.system_prompt):
+    for ask in (corral.model.tools, corral.model.prompt, corral.model.catalog):
         with pytest.raises(ConfigError, match="language takes 'typescript' or 'python', not 'ruby'"):
             ask(language="ruby")
 

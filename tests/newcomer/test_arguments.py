@@ -78,8 +78,17 @@ WITHOUT_TYPE = {
 """Parameters that take whatever there is, or what another library says."""
 
 
+NOUNS = {
+    "ForModels": "Corral.model",
+    "Remote": "Corral.remote",
+    "Executions": "Corral.executions",
+    "SyncCorral": "Corral.sync",
+}
+
+
 def shown_name(each: Callable[..., Any]) -> str:
-    return f"Corral.{each.__name__}" if each in METHODS else each.__qualname__
+    owner, _, name = each.__qualname__.rpartition(".")
+    return f"{NOUNS.get(owner, owner)}.{name}" if owner else name
 
 
 def parameters(each: Callable[..., Any]) -> Iterator[str]:
@@ -97,7 +106,9 @@ def parameters(each: Callable[..., Any]) -> Iterator[str]:
 
 def answer(each: Callable[..., Any], **keywords: Any) -> str:
     """Calls it, awaits what it gives, and returns what its ConfigError says."""
-    owner = {"Corral": corral, "ToolRegistry": ToolRegistry}.get(shown_name(each).rpartition(".")[0])
+    owners: dict[str, Callable[[], object]] = {"Corral": corral, "ToolRegistry": ToolRegistry}
+    owners |= {noun: lambda noun=noun: getattr(corral(), noun.partition(".")[2]) for noun in NOUNS.values()}
+    owner = owners.get(shown_name(each).rpartition(".")[0])
     try:
         finish(each(*(() if owner is None else (owner(),)), **keywords))
     except ConfigError as error:

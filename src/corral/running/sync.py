@@ -15,7 +15,8 @@ from corral.running.options import RunOptions
 from corral.running.request import ExecutionRequest
 from corral.sessions import SessionFiles
 from corral.sessions.shell import Files, Shell
-from corral.types import Language
+from corral.tools.tool_sources import Tools
+from corral.types import Audience, Language
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -110,14 +111,23 @@ class SyncCorral:
     ) -> None:
         self._corral.__exit__(kind, error, traceback)
 
+    @checked
     def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
         """Runs a program to its end, as `Corral.execute` does with the same options."""
         return self._call(lambda: self._corral.execute(source, **options))
 
     @checked
-    def check(self, source: str, language: Language = "typescript", **options: Any) -> CheckResult:
+    def check(
+        self,
+        source: str,
+        language: Language = "typescript",
+        *,
+        tools: Tools | None = None,
+        env: bool = False,
+        **audience: Unpack[Audience],
+    ) -> CheckResult:
         """Type-checks a program, as `Corral.check` does with the same options."""
-        return self._call(lambda: self._corral.check(source, language, **options))
+        return self._call(lambda: self._corral.check(source, language, tools=tools, env=env, **audience))
 
     def start(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> AbstractContextManager[Any]:
         """Starts a program, as `Corral.start` does: `for event in run`, and `run.result()`.

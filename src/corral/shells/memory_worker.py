@@ -79,7 +79,7 @@ def serve() -> None:
     library = import_module("bashkit")
     for name in _LATER:
         import_module(name)
-    library.Bash().sync.execute(":")  # it then has its threads, and what those load
+    library.Bash().execute_sync(":")  # it then has its threads, and what those load
     worker = _Worker(library)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     control = socket.socket(fileno=0)
