@@ -48,7 +48,7 @@ def show(name: str, file: Path, source: str, result: ExecutionResult) -> None:
         return
     print(f"{answer(result.value)}\n")
     if result.logs:
-        print(f"console: {result.output}")
+        print(f"console: {result.console}")
     print(f"{time_line(result.tool_calls)}\n")
     print(f"{traffic(source, result)}\n")
 

@@ -45,7 +45,7 @@ class EventContext:
     """Caller of the execution: the plain fields of its `ExecutionContext`."""
 
     user_id: str
-    session_id: str
+    session_id: str | None
     organization_id: str | None
 
 

@@ -206,7 +206,7 @@ class FileChanges(JsonData):
 class ExecutionResult(JsonData):
     """Result of an execution, successful or not.
 
-    `output` is the console as text, `logs` the same as entries. `tool_calls` lists every call, also after a failure.
+    `console` is the console as text, `logs` the same as entries. `tool_calls` lists every call, also after a failure.
     `truncated` describes what was left out for size. `checked` is True if the program was type-checked before its first
     call. `capabilities` has the tools that it refers to (None: not analysed). `files` has what has changed in its
     session's directories since the session's last execution or since it was opened (None: it ran in no session).
@@ -234,11 +234,11 @@ class ExecutionResult(JsonData):
         return self.status == "succeeded"
 
     @property
-    def output(self) -> str:
+    def console(self) -> str:
         return "".join(f"{entry.text}\n" for entry in self.logs)
 
     @cached_property
-    def pictures(self) -> tuple[Picture, ...]:
+    def images(self) -> tuple[Picture, ...]:
         """Pictures anywhere in the value, 20 at most. `model_text` has a few words in their place."""
         return pictures_in(self.value)[1]
 
@@ -265,17 +265,17 @@ class ExecutionResult(JsonData):
         """Shows it in a notebook: the value, as a table if it is a list of objects, its pictures, and the console."""
         if self.error is not None:
             return text_html(self.model_text())
-        return "\n".join([value_html(self.value), *([text_html(self.output)] if self.logs else [])])
+        return "\n".join([value_html(self.value), *([text_html(self.console)] if self.logs else [])])
 
     @property
     def computed(self) -> dict[str, object]:
-        return {"success": self.success, "output": self.output}
+        return {"success": self.success, "console": self.console}
 
 
 def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
     """See `ExecutionResult.model_text`."""
     parts: list[str] = []
-    console = without_pictures(text_of(result.output)).rstrip() if result.logs else ""
+    console = without_pictures(text_of(result.console)).rstrip() if result.logs else ""
     if result.error is not None:
         room = min(max_chars, _FAILED_CONSOLE_CHARS)
         console = preview_text(console, room, tail=room * 4 // 5)

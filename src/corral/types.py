@@ -5,7 +5,6 @@ Those of the hot path are named tuples: a frozen dataclass takes three times as 
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -129,10 +128,6 @@ def _scopes(value: object) -> object:
     return frozenset(value) if isinstance(value, Iterable) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _new_session_id() -> str:
-    return f"session-{secrets.token_hex(8)}"
-
-
 class TrustDomain(NamedTuple):
     """Owner of reusable state, such as a sandbox: one user of one organization."""
 
@@ -157,12 +152,14 @@ def _json_only(value: Mapping[str, Any]) -> Mapping[str, Any]:
 class ExecutionContext(Frozen):
     """Caller of a program; every tool call receives it. `scopes` takes any iterable of strings.
 
+    `session_id` names a conversation of the user: its programs share files if the Corral keeps any.
+
     `metadata` is plain data and travels with the context. `local` holds objects of this process, such as a database
     connection or an agent's run; it is left out where the context is stored or sent, by JSON or pickle.
     """
 
     user_id: str = "anonymous"
-    session_id: str = Field(default_factory=_new_session_id)
+    session_id: str | None = None
     organization_id: str | None = None
     scopes: Annotated[frozenset[str], BeforeValidator(_scopes)] = frozenset()
     metadata: Annotated[Mapping[str, Any], AfterValidator(_json_only)] = Field(default_factory=dict, repr=False)
@@ -174,7 +171,7 @@ class ExecutionContext(Frozen):
             self,
             *,
             user_id: str = ...,
-            session_id: str = ...,
+            session_id: str | None = ...,
             organization_id: str | None = ...,
             scopes: Iterable[str] = ...,
             metadata: Mapping[str, Any] = ...,

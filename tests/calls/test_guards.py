@@ -200,7 +200,7 @@ async def test_an_observer_that_raises_anything_does_not_end_a_call(
     result = await Corral([t], sandbox=warm_deno, check=False).execute(
         "console.log('kept'); return await tools.t()", on_event=observe
     )
-    assert (result.value, result.output) == (1, "kept\n")
+    assert (result.value, result.console) == (1, "kept\n")
 
 
 async def test_a_tool_cannot_close_the_corral_that_runs_it(warm_deno: DenoSandbox) -> None:

@@ -381,7 +381,7 @@ async def test_a_call_that_is_taken_over_is_never_answered(
             result = await run.result()
     [request] = store.taken
     assert (request.tool, request.sequence) == ("pay", 2)
-    assert result.output == ""
+    assert result.console == ""
     parked = result.tool_calls[1]
     assert (parked.error, parked.duration_ms, parked.progress, parked.decision) == (None, None, "pending", None)
     assert "Calls that wait for a decision, and have not run: pay" in result.model_text()

@@ -326,7 +326,7 @@ async def test_what_is_printed_while_the_check_goes_on_is_told_in_order_afterwar
     program = "console.log('a'); console.log('b'); await tools.record({ n: 5 }); console.log('c')"
     result = await corral.execute(program, on_event=note)
     assert events == ["started", "held", "checked", "a", "b", "call", "result", "c", "finished"]
-    assert result.output == "a\nb\nc\n"
+    assert result.console == "a\nb\nc\n"
 
 
 # --- what it takes to be checked

@@ -47,7 +47,7 @@ def test_quiet_leaves_only_the_result(ready: Here) -> None:
 def test_json_is_all_there_is_on_standard_output(ready: Here) -> None:
     done = ready.execute('console.log("log"); await tools.chatter(); await tools.start_chatter(); return 1', "--json")
     result = json.loads(done.stdout)
-    assert (result["value"], result["output"], result["status"]) == (1, "log\n", "succeeded")
+    assert (result["value"], result["console"], result["status"]) == (1, "log\n", "succeeded")
     assert done.stderr == "chatter of a tool\nchatter of a process\n"
 
 

@@ -176,7 +176,7 @@ async def test_a_whole_execution_is_on_record_call_by_call(warm_deno: DenoSandbo
     assert [call.reason for call in calls if call.reason is not None] == ["tools.forbidden needs the scope admin"]
     [correlation_id] = [call.correlation_id for call in calls if call.correlation_id is not None]
     assert correlation_id == calls[4].correlation_id
-    assert f"correlation id {correlation_id}" in json.loads(result.output)[3]
+    assert f"correlation id {correlation_id}" in json.loads(result.console)[3]
     assert "hunter2" not in path.read_text()
     assert (execution.calls, execution.language, execution.isolation) == (7, "typescript", result.isolation)
     assert execution.program == digest(WHOLE)

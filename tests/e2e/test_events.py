@@ -47,7 +47,7 @@ async def test_console_output_arrives_while_the_program_runs(corral: Corral) -> 
             if isinstance(event, ConsoleOutput):
                 assert event.entry.text == "first"
                 run.cancel()
-    assert (await run.result()).output == "first\n"
+    assert (await run.result()).console == "first\n"
 
 
 async def test_an_observer_that_raises_does_not_disturb_the_run(

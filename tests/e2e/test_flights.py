@@ -72,7 +72,7 @@ async def run(example: Example, corral: Corral, language: Language, name: str) -
     traffic = example.report.traffic(text, result)
     return Ran(
         value=result.value,
-        console=result.output,
+        console=result.console,
         tool_bytes=traffic.tool_bytes,
         model_bytes=traffic.result_bytes,
         answer=example.report.answer(result.value),

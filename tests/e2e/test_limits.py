@@ -88,7 +88,7 @@ async def test_an_endless_loop_ends_at_its_processor_limit(corral: Corral, loop:
     result = await corral.execute(program, limits=Limits(cpu_seconds=0.1, wall_seconds=600))
     assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
     assert "processor" in str(result.error)
-    assert result.output == "before\n", "what was printed is kept"
+    assert result.console == "before\n", "what was printed is kept"
     assert [call.output for call in result.tool_calls] == [3], "what was called is kept"
 
 
@@ -116,7 +116,7 @@ async def test_waiting_for_a_tool_uses_no_processor_time(corral: Corral) -> None
 async def test_waiting_for_a_tool_uses_wall_time(corral: Corral, wall_clock: WallClock) -> None:
     program = "console.log('x'); await tools.wait({seconds: 3600})"
     result = await corral.execute(program, limits=UNLIMITED, on_event=wall_clock.run_out_at(ToolCallStarted))
-    assert (result.status, result.output) == ("timed_out", "x\n")
+    assert (result.status, result.console) == ("timed_out", "x\n")
     [call] = result.tool_calls
     assert call.error is not None
     assert call.error.code == "cancelled"
@@ -180,7 +180,7 @@ async def test_a_memory_bomb_ends_alone(corral: Corral, bomb: str) -> None:
     assert result.status == "failed"
     assert result.error is not None
     assert code_of(result) == "memory_exceeded" or result.error.name == "RangeError", result.error
-    assert result.output == "before\n"
+    assert result.console == "before\n"
 
 
 async def test_memory_runs_out_while_a_tool_is_running(corral: Corral) -> None:  # ex-oom-with-inflight-tool
@@ -245,7 +245,7 @@ async def test_console_output_is_cut_at_its_limit_and_said_so(corral: Corral) ->
         limits=Limits(log_bytes=64_000),
     )
     assert result.value == "done"
-    assert len(result.output) == 64_000
+    assert len(result.console) == 64_000
     assert result.truncated == ("99937000 bytes of console output over the limit were dropped",)
     assert "dropped" in result.model_text()
 
@@ -407,7 +407,7 @@ async def test_the_host_cancels_a_run_in_the_middle_of_a_call(corral: Corral) ->
                 run.cancel()
         result = await run.result()
     assert (result.status, result.exit_code, code_of(result)) == ("cancelled", 130, "cancelled")
-    assert result.output == "x\n"
+    assert result.console == "x\n"
     assert len(result.tool_calls) == 1
     assert cancelled.is_set()
 
@@ -447,7 +447,7 @@ async def test_a_guest_that_is_killed_is_named_and_the_next_one_works() -> None:
                     assert_ending(killed)
             result = await run.result()
         assert (result.status, code_of(result)) == ("failed", "sandbox_lost")
-        assert result.output == "x\n"
+        assert result.console == "x\n"
         assert (await corral.execute("return await tools.add({a: 1, b: 2})")).value == 3
 
 

@@ -61,4 +61,4 @@ async def test_an_error_is_told_alike_everywhere(sandbox: tuple[str, Corral], he
         found = result.error and (result.error.name, result.error.message, result.error.column)
         assert (result.value, found) == (value, error), end
         assert error is None or (result.error and result.error.line) == 3, end
-        assert result.output.startswith("1\n") is (result.status != "rejected"), end
+        assert result.console.startswith("1\n") is (result.status != "rejected"), end

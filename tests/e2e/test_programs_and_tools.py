@@ -371,7 +371,7 @@ async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(cor
         with wrong.case(program):
             result = await at_once(corral.execute(program, limits=UNLIMITED))
             assert result.value == value
-            assert "never" not in result.output
+            assert "never" not in result.console
             cut = [call for call in result.tool_calls if call.error is not None and call.error.code == "cancelled"]
             assert {call.name for call in cut} == {"wait"}
             [remark] = [each.message for each in result.diagnostics if each.code == "cancelled"]
@@ -392,7 +392,7 @@ async def test_a_program_without_a_value_goes_on_until_its_calls_have_ended(corr
         """[0, 1].forEach(async (id) => {
              const seconds = await tools.wait({seconds: 0.4}); console.log(id, await tools.echo(seconds)) })"""
     )
-    assert sorted(result.output.splitlines()) == ["0 0.4", "1 0.4"]
+    assert sorted(result.console.splitlines()) == ["0 0.4", "1 0.4"]
     assert [call.error for call in result.tool_calls] == [None] * 4
 
 
@@ -763,7 +763,7 @@ async def test_the_console_prints_as_node_does(corral: Corral) -> None:  # ex-co
         console.count(); console.count(); console.assert(1 === 2, 'no'); console.assert(true, 'yes');
         console.log(class Foo {}, function bar() {}, () => 1, new (class P { x = 1 }), [undefined, null]);"""
     )
-    assert result.output == (
+    assert result.console == (
         "{ a: 1 } [ 1, 2 ] s null undefined\n"
         "[ 'x' ] Map(1) { 'k' => { v: 1 } } Set(1) { 1 } [ <1 empty item>, 1 ] -0 10n Symbol(y) "
         "{ a: { b: { c: { d: 1 } } } }\n"
@@ -789,7 +789,7 @@ async def test_the_other_methods_of_the_console_print_as_nodes_do(corral: Corral
         console.time('t'); console.time('t'); console.timeLog('t', [1]); console.timeEnd('t'); console.timeEnd('t');
         console.timeLog('t'); console.assert(false); console.assert(false, [1]);"""
     )
-    assert re.sub(r"[\d.]+ms", "0ms", result.output) == (
+    assert re.sub(r"[\d.]+ms", "0ms", result.console) == (
         "d\n{ x: 1 }\nTrace: t1\n    at program.ts:1:59\n"
         "g\n  Count for 'n' does not exist\n  n: 1\n  n: 1\n1\n"
         "Label 't' already exists for console.time()\nt: 0ms [ 1 ]\nt: 0ms\n"
@@ -839,7 +839,7 @@ async def test_what_cannot_be_read_does_not_keep_the_rest_from_being_printed(cor
         """const trap = () => { throw new Error('trap') };
         console.log({a: new Proxy({}, {ownKeys: trap}), b: {get c() { return trap() }}, d: {toString: trap}, e: [1]});"""
     )
-    assert result.output == (
+    assert result.console == (
         "{ a: [an object that cannot be read], b: { c: [Getter] }, d: { toString: [Function: trap] }, e: [ 1 ] }\n"
     )
 
@@ -877,7 +877,7 @@ async def test_levels_and_order_of_the_console_are_kept(corral: Corral) -> None:
 
 async def test_what_was_printed_and_what_was_returned_both_reach_the_model(corral: Corral) -> None:
     result = await corral.execute("console.log('hi'); return 3")
-    assert (result.output, result.value) == ("hi\n", 3)
+    assert (result.console, result.value) == ("hi\n", 3)
     assert "Result: 3" in result.model_text()
     assert "Console:\nhi" in result.model_text()
 
@@ -891,7 +891,7 @@ async def test_nothing_of_the_console_reaches_the_hosts_own_output(
 
 async def test_a_logged_error_names_the_models_own_line(corral: Corral) -> None:
     result = await corral.execute("const x = 1;\nconsole.log(new Error('here'));")
-    assert result.output == "Error: here\n    at program.ts:2:13\n"
+    assert result.console == "Error: here\n    at program.ts:2:13\n"
 
 
 # --- where an error is
@@ -1072,7 +1072,7 @@ async def test_a_program_cannot_break_the_bridge_by_changing_its_own_world(corra
     )
     assert result.error is None
     assert result.value == [{"a": [1, {"b": "x"}]}, 3]
-    assert result.output == "still\n"
+    assert result.console == "still\n"
     assert (await corral.execute("return ({}).zz")).value is None  # ex-proto-pollution
 
 
@@ -1087,7 +1087,7 @@ async def test_executions_share_nothing(corral: Corral) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(6):
             tasks.start_soon(one, number)
-    assert {number: (result.value, result.output) for number, result in results.items()} == {
+    assert {number: (result.value, result.console) for number, result in results.items()} == {
         number: (number, f"{number}\n") for number in range(6)
     }
 
@@ -1243,7 +1243,7 @@ async def test_a_timer_takes_any_delay(warm_deno: DenoSandbox, isolation: Litera
         return rang.length"""
     async with Corral(sandbox=sandbox, check=False) as corral:
         result = await corral.execute(program)
-    assert (result.error, result.value) == (None, len(delays)), result.output
+    assert (result.error, result.value) == (None, len(delays)), result.console
 
 
 @pytest.mark.parametrize("isolation", ["process", "fork"])

@@ -315,14 +315,14 @@ async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpyth
                 f"await tools.echo(0)\n{start}(tools.wait(seconds=0.4))\nkept = {start}(later())\n"
             )
             result = await cpython.run(f"{program}print('end')")
-            assert result.output == "end\nlate\n"
+            assert result.console == "end\nlate\n"
             assert [(call.name, call.error) for call in result.tool_calls] == [
                 ("echo", None),
                 ("wait", None),
                 ("echo", None),
             ]
             with_value = await cpython.run(f"{program}5")
-            assert (with_value.value, with_value.output) == (5, "late\n")
+            assert (with_value.value, with_value.console) == (5, "late\n")
             assert [call.name for call in with_value.tool_calls] == ["echo", "wait", "echo"]
     assert wrong == []
 
@@ -333,7 +333,7 @@ async def test_a_task_that_waits_for_ever_does_not_hold_a_program_without_a_valu
         "        print(await tools.echo(await queue.get()))\n        queue.task_done()\n"
         "worker = asyncio.create_task(work())\nqueue.put_nowait('a')\nawait queue.join()\nprint('end')"
     )
-    assert (result.status, result.output) == ("succeeded", "a\nend\n")
+    assert (result.status, result.console) == ("succeeded", "a\nend\n")
 
 
 async def test_the_losers_of_a_wait_do_not_hold_the_result(cpython: Python) -> None:
@@ -342,7 +342,7 @@ async def test_the_losers_of_a_wait_do_not_hold_the_result(cpython: Python) -> N
         "done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\nprint(len(done))"
     )
     result = await at_once(cpython.run(program, limits=UNLIMITED))
-    assert (result.output, result.unawaited) == ("1\n", ())
+    assert (result.console, result.unawaited) == ("1\n", ())
     assert any("tools.wait" in each.message for each in result.diagnostics)
 
 
@@ -381,7 +381,7 @@ async def test_a_call_that_was_never_started_does_not_run_in_cpython_and_does_in
         assert (left.error, python.received) == ("it was not awaited, so it did not run", [])
     else:
         assert (left.error, python.received) == (None, [1])
-    assert "destroyed" not in result.output
+    assert "destroyed" not in result.console
 
 
 async def test_a_task_that_fails_and_that_nobody_awaits_is_remarked(cpython: Python) -> None:
@@ -412,7 +412,7 @@ async def test_waiting_for_what_nothing_will_bring_is_named_at_once(cpython: Pyt
         with wrong.case(wait):
             result = await cpython.run(f"import asyncio\nprint('x')\nawait {wait}")
             assert result.error is not None
-            assert (result.error.name, code_of(result), result.output) == ("Deadlock", "program_failed", "x\n")
+            assert (result.error.name, code_of(result), result.console) == ("Deadlock", "program_failed", "x\n")
     assert wrong == []
 
 
@@ -424,7 +424,7 @@ async def test_an_execution_may_be_awaited_by_many_at_once(python: Python) -> No
     async def one(number: int) -> None:
         program = f"own = {number}\nprint(own)\nawait tools.meet(calls=24)\nown"
         result = await python.run(program, limits=Limits(calls=1))
-        results[number] = result.value, result.output
+        results[number] = result.value, result.console
 
     async with anyio.create_task_group() as tasks:
         for number in range(24):

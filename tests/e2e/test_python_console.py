@@ -80,13 +80,13 @@ async def test_nothing_that_is_printed_reaches_the_hosts_own_output(
 ) -> None:
     program = "print('secret')\nimport sys\nprint('secret', file=sys.stderr)\n3"
     result = await python.run(program)
-    assert (result.value, result.output) == (3, "secret\nsecret\n")
+    assert (result.value, result.console) == (3, "secret\nsecret\n")
     assert capfd.readouterr() == ("", "")
 
 
 async def test_value_and_console_reach_the_model_apart(python: Python) -> None:
     result = await python.run("print('hi')\n3")
-    assert (result.value, result.output) == (3, "hi\n")
+    assert (result.value, result.console) == (3, "hi\n")
     text = result.model_text()
     assert "hi" in text
     assert "3" in text
@@ -95,15 +95,15 @@ async def test_value_and_console_reach_the_model_apart(python: Python) -> None:
 async def test_output_over_the_limit_is_cut_and_counted(python: Python) -> None:
     result = await python.run("for n in range(100): print('0123456789')\n1", limits=Limits(log_bytes=100))
     assert result.value == 1
-    assert 90 <= len(result.output) <= 100
+    assert 90 <= len(result.console) <= 100
     [said] = result.truncated
     assert "bytes of console output over the limit were dropped" in said
 
 
 async def test_one_huge_line_is_cut_too(python: Python) -> None:
     result = await python.run("print('\u00fc' * 100_000)\n1", limits=Limits(log_bytes=1001))
-    assert set(result.output) == {"\u00fc", "\n"}
-    assert len(result.output.encode()) <= 1001
+    assert set(result.console) == {"\u00fc", "\n"}
+    assert len(result.console.encode()) <= 1001
     assert result.truncated
 
 
@@ -125,7 +125,7 @@ async def test_a_line_that_has_not_ended_is_kept_when_the_program_is_killed(
         on_event=wall_clock.run_out_at(ToolCallStarted),
     )
     assert not result.success
-    assert result.output == "whole\na1-2 \n"
+    assert result.console == "whole\na1-2 \n"
 
 
 async def test_lines_are_the_same_in_however_many_pieces_they_are_written(cpython: Python) -> None:
@@ -133,7 +133,7 @@ async def test_lines_are_the_same_in_however_many_pieces_they_are_written(cpytho
         "import sys\nfor n in range(3000): sys.stdout.write('ab'); print('c', end=''); print()\n"
         "for n in range(3000): print('.', end='')\nprint(file=sys.stderr, end='err')\nprint('!', 1, sep='')"
     )
-    assert result.output == "abc\n" * 3000 + "." * 3000 + "!1\nerr\n"
+    assert result.console == "abc\n" * 3000 + "." * 3000 + "!1\nerr\n"
 
 
 async def test_print_takes_what_the_built_in_takes(cpython: Python) -> None:
@@ -142,9 +142,9 @@ async def test_print_takes_what_the_built_in_takes(cpython: Python) -> None:
         "try:\n    print(1, sep=3)\nexcept TypeError as error:\n    print(error)\n[file.getvalue(), repr(print)[:15]]"
     )
     assert result.value == ["1 None\n", "<function print"]
-    assert result.output == "sep must be None or a string, not int\n"
+    assert result.console == "sep must be None or a string, not int\n"
 
 
 async def test_what_was_printed_is_kept_when_the_program_fails(python: Python) -> None:
     result = await python.run("print('a', end='')\nprint('b')\nprint('c', end='')\n1 / 0")
-    assert (result.status, result.output) == ("failed", "ab\nc\n")
+    assert (result.status, result.console) == ("failed", "ab\nc\n")

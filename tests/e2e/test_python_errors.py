@@ -66,7 +66,7 @@ async def test_frames_of_libraries_are_left_out(cpython: Python) -> None:
 
 async def test_a_traceback_that_the_program_prints_names_its_own_lines(cpython: Python) -> None:
     program = "```python\nimport traceback\ntry:\n    1 / 0\nexcept Exception:\n    traceback.print_exc()\n```"
-    output = (await cpython.run(program)).output
+    output = (await cpython.run(program)).console
     assert 'File "program.py", line 4, in <module>' in output
     assert "corral" not in output
 
@@ -203,7 +203,7 @@ async def test_errors_of_newer_python_name_the_version(cpython: Python) -> None:
 async def test_an_import_that_cannot_succeed_stops_the_program_before_it_runs(cpython: Python) -> None:
     cpython.received.clear()
     late = await cpython.run("await tools.accept(1)\nprint(1)\nimport not_there")
-    assert (late.status, late.error and late.error.line, late.output) == ("rejected", 3, "")
+    assert (late.status, late.error and late.error.line, late.console) == ("rejected", 3, "")
     assert cpython.received == []
     for program in (
         "await tools.accept(1)\ntry:\n    import not_there\nexcept ImportError:\n    pass\n1",
@@ -533,5 +533,5 @@ async def test_an_interrupt_of_its_own_ends_only_the_program(python: Python) -> 
 
 async def test_a_process_that_ends_itself_is_a_lost_sandbox(cpython: Python) -> None:
     result = await cpython.run("import os\nprint('before', flush=True)\nos._exit(0)")
-    assert (code_of(result), result.status, result.output) == ("sandbox_lost", "failed", "before\n")
+    assert (code_of(result), result.status, result.console) == ("sandbox_lost", "failed", "before\n")
     assert await cpython.value("1 + 1") == 2

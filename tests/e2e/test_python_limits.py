@@ -33,7 +33,7 @@ async def test_an_endless_loop_ends_at_its_processor_limit(python: Python, loop:
     result = await python.run(program, limits=Limits(cpu_seconds=0.15, wall_seconds=600))
     assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
     assert "processor" in str(result.error)
-    assert (result.output, [call.output for call in result.tool_calls]) == ("before\n", [3])
+    assert (result.console, [call.output for call in result.tool_calls]) == ("before\n", [3])
     assert await python.value("1 + 1") == 2
 
 
@@ -44,7 +44,7 @@ async def test_an_endless_loop_ends_at_its_processor_limit(python: Python, loop:
 async def test_a_sleep_is_bounded_by_the_wall_clock(python: Python, wall_clock: WallClock, sleep: str) -> None:
     run_out = wall_clock.run_out_at(ConsoleOutput)
     result = await python.run(f"print('x')\n{sleep}", limits=UNLIMITED, on_event=run_out)
-    assert (result.status, code_of(result), result.output) == ("timed_out", "program_timeout", "x\n")
+    assert (result.status, code_of(result), result.console) == ("timed_out", "program_timeout", "x\n")
     assert "3600 s" in str(result.error)
 
 
@@ -91,7 +91,7 @@ LIMITS = Limits(wall_seconds=300, cpu_seconds=100)
 async def fills(python: Python, program: str) -> None:
     assert await python.value(program.replace("MB", "60"), limits=LIMITS) == 60
     result = await python.run(f"print('before')\n{program.replace('MB', '200')}", limits=LIMITS)
-    assert (result.status, code_of(result), result.output) == ("failed", "memory_exceeded", "before\n")
+    assert (result.status, code_of(result), result.console) == ("failed", "memory_exceeded", "before\n")
     assert await python.value("1 + 1") == 2
 
 
@@ -133,7 +133,7 @@ for operation in (lambda: data * 20, lambda: data + data * 8, lambda: [data[1:] 
 
 
 async def test_a_bytearray_that_gets_no_memory_prints_nothing_of_the_interpreters_own(cpython: Python) -> None:
-    assert (await cpython.run(UNINITIALISED, limits=LIMITS)).output == "caught\ncaught\ncaught\n"
+    assert (await cpython.run(UNINITIALISED, limits=LIMITS)).console == "caught\ncaught\ncaught\n"
 
 
 async def test_memory_runs_out_while_a_tool_is_running(cpython: Python) -> None:

@@ -202,7 +202,7 @@ async def test_no_text_of_a_schema_runs_with_the_types_that_a_program_uses(cpyth
     hostile = define_tool(name="get_order", execute=execute, output_schema=schema)
     program = "order = Order()\n[order, list[Order] is not None]"
     result = await cpython.run(program, tools=ToolRegistry(hostile), check=False)
-    assert (result.value, result.output) == ([{}, True], "")
+    assert (result.value, result.console) == ([{}, True], "")
 
 
 async def test_a_literal_that_is_taken_for_an_enum_is_answered_with_what_to_write(cpython: Python) -> None:
@@ -332,7 +332,7 @@ async def test_two_users_and_two_runs_see_nothing_of_each_other(engine: str) -> 
             )
             context = ExecutionContext(user_id=user, organization_id="acme")
             result = await corral.execute(program, language="python", context=context)
-            seen[user, run] = result.raise_for_error().value, result.output
+            seen[user, run] = result.raise_for_error().value, result.console
 
         for run in range(2):
             async with anyio.create_task_group() as tasks:
@@ -422,7 +422,7 @@ async def test_a_run_can_be_followed_and_cancelled(python: Python) -> None:
                     await anyio.lowlevel.checkpoint()
                 run.cancel()
     result = await run.result()
-    assert (result.status, code_of(result), result.output) == ("cancelled", "cancelled", "x\n")
+    assert (result.status, code_of(result), result.console) == ("cancelled", "cancelled", "x\n")
     assert await python.value("1 + 1") == 2
 
 

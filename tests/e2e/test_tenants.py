@@ -530,7 +530,7 @@ async def test_events_and_results_hold_what_one_execution_did(corral: Corral, ca
         tools = [*corral.tools.snapshot().values(), meet]
         result = await corral.execute(program, context=context, tools=tools, on_event=events.append)
         first = NUMBERS[str(context.organization_id)][0]
-        assert (result.error, result.output) == (None, f"{first}\n")
+        assert (result.error, result.console) == (None, f"{first}\n")
         calls = [call.name for call in result.tool_calls]
         assert calls == ["list_invoices", "meet", "get_invoice"]
         assert [event.call.name for event in events if isinstance(event, ToolCallStarted)] == calls

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_programs_run_for_the_user_and_the_session_or_whom_the_state_says(warm_deno: DenoSandbox) -> None:
     @tool
-    async def who(*, context: ExecutionContext) -> list[str]:
+    async def who(*, context: ExecutionContext) -> list[str | None]:
         return [context.user_id, context.session_id]
 
     def of_state(call: ToolContext) -> ExecutionContext:

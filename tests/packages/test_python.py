@@ -142,7 +142,7 @@ def plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_the_fonts_of_matplotlib_are_listed_in_a_jail_when_it_is_added(corral: Corral, plots: Path) -> None:
     async with corral.session(packages=PythonPackages(plots, preload=["matplotlib"])) as session:
         found = await session.execute("import matplotlib; matplotlib.load()", language="python", env={"A": "1"})
-        assert (found.value, found.output) == ("made by program.py", "")
+        assert (found.value, found.console) == ("made by program.py", "")
         assert not found.files
         written = await session.execute("open(__import__('os').environ['MPLCONFIGDIR'] + '/x', 'w')", language="python")
         assert written.error is not None

@@ -109,7 +109,7 @@ async def look(
 
 def strange(baseline: ExecutionResult, now: ExecutionResult) -> Sequence[str]:
     """How `now` differs from what an execution found before any attack; empty if it does not."""
-    if now.error is not None or now.output != baseline.output:
-        return [f"{now.error} {now.output!r}"]
+    if now.error is not None or now.console != baseline.console:
+        return [f"{now.error} {now.console!r}"]
     before, after = [dict.fromkeys(str(each.value).splitlines()) for each in (baseline, now)]
     return [f"+ {line}" for line in after if line not in before] + [f"- {line}" for line in before if line not in after]

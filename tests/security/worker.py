@@ -73,7 +73,7 @@ class _Batch:
             started = time.monotonic()
             if isinstance(self._way, Corral):
                 result = await attempt(self._way, self._mode, attack, code, user)
-                said, began, ends = f"{result.to_json()}\n{result.output}", True, outcomes(result)
+                said, began, ends = f"{result.to_json()}\n{result.console}", True, outcomes(result)
                 detail = f"{result.status} {result.value!r} {result.error}"
             else:
                 said = detail = await attempt_raw(self._way, attack, code)

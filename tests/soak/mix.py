@@ -137,7 +137,7 @@ KINDS = (
         "console flood",
         4,
         lambda _: "for (let i = 0; i < 3000; i++) console.log('x'.repeat(100)); return 7",
-        lambda result: result.value == 7 and len(result.truncated) == 1 and len(result.output) <= 64_000,
+        lambda result: result.value == 7 and len(result.truncated) == 1 and len(result.console) <= 64_000,
     ),
     Kind("thrown error", 5, lambda _: "throw new RangeError('as planned')", _ends_with("failed", "program_failed")),
     Kind("failing tool", 5, lambda _: "await tools.fail({ message: 'no' })", _ends_with("failed", "tool_error")),

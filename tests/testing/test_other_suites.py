@@ -279,7 +279,7 @@ async def test_a_function_stands_for_a_program() -> None:
     async with Corral([add, refuse], sandbox=FakeSandbox(program), check=False) as corral:
         result = await corral.execute("return 1", env={"MODE": "test"})
     assert result.value == {"total": 3, "code": "tool_error", "source": "return 1"}
-    assert result.output == "env {'MODE': 'test'}\n"
+    assert result.console == "env {'MODE': 'test'}\n"
     assert [(call.name, call.error is None) for call in result.tool_calls] == [("add", True), ("refuse", False)]
     assert result.isolation == "fake"
 

@@ -196,7 +196,7 @@ class Claims:
     execution_id: str
     user_id: str
     organization_id: str | None
-    session_id: str
+    session_id: str | None
     scopes: frozenset[str]
     expires_at: float
     token_id: str
@@ -333,7 +333,7 @@ class _Payload(BaseModel, strict=True, allow_inf_nan=False):
     aud: str
     sub: str
     org: str | None
-    sid: str
+    sid: str | None
     exec: str
     jti: str
     iat: float

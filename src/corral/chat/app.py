@@ -307,7 +307,7 @@ class _ChatServer:
     async def _waiting(self, owner: Owner) -> set[str]:
         """Ids of conversations whose replies wait for a decision of their user."""
         waiting = await self._corral.executions.waiting()
-        asked = {each.context.session_id for each in waiting if owner_of(each.context) == owner}
+        asked = {each.context.session_id or "" for each in waiting if owner_of(each.context) == owner}
         return {each for each in asked if self._replies.find(owner, each) is not None}
 
     async def _take(self, owner: Owner) -> None:

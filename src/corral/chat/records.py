@@ -66,7 +66,7 @@ class ExecutionRecord:
 
     def __init__(self, started: ExecutionStarted) -> None:
         self.owner = owner_of(started.context)
-        self.session_id = started.context.session_id
+        self.session_id = started.context.session_id or ""
         self._began = started.time
         self._calls: dict[int, dict[str, Any]] = {}
         self._tools: dict[str, dict[str, Any]] = {}
@@ -253,7 +253,7 @@ class ExecutionRecord:
             self.data["value"] = _plain(redacted(result.value, text_chars=_VALUE_CHARS))
             self.data["images"] = [
                 f"data:{each.media_type};base64,{each.base64}"
-                for each in result.pictures[:_IMAGES]
+                for each in result.images[:_IMAGES]
                 if each.is_common and len(each.data) <= _IMAGE_BYTES
             ]
         if result.files:

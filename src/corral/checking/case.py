@@ -53,8 +53,7 @@ class Case:
     def caller(self) -> Caller:
         """The sender: the tenant, and the session if the host has named one."""
         context = self.context
-        named = context is not None and "session_id" in context.model_fields_set
-        return self.tenant, context.session_id if context is not None and named else None
+        return self.tenant, None if context is None else context.session_id
 
     @property
     def source(self) -> str:

@@ -324,7 +324,7 @@ def context_for(given: Context[[T]], call: T, found: object = None) -> Execution
 def parts_of(result: ExecutionResult, text: Callable[[str], B], picture: Callable[[Picture], B]) -> str | list[B]:
     """A result for a model: its text, and its images if models can see them."""
     said = result.model_text()
-    pictures = [each for each in result.pictures if each.is_common] if result.success else []
+    pictures = [each for each in result.images if each.is_common] if result.success else []
     return [text(said), *map(picture, pictures)] if pictures else said
 
 

@@ -517,20 +517,20 @@ class Corral(Lifecycle):
         The session is opened unless it is, and stays so for the duration of the block.
 
         Raises:
-            ConfigError: this Corral keeps no sessions, or the context was made without a `session_id`.
+            ConfigError: this Corral keeps no sessions, or the context has no `session_id`.
             StartFailed: it cannot be opened.
         """
         self._require_usable()
         if self._kept_sessions is None:
             raise ConfigError("this Corral keeps no sessions; make it with Corral(sessions=Sessions())")
-        if "session_id" not in context.model_fields_set:
-            raise ConfigError("the context has no session_id of its own; make it with ExecutionContext(session_id=...)")
+        if context.session_id is None:
+            raise ConfigError("the context has no session_id; make it with ExecutionContext(session_id=...)")
         async with self._kept_sessions.session(context) as session:
             yield session.files
 
     def _kept_session(self, context: ExecutionContext) -> KeptWorkspace | None:
         """The session that the caller has named, if this Corral keeps any."""
-        if self._kept_sessions is None or "session_id" not in context.model_fields_set:
+        if self._kept_sessions is None or context.session_id is None:
             return None
         return KeptWorkspace(self._kept_sessions, context)
 

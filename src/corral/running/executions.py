@@ -66,7 +66,7 @@ class Executions:
     def cancel(self, execution_id: str) -> bool:
         """Cancels an execution; its result has the status `cancelled`. Returns False if it does not run here."""
         for execution in [*self._live()]:
-            if execution.execution_id == execution_id:
+            if execution.execution_id == execution_id and not execution.ended.is_set():
                 execution.cancel()
                 return True
         return False

@@ -26,7 +26,7 @@ from corral.types import ExecutionContext
 class Sessions:
     """Settings of sessions that a server keeps for its callers: `Corral(sessions=Sessions(...))`.
 
-    An execution whose context was made with a `session_id` runs in the session of its organization, user and
+    An execution whose context has a `session_id` runs in the session of its organization, user and
     `session_id`, which its first program opens. One that is idle for `idle_seconds` is closed. When there would be more
     than `most`, whoever has most sessions loses the one that is idle for longest; while none is idle, users with less
     than a fair part open theirs all the same. With `Scratch(store=...)` its files come back.
@@ -98,6 +98,7 @@ class KeptSessions:
             ConfigError: as many as there may be have executions that run.
             StartFailed: it cannot be opened.
         """
+        assert context.session_id is not None  # else nothing is kept
         key = _Key(context.organization_id, context.user_id, context.session_id)
         kept = self._kept.setdefault(key, _Kept())
         self._kept.move_to_end(key)

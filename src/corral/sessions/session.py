@@ -186,6 +186,7 @@ class OpenSession:
 
     def _key(self, mount: str) -> StoreKey:
         context = self.context
+        assert context.session_id is not None  # `open_session` has looked
         return StoreKey(context.organization_id, context.user_id, context.session_id, mount)
 
     async def aclose(self) -> None:
@@ -232,7 +233,7 @@ async def open_session(
         for mount in mounts
         if isinstance(mount.source, Scratch) and mount.source.store is not None
     }
-    if stores and "session_id" not in context.model_fields_set:
+    if stores and context.session_id is None:
         raise ConfigError("files that are stored belong to a session: give the ExecutionContext a session_id")
     places = [_place(mount) for mount in mounts]
     if skills.skills:

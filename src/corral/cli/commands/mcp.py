@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import secrets
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
@@ -162,8 +163,8 @@ def _context(arguments: argparse.Namespace, served: Any) -> Any:
     Each MCP session is a session of theirs, unless the options name one.
     """
     named = caller(arguments)
-    if arguments.skills and arguments.session_id is None:  # files of a session, which a client at a pipe does not name
-        named = named.model_copy(update={"session_id": named.session_id})
+    if arguments.skills and named.session_id is None:  # files of a session, which a client at a pipe does not name
+        named = named.model_copy(update={"session_id": secrets.token_hex(8)})
     token_of = _authorization().access_token_of if arguments.oauth_issuer else None
 
     def context(request: Any) -> ExecutionContext:

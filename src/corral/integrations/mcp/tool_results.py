@@ -79,7 +79,7 @@ def program_result(result: ExecutionResult) -> CallToolResult:
     structured: dict[str, Any] = {
         "status": result.status,
         "value": json.loads(json_text(value)),
-        "console": without_pictures(result.output),
+        "console": without_pictures(result.console),
         "checked": result.checked,
         "tool_calls": [
             _without_none(name=each.name, ms=each.duration_ms, error=_error(each.error)) for each in result.tool_calls
