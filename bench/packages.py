@@ -18,7 +18,7 @@ from deno import find_deno_bin
 
 from bench.options import positive
 from corral import Corral, Session
-from corral.packages import Packages
+from corral.packages import NpmPackages
 
 _FOLDER = Path(sys.prefix) / "packages"
 _IMPORT = 'const began = performance.now(); await import("NAME"); const took = performance.now() - began;'
@@ -52,22 +52,22 @@ def _by_deno(name: str) -> float:
     return float(done.stdout)
 
 
-async def _opened(packages: Packages) -> float:
+async def _opened(packages: NpmPackages) -> float:
     """Milliseconds until a session with these packages has its guest."""
     async with Corral(check=False) as corral, corral.session(languages=["typescript"]):
         began = time.perf_counter()
-        async with corral.session(modules=packages, languages=["typescript"]):
+        async with corral.session(packages=packages, languages=["typescript"]):
             return (time.perf_counter() - began) * 1000
 
 
 async def _measure(rounds: int) -> None:
-    names = Packages(_FOLDER).allowed
-    packages = Packages(_FOLDER, preload=names)
+    names = NpmPackages(_FOLDER).allowed
+    packages = NpmPackages(_FOLDER, preload=names)
     times: dict[str, tuple[list[float], ...]] = {name: ([], [], []) for name in names}
     async with (
         Corral(check=False) as corral,
-        corral.session(modules=Packages(_FOLDER)) as plain,
-        corral.session(modules=packages) as ready,
+        corral.session(packages=NpmPackages(_FOLDER)) as plain,
+        corral.session(packages=packages) as ready,
     ):
         for session in (plain, ready):
             await session.execute("1")
@@ -94,9 +94,9 @@ async def _measure(rounds: int) -> None:
         print(f"{label}: median ratio to Deno {statistics.median(ratios):.3f}, largest {max(ratios):.3f}")
     for name, reason in packages.not_preloaded.items():
         print(f"{name} is not preloaded: {reason}")
-    for label, each in (("none", Packages(_FOLDER)), ("tried before", packages)):
+    for label, each in (("none", NpmPackages(_FOLDER)), ("tried before", packages)):
         print(f"a session with its guest, preloading {label}: {await _opened(each):.0f} ms")
-    print(f"the same, tried anew: {await _opened(Packages(_FOLDER, preload=names)):.0f} ms")
+    print(f"the same, tried anew: {await _opened(NpmPackages(_FOLDER, preload=names)):.0f} ms")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ MODULES: Mapping[str, str] = {
     "corral": "*",
     "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider "
     "Sandbox Job",
-    "corral.packages": "Packages PythonPackages",
+    "corral.packages": "NpmPackages PythonPackages",
     "corral.compilers": "*",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 from corral import Corral, ExecutionContext
 from corral.egress import Header, Network
-from corral.packages import PackageFolder, Packages
+from corral.packages import NpmPackages, PackageFolder
 from corral.sandboxes import CPythonSandbox
 
 from service import KEY, orders
@@ -31,7 +31,7 @@ async def run() -> bytes | None:
         async with (
             Corral(sandbox={"typescript": "deno", "python": CPythonSandbox(packages=["pandas"])}) as corral,
             corral.session(
-                context=ExecutionContext(user_id="ann"), modules=Packages(PACKAGES), network=network
+                context=ExecutionContext(user_id="ann"), packages=NpmPackages(PACKAGES), network=network
             ) as session,
         ):
             for name, language in (("collect.ts", "typescript"), ("draw.md", "python")):

@@ -35,8 +35,8 @@ _SUCH_AS: Mapping[str, str] = {
     "env": '{"MODE": "test"}',
     "implied_scopes": '{"admin": ["read", "write"]}',
     "limits": "Limits(calls=3)",
-    "modules": 'Packages("corral-packages")',
     "on_event": "print",
+    "packages": '[NpmPackages("corral-packages")]',
     "policy": 'EgressPolicy(hosts=["api.example.com"])',
     "rate_limit": '"30/minute"',
     "rates": 'RateLimits(user="30/minute")',
@@ -449,9 +449,7 @@ def checked_as(error: type[ConfigError]) -> Callable[[F], F]:
             cls = cast("Any", target)
             cls.__init__ = _wrapped(cls.__init__, target.__name__, error)
             return cast("F", target)
-        owner, _, name = target.__qualname__.rpartition(".")
-        shown = f"{_NOUNS.get(owner, owner)}.{name}" if owner else name
-        return cast("F", _wrapped(target, shown, error))
+        return cast("F", _wrapped(target, target.__qualname__, error))
 
     return check
 
@@ -466,7 +464,7 @@ def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object,
     first = arguments[0]
     kind = first if isinstance(first, type) else type(first)
     known = next(each for each in kind.__mro__ if not each.__name__.startswith("_"))  # a user knows no private class
-    return f"{known.__name__}.{function.__name__}"
+    return f"{_NOUNS.get(known.__name__, known.__name__)}.{function.__name__}"
 
 
 def _wrapped(function: Callable[..., Any], owner: str, error: type[ConfigError]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict, override
 
 from corral import Corral, ExecutionResult, Limits
 from corral.errors import ConfigError, ProgramRejected
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.programs.compiled import CompiledProgram, Compiler
 
 __all__ = ["CompiledProgram", "Compiler", "PackageCompiler", "coffeescript"]
@@ -55,11 +55,11 @@ class PackageCompiler(Compiler):
     """
 
     def __init__(
-        self, packages: Packages, program: str, *, labels: Collection[str] = (), limits: Limits = _LIMITS
+        self, packages: NpmPackages, program: str, *, labels: Collection[str] = (), limits: Limits = _LIMITS
     ) -> None:
         self.labels = frozenset(labels)
         self._program = program
-        self._corral = Corral(modules=packages, check=False, limits=limits)
+        self._corral = Corral(packages=packages, check=False, limits=limits)
         self._holders = 0
         self._opening = anyio.Lock()
         self._recent: OrderedDict[str, CompiledProgram] = OrderedDict()
@@ -104,7 +104,7 @@ def _compiled(result: ExecutionResult) -> CompiledProgram:
     return CompiledProgram(answer["code"], answer.get("source_map"))
 
 
-def coffeescript(packages: Packages) -> PackageCompiler:
+def coffeescript(packages: NpmPackages) -> PackageCompiler:
     """Makes a compiler of CoffeeScript by the package `coffeescript`, which is among the packages.
 
     Raises:

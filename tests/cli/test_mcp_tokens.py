@@ -148,7 +148,7 @@ async def test_tokens_of_an_issuer_name_the_user_whose_session_it_is_and_their_s
         answer = await program(url, issuer.token(), "return await tools.who()")
         user, _, session, *scopes = answer["value"]
         assert (user, scopes) == ("ann", ["mail:send", "mcp"])
-        assert session is not None
+        assert session is None  # no MCP session
         without = await hello(url, None)
         assert without.status_code == 401
         [place] = re.findall(r'resource_metadata="([^"]+)"', without.headers["www-authenticate"])

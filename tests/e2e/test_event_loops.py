@@ -110,5 +110,5 @@ def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str, start: str) -
     )
     command = [sys.executable, "-c", f"{script}{start}"]
     shown = run_forked(command)
-    assert "ConfigError: execute_sync, check_sync and `with` do not work in a thread that runs" in shown.stderr
+    assert "ConfigError: `Corral.sync` and `with` do not work in a thread that runs" in shown.stderr
     assert "await" in shown.stderr

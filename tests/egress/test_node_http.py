@@ -10,7 +10,7 @@ import pytest
 
 from corral import Corral, ExecutionResult
 from corral.egress import Header, Network
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.sandboxes import DenoSandbox
 from tests.egress.site import Site, site
 from tests.egress.test_fetch import SECRET, network
@@ -55,7 +55,9 @@ class Run(Protocol):
 @pytest.fixture
 def run(warm_deno: DenoSandbox) -> Run:
     async def run(network: Network | None, program: str, origin: str) -> ExecutionResult:
-        async with Corral(network=network, sandbox=warm_deno, check=False, modules=Packages(HTTP_CLIENTS)) as corral:
+        async with Corral(
+            network=network, sandbox=warm_deno, check=False, packages=NpmPackages(HTTP_CLIENTS)
+        ) as corral:
             return (await corral.execute(program.replace("ORIGIN", origin))).raise_for_error()
 
     return run

@@ -156,7 +156,7 @@ async def test_events_and_results_are_plain_data_on_demand(warm_deno: DenoSandbo
     )
     shown = result.to_dict()
     assert shown == json.loads(result.to_json())
-    assert (shown["value"], shown["success"], shown["output"], shown["tool_calls"][0]["output"]) == (
+    assert (shown["value"], shown["success"], shown["console"], shown["tool_calls"][0]["output"]) == (
         42,
         True,
         "here\n",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corral import Corral, tool
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from tests.foreign import PACKAGES
 
 
@@ -28,5 +28,5 @@ async def add(a: float, b: float) -> float:
 
 @pytest.fixture(scope="package")
 async def corral() -> AsyncIterator[Corral]:
-    async with Corral([add], modules=Packages(PACKAGES)) as corral:
+    async with Corral([add], packages=NpmPackages(PACKAGES)) as corral:
         yield corral

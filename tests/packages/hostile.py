@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from tests.foreign import PACKAGES
 
 __all__ = ["folder_of", "packages_of"]
@@ -26,6 +26,6 @@ def folder_of(folder: Path, **packages: str) -> Path:
     return folder
 
 
-def packages_of(folder: Path, **packages: str) -> Packages:
+def packages_of(folder: Path, **packages: str) -> NpmPackages:
     """The packages of such a folder."""
-    return Packages(folder_of(folder, **packages))
+    return NpmPackages(folder_of(folder, **packages))

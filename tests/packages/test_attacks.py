@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral import Corral
-from corral.packages import PackageFolder, Packages
+from corral.packages import NpmPackages, PackageFolder
 from corral.packages.bundler import Bundle, BundleFailed, Bundler, Wanted
 from corral.sandboxes import DenoSandbox
 from tests.packages.hostile import folder_of, packages_of
@@ -55,7 +55,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, tier: Any) -> None:
 
 async def test_a_refused_package_is_an_error_that_a_program_can_catch(tmp_path: Path) -> None:
     packages = packages_of(tmp_path, reader='module.exports = require("/etc/passwd");')
-    corral = Corral(check=False, modules=packages)
+    corral = Corral(check=False, packages=packages)
     result = await corral.execute('try { require("reader") } catch (error) { return [error.code, error.message]; }')
     code, message = result.value
     assert code == "MODULE_NOT_FOUND"
@@ -88,7 +88,7 @@ module.exports = 1;
 async def test_a_package_that_redefines_globals_cannot_break_the_next_execution(tmp_path: Path, isolation: Any) -> None:
     packages = packages_of(tmp_path, vandal=VANDAL)
     sandbox = DenoSandbox(isolation=isolation)
-    async with Corral(check=False, sandbox=sandbox, modules=packages) as corral:
+    async with Corral(check=False, sandbox=sandbox, packages=packages) as corral:
         for _ in range(2):
             await corral.execute('require("vandal"); return 1;')
             result = await corral.execute("""
@@ -110,7 +110,7 @@ module.exports.direct = async () => (await import("node:fs")).readFileSync("/etc
 module.exports.made = () => new Function("return 1")();
 """,
     )
-    corral = Corral(check=False, modules=packages)
+    corral = Corral(check=False, packages=packages)
     result = await corral.execute("""
 import seek from "seeker";
 const said = [];
@@ -138,7 +138,7 @@ async def test_packages_that_depend_on_each_other_share_one_copy_of_the_same_ver
     (folder / "deno.lock").write_text(
         '{"npm": {"shared@1.0.0": {}, "user@1.0.0": {"dependencies": ["shared"]}}}', encoding="utf-8"
     )
-    corral = Corral(check=False, modules=Packages(folder))
+    corral = Corral(check=False, packages=NpmPackages(folder))
     result = await corral.execute("""
 import * as user from "user";
 import * as shared from "shared";

@@ -12,7 +12,7 @@ import pytest
 
 from corral import ConfigError
 from corral.cli.dispatch import run
-from corral.packages import PackageFolder, Packages
+from corral.packages import NpmPackages, PackageFolder
 from tests.foreign import PACKAGES
 
 INEXACT = "is not exact: a range or a tag may stand for other code tomorrow; write a version with three numbers, as in jszip@1.2.3"
@@ -46,7 +46,7 @@ def test_packages_are_added_listed_and_removed(command: Command, tmp_path: Path)
         locked
     )
     assert (folder / ".gitignore").read_text() == "node_modules/\n"
-    assert Packages("corral-packages").allowed == ("marked", "papaparse", "uuid")
+    assert NpmPackages("corral-packages").allowed == ("marked", "papaparse", "uuid")
     assert command("remove", "marked") == (0, "removed marked\n", "")
     assert command("list") == (0, "papaparse@5.5.3 (browser)\nuuid@11.1.0\n", "")
     assert not [key for key in json.loads((folder / "deno.lock").read_text())["npm"] if key.startswith("marked@")]
@@ -61,9 +61,9 @@ def test_a_folder_is_installed_from_its_lock_and_nothing_else(
     for name in ("deno.json", "deno.lock"):
         shutil.copy(kept / name, here)
     with pytest.raises(ConfigError, match=r"uuid@11\.1\.0 is not installed in .*; corral packages install --folder"):
-        Packages(here)
+        NpmPackages(here)
     assert command("install", "--folder", "here") == (0, "installed 1 package\n", "installing what the lock says\n")
-    assert Packages(here).allowed == ("uuid",)
+    assert NpmPackages(here).allowed == ("uuid",)
     before = (here / "deno.lock").read_text()
     (here / "deno.lock").write_text(re.sub(r'("uuid@11.1.0": \{\s+"integrity": "sha512-)....', r"\1AAAA", before))
     shutil.rmtree(here / "node_modules")
@@ -114,7 +114,7 @@ def test_a_version_that_does_not_exist_leaves_the_folder_as_it_was(command: Comm
 
 def test_a_folder_without_packages_is_wrong_set_up(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there are no packages in .*; corral packages add NAME@VERSION --folder"):
-        Packages(tmp_path)
+        NpmPackages(tmp_path)
 
 
 def test_versions_of_what_a_package_needs_are_read_off_the_lock() -> None:

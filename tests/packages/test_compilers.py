@@ -10,7 +10,7 @@ from typing_extensions import override
 from corral import ConfigError, Corral, ExecutionRequest, tool
 from corral.compilers import CompiledProgram, Compiler, PackageCompiler, coffeescript
 from corral.errors import ProgramRejected
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.texts import read_source_map
 from tests.foreign import COFFEESCRIPT, PACKAGES
 
@@ -30,7 +30,7 @@ async def add(a: int, b: int) -> int:
 
 @pytest.fixture(scope="module")
 async def corral() -> AsyncGenerator[Corral]:
-    compilers = {"coffeescript": coffeescript(Packages(COFFEESCRIPT))}
+    compilers = {"coffeescript": coffeescript(NpmPackages(COFFEESCRIPT))}
     async with Corral([add], compilers=compilers) as opened:
         yield opened
 
@@ -74,7 +74,7 @@ async def test_a_compiler_reaches_no_tool_and_ends_in_time(corral: Corral) -> No
     large = await corral.execute("x = 1\n" * 100, compiler="coffeescript", limits=limits)
     assert large.error is not None
     assert "600 bytes; 100 are allowed" in large.error.message
-    hostile = PackageCompiler(Packages(PACKAGES, allow=["uuid"]), "return typeof tools.add + typeof source")
+    hostile = PackageCompiler(NpmPackages(PACKAGES, allow=["uuid"]), "return typeof tools.add + typeof source")
     with pytest.raises(ConfigError, match="a compiler returns"):
         await hostile.compile("x")
 
@@ -85,7 +85,7 @@ async def test_compilers_are_named(corral: Corral) -> None:
     with pytest.raises(ConfigError, match="leave language='python' out"):
         await corral.execute(ExecutionRequest(source="x", language="python", compiler="coffeescript"))
     with pytest.raises(ConfigError, match="corral packages add coffeescript"):
-        coffeescript(Packages(PACKAGES, allow=["uuid"]))
+        coffeescript(NpmPackages(PACKAGES, allow=["uuid"]))
 
 
 class Shouting(Compiler):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from corral import ConfigError, Corral, tool
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed import fork_provider as preloading
 from tests.foreign import PACKAGES
@@ -31,9 +31,9 @@ async def add(a: float, b: float) -> float:
     return a + b
 
 
-def preloaded(folder: Path, **packages: str) -> Packages:
+def preloaded(folder: Path, **packages: str) -> NpmPackages:
     """All packages of a folder that is made for this."""
-    return Packages(folder_of(folder, **packages), preload=list(packages))
+    return NpmPackages(folder_of(folder, **packages), preload=list(packages))
 
 
 InSession: TypeAlias = Callable[..., Awaitable[list[Any]]]
@@ -50,10 +50,10 @@ async def in_session(corral: Corral) -> InSession:
     return partial(run_in_session, corral)
 
 
-async def run_in_session(corral: Corral, packages: Packages, *programs: str) -> list[Any]:
+async def run_in_session(corral: Corral, packages: NpmPackages, *programs: str) -> list[Any]:
     """Values of programs in a session of their own, or the messages of their errors."""
     found: list[Any] = []
-    async with corral.session(modules=packages, languages=["typescript"]) as session:
+    async with corral.session(packages=packages, languages=["typescript"]) as session:
         for program in programs:
             result = await session.execute(program)
             found.append(result.value if result.error is None else result.error.message)
@@ -64,10 +64,12 @@ def test_preloading_what_may_not_be_imported_is_wrong_set_up() -> None:
     with pytest.raises(
         ConfigError, match=r"preload: there is no package 'jzip' .*; did you mean 'jszip'\? there are: "
     ):
-        Packages(PACKAGES, preload=["jzip"])
+        NpmPackages(PACKAGES, preload=["jzip"])
     with pytest.raises(ConfigError, match=r"preload: there is no package 'uuid' .*; there are: jszip$"):
-        Packages(PACKAGES, allow=["jszip"], preload=["uuid"])
-    assert repr(Packages(PACKAGES, allow=["jszip"], preload=["jszip"])).endswith("allow=['jszip'], preload=['jszip'])")
+        NpmPackages(PACKAGES, allow=["jszip"], preload=["uuid"])
+    assert repr(NpmPackages(PACKAGES, allow=["jszip"], preload=["jszip"])).endswith(
+        "allow=['jszip'], preload=['jszip'])"
+    )
 
 
 async def test_a_preloaded_package_is_evaluated_once_and_changed_for_one_program(
@@ -106,7 +108,7 @@ async def test_a_package_that_asks_for_the_environment_finds_that_of_the_program
 ) -> None:
     packages = preloaded(tmp_path, asks=f"{STAMP} exports.mode = process.env.MODE ?? 'none';")
     program = 'const { at, mode, reads } = require("asks"); return [at, mode, reads() ?? "none"];'
-    async with corral.session(modules=packages, languages=["typescript"]) as session:
+    async with corral.session(packages=packages, languages=["typescript"]) as session:
         first, second = [(await session.execute(program)).value for _ in range(2)]
         given = (await session.execute(program, env={"MODE": "fast"})).value
         other = (await session.execute(program, env={"OTHER": "x"})).value
@@ -275,8 +277,8 @@ async def test_a_server_whose_answer_a_package_has_changed_is_not_used(in_sessio
 
 @pytest.mark.matrix("small packages of our own are preloaded in the gate; twelve real ones")
 async def test_programs_find_preloaded_packages_as_they_are(corral: Corral) -> None:
-    packages = Packages(PACKAGES, preload=[*Packages(PACKAGES).allowed, "lodash/chunk"])
-    async with corral.session(modules=packages, languages=["typescript"]) as session:
+    packages = NpmPackages(PACKAGES, preload=[*NpmPackages(PACKAGES).allowed, "lodash/chunk"])
+    async with corral.session(packages=packages, languages=["typescript"]) as session:
         for name, (program, expected) in PROGRAMS.items():
             result = await session.execute(program)
             expected = [*expected[:-1], "/workspace"] if name == "modules of node" else expected
@@ -291,7 +293,7 @@ async def test_programs_find_preloaded_packages_as_they_are(corral: Corral) -> N
 async def test_a_corral_preloads_where_processes_are_forked(tmp_path: Path, isolation: Any, shares: bool) -> None:
     sandbox = DenoSandbox(isolation=isolation, pool_size=0)
     corral = Corral(
-        check=False, sandbox=sandbox, modules=preloaded(tmp_path, draws="exports.x = {}.constructor;", stamp=STAMP)
+        check=False, sandbox=sandbox, packages=preloaded(tmp_path, draws="exports.x = {}.constructor;", stamp=STAMP)
     )
     program = 'return require("stamp").at;'
     first, second = [(await corral.execute(program)).value for _ in range(2)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral import ConfigError, Corral
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from tests.foreign import PACKAGES
 
@@ -174,7 +174,7 @@ async def test_a_program_imports_a_package(corral: Corral, name: str) -> None:
 UNKNOWN = (
     'module "axios" is not available: programs may import cheerio, date-fns, docx, exceljs, jszip, lodash, marked, '
     'papaparse, pdf-lib, uuid, xlsx, zod, and parts of node such as "path" and "crypto"; the host allows more with '
-    "Corral(modules=Packages(...))"
+    "Corral(packages=NpmPackages(...))"
 )
 
 
@@ -232,14 +232,14 @@ async def test_forked_processes_draw_different_random_numbers_from_modules(corra
 )
 async def test_packages_are_loaded_in_other_jails_too(tier: Any, isolation: Any) -> None:
     sandbox = DenoSandbox(tier=tier, isolation=isolation, pool_size=0)
-    corral = Corral(sandbox=sandbox, check=False, modules=Packages(PACKAGES, allow=["jszip"]))
+    corral = Corral(sandbox=sandbox, check=False, packages=NpmPackages(PACKAGES, allow=["jszip"]))
     result = await corral.execute(PROGRAMS["jszip as a namespace"][0])
     assert (result.error, result.value, result.isolation) == (None, PROGRAMS["jszip as a namespace"][1], tier)
     await corral.aclose()
 
 
 async def test_only_what_is_allowed_may_be_imported() -> None:
-    corral = Corral(check=False, modules=Packages(PACKAGES, allow=["uuid"]))
+    corral = Corral(check=False, packages=NpmPackages(PACKAGES, allow=["uuid"]))
     result = await corral.execute('return await import("jszip").catch((error) => error.message);')
     assert "programs may import uuid, and parts of node" in result.value
     await corral.aclose()
@@ -253,14 +253,16 @@ async def test_without_packages_a_program_has_neither_require_nor_process() -> N
 
 
 async def test_programs_in_python_run_beside_packages() -> None:
-    corral = Corral(check=False, sandbox={"python": CPythonSandbox(), "typescript": "deno"}, modules=Packages(PACKAGES))
+    corral = Corral(
+        check=False, sandbox={"python": CPythonSandbox(), "typescript": "deno"}, packages=NpmPackages(PACKAGES)
+    )
     assert (await corral.execute("1 + 1", language="python")).value == 2
     await corral.aclose()
 
 
 def test_allowing_what_is_not_installed_is_wrong_set_up() -> None:
     with pytest.raises(ConfigError, match=r"there is no package 'jzip' in .*; did you mean 'jszip'\?"):
-        Packages(PACKAGES, allow=["jzip"])
+        NpmPackages(PACKAGES, allow=["jzip"])
 
 
 async def test_a_check_takes_the_types_of_packages_and_never_rejects_for_them(corral: Corral) -> None:
@@ -281,7 +283,7 @@ async def test_a_package_that_is_not_imported_is_said_to_be_so(corral: Corral) -
 
 
 def test_the_model_is_told_which_packages_there_are() -> None:
-    corral = Corral(modules=Packages(PACKAGES, allow=["uuid", "jszip"]))
+    corral = Corral(packages=NpmPackages(PACKAGES, allow=["uuid", "jszip"]))
     for text in (corral.model.prompt(), corral.model.tools()[0].description):
         assert "You may import `jszip`, `uuid` and parts of node such as `path`, `stream` and `zlib`." in text
         assert "no imports" not in text

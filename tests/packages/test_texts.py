@@ -10,7 +10,7 @@ from corral import ConfigError, Corral
 from corral.checking import Checker
 from corral.checking.case import Case
 from corral.isolation import Isolation
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.packages.bundler import Bundler
 from corral.programs import read_program
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles
@@ -30,12 +30,12 @@ def greeting(folder: Path, text: str) -> Path:
 
 async def test_a_text_is_made_once_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = greeting(tmp_path / "a", "hello")
-    made = await Packages(folder).texts_for(PROGRAM)
+    made = await NpmPackages(folder).texts_for(PROGRAM)
     assert (made.allowed, list(made.texts), made.failures) == (("greeting",), ["greeting"], {})
     with monkeypatch.context() as patch:
         patch.setattr(Bundler, "bundle", None)
-        assert await Packages(folder).texts_for(PROGRAM) == made
-    other = await Packages(greeting(tmp_path / "b", "other")).texts_for(PROGRAM)
+        assert await NpmPackages(folder).texts_for(PROGRAM) == made
+    other = await NpmPackages(greeting(tmp_path / "b", "other")).texts_for(PROGRAM)
     assert "other" in other.texts["greeting"]
 
 
@@ -43,19 +43,19 @@ async def test_a_cache_that_cannot_be_read_or_written_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     folder = greeting(tmp_path / "a", "again")
-    made = await Packages(folder).texts_for(PROGRAM)
+    made = await NpmPackages(folder).texts_for(PROGRAM)
     for file in (cache / "corral" / "packages").iterdir():
         if "again" in file.read_text():
             file.write_text('{"code": 1')
-    assert await Packages(folder).texts_for(PROGRAM) == made
+    assert await NpmPackages(folder).texts_for(PROGRAM) == made
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert await Packages(folder).texts_for(PROGRAM) == made
+    assert await NpmPackages(folder).texts_for(PROGRAM) == made
 
 
 async def test_only_what_a_program_names_comes_with_it(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, first="module.exports = 1;", second="module.exports = 2;")
-    packages = Packages(folder)
+    packages = NpmPackages(folder)
     for source, names in {
         "return 'first';": [],
         'import first from "first"; return first;': ["first"],
@@ -80,9 +80,9 @@ class Elsewhere(FramedProvider):
 
 async def test_a_sandbox_that_takes_no_packages_is_wrong_set_up() -> None:
     unenforced = ("cpu_seconds", "memory_mb")
-    corral = Corral(sandbox=Elsewhere(), modules=Packages(PACKAGES), check=False, accept_unenforced=unenforced)
+    corral = Corral(sandbox=Elsewhere(), packages=NpmPackages(PACKAGES), check=False, accept_unenforced=unenforced)
     with pytest.raises(
-        ConfigError, match=r"sandbox 'elsewhere' gives programs no packages here; leave out Corral\(modules"
+        ConfigError, match=r"sandbox 'elsewhere' gives programs no packages here; leave out Corral\(packages"
     ):
         await corral.execute("return 1")
     await corral.aclose()

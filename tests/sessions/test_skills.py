@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from corral import ConfigError, Corral, ExecutionContext, Language, Skill
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sessions import Sessions
 from tests.foreign import PACKAGES
@@ -49,7 +49,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def corral(report: Path) -> AsyncIterator[Corral]:
-    async with Corral(modules=Packages(PACKAGES), skills=[report]) as opened:
+    async with Corral(packages=NpmPackages(PACKAGES), skills=[report]) as opened:
         yield opened
 
 
@@ -63,7 +63,7 @@ async def test_programs_of_callers_with_a_session_have_skills_and_models_hear_of
     }
     caller = ExecutionContext(user_id="ann", session_id="s")
     async with Corral(
-        sandbox=sandbox, modules=Packages(PACKAGES), skills=[report], sessions=Sessions(), check=False
+        sandbox=sandbox, packages=NpmPackages(PACKAGES), skills=[report], sessions=Sessions(), check=False
     ) as corral:
         assert "- report, /root/skills/report: Writes reports." in corral.model.tools()[0].description
         imported = await corral.execute(

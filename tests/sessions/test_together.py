@@ -8,7 +8,7 @@ import pytest
 
 from corral import Corral, ExecutionContext
 from corral.egress import Header, Network
-from corral.packages import Packages
+from corral.packages import NpmPackages
 from tests.egress.site import Site, site
 from tests.foreign import PACKAGES
 
@@ -32,7 +32,7 @@ async def _pack_and_read(web: Site) -> None:
     )
     async with (
         Corral(check=False) as corral,
-        corral.session(context=ann, modules=Packages(PACKAGES), network=network) as session,
+        corral.session(context=ann, packages=NpmPackages(PACKAGES), network=network) as session,
     ):
         packed = await session.execute(f"""
             import JSZip from "jszip";

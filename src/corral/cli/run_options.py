@@ -14,7 +14,7 @@ from corral import Directory, Language, Limits, Mount
 from corral.cli.options import given
 from corral.errors import ConfigError
 from corral.isolation import TIERS, Tier
-from corral.packages import Packages, PythonPackages
+from corral.packages import AnyPackages, NpmPackages, PythonPackages
 from corral.plugins import load_by_name
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.types import LIMITS_OF_SANDBOXES, LimitName
@@ -35,8 +35,7 @@ class Surroundings(TypedDict):
 
     network: Any
     """A `Network`, whose module needs an extra; or None."""
-    modules: Packages | None
-    packages: PythonPackages | None
+    packages: Sequence[AnyPackages]
     skills: Sequence[Path]
 
 
@@ -161,8 +160,10 @@ def surroundings(arguments: argparse.Namespace) -> Surroundings:
     origins = arguments.network
     return {
         "network": import_module("corral.egress").Network(allow=origins) if origins else None,
-        "modules": None if arguments.modules is None else Packages(arguments.modules),
-        "packages": None if arguments.packages is None else PythonPackages(arguments.packages),
+        "packages": [
+            *([] if arguments.modules is None else [NpmPackages(arguments.modules)]),
+            *([] if arguments.packages is None else [PythonPackages(arguments.packages)]),
+        ],
         "skills": arguments.skills,
     }
 

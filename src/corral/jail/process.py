@@ -387,14 +387,19 @@ class ContainedProcess:
                 self._tail = data[1:]
                 continue
             message: dict[str, Any] = json.loads(data) if data else {"status": -signal.SIGKILL}  # the launcher is gone
-            if "pid" in message and descriptors:
-                self.pid, self._process = _pid_of(descriptors[0]), descriptors[0]
+            if "pid" in message:
+                try:
+                    self.pid = _pid_of(descriptors[0])
+                except (IndexError, OSError):
+                    self.failure = "this process has no descriptors left"
+                    for each in descriptors:
+                        os.close(each)
+                    continue
+                self._process = descriptors[0]
                 if self._cpu_seconds is not None:
                     self.limit_cpu(self._cpu_seconds)
                 if self._killed:
                     self.kill()
-            elif "pid" in message:
-                self.failure = "this process has no descriptors left"
             elif "error" in message:
                 self.failure = message["error"]
             else:

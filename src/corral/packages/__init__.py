@@ -1,7 +1,42 @@
 """Packages that programs may import, by a lock: of npm, bundled once and given as text; of Python, as wheels."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from corral.errors import ConfigError
 from corral.packages.folder import PackageFolder, Pinned, parse_package
-from corral.packages.packages import Packages
+from corral.packages.packages import NpmPackages
 from corral.packages.python import PythonFolder, PythonPackages, Wheel
 
-__all__ = ["PackageFolder", "Packages", "Pinned", "PythonFolder", "PythonPackages", "Wheel", "parse_package"]
+AnyPackages: TypeAlias = NpmPackages | PythonPackages
+
+
+def split_packages(
+    packages: AnyPackages | Iterable[AnyPackages],
+) -> tuple[NpmPackages | None, PythonPackages | None]:
+    """Returns the packages of npm and those of Python.
+
+    Raises:
+        ConfigError: there are two of one kind.
+    """
+    given = [packages] if isinstance(packages, NpmPackages | PythonPackages) else [*packages]
+    npm = [each for each in given if isinstance(each, NpmPackages)]
+    python = [each for each in given if isinstance(each, PythonPackages)]
+    if len(npm) > 1 or len(python) > 1:
+        raise ConfigError("packages has two folders of one kind; add all packages to one of them")
+    return (npm or [None])[0], (python or [None])[0]
+
+
+__all__ = [
+    "AnyPackages",
+    "NpmPackages",
+    "PackageFolder",
+    "Pinned",
+    "PythonFolder",
+    "PythonPackages",
+    "Wheel",
+    "parse_package",
+    "split_packages",
+]

@@ -1,4 +1,4 @@
-"""`Packages`: those of a folder that programs may import, as texts that are made once."""
+"""`NpmPackages`: those of a folder that programs may import, as texts that are made once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _MOST_MODULES = 100
 
 
 @checked
-class Packages:
-    """Packages of npm that programs in TypeScript may import: `Corral(modules=Packages("corral-packages"))`.
+class NpmPackages:
+    """Packages of npm that programs in TypeScript may import: `Corral(packages=NpmPackages("corral-packages"))`.
 
     `folder` is one that `corral packages add` has made. `allow` are the packages that programs may import, by name;
     None: all that were added. `preload` are those of them, or modules of theirs such as "lodash/chunk", that the
@@ -78,7 +78,7 @@ class Packages:
 
     def __repr__(self) -> str:
         preload = f", preload={list(self.preloads.names)}" if self.preloads else ""
-        return f"Packages({str(self._folder.path)!r}, allow={list(self.allowed)}{preload})"
+        return f"NpmPackages({str(self._folder.path)!r}, allow={list(self.allowed)}{preload})"
 
     @property
     def not_preloaded(self) -> Mapping[str, str]:
@@ -117,7 +117,7 @@ class Packages:
             failures={name: str(each) for name, each in made.items() if isinstance(each, BundleFailed)},
         )
 
-    def with_skills(self, skills: SkillSet) -> Packages:
+    def with_skills(self, skills: SkillSet) -> NpmPackages:
         """The same packages for programs that may import modules of these skills too."""
         other = copy(self)
         vars(other).update(_skills=skills, _of_skills={})

@@ -30,7 +30,7 @@ from corral.jail.spaces import SpaceHost
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
 from corral.model import LearntResults
-from corral.packages import Packages, PythonPackages
+from corral.packages import AnyPackages, NpmPackages, PythonPackages, split_packages
 from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
@@ -95,11 +95,11 @@ class Corral(Lifecycle):
     any task of the same event loop, cancels those that still run and frees all resources.
 
     `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
-    `modules` are packages of npm that programs in TypeScript may import, and `packages` those of Python, besides the
-    ones of its sandbox. `sessions` gives callers who name a
-    `session_id` files of their own, which stay from one program to the next. `skills` are folders with `SKILL.md` and
-    modules, which are read here; `modules` has what bundles those in TypeScript. `compilers` are for programs in
-    languages that become JavaScript, by the name that `execute(compiler=...)` takes.
+    `packages` are those that programs may import, of npm and of Python, besides the ones of its sandbox.
+    `sessions` gives callers who name a `session_id` files of their own, which stay from one program to the next.
+    `skills` are folders with `SKILL.md` and modules, which are read here; those in TypeScript need `NpmPackages`, which
+    bundle them. `compilers` are for programs in languages that become JavaScript, by the name that
+    `execute(compiler=...)` takes.
 
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the providers of the process, if it has any.
 
@@ -123,8 +123,7 @@ class Corral(Lifecycle):
         required_tier: Tier = "landlock",
         accept_unenforced: Collection[LimitName] = (),
         network: ServiceSource | None = None,
-        modules: Packages | None = None,
-        packages: PythonPackages | None = None,
+        packages: AnyPackages | Iterable[AnyPackages] = (),
         sessions: Sessions | None = None,
         skills: Sequence[Skill | str | Path] = (),
         compilers: Mapping[str, Compiler] | None = None,
@@ -161,6 +160,7 @@ class Corral(Lifecycle):
             self.can_be_kept = False
         self.learnt = learnt or LearntResults()
         self._load_tokens = _LazyTokens(tokens)
+        modules, python_packages = split_packages(packages)
         rates = rates or RateLimits()
         audit_log = None if audit is None else as_audit_log(audit)
         traces = Telemetry() if telemetry is True else telemetry or None
@@ -196,7 +196,7 @@ class Corral(Lifecycle):
             telemetry=traces,
             service_sources=() if network is None else (network,),
             modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,
-            packages=packages,
+            packages=python_packages,
             skills=skill_set,
             compilers=dict(compilers or {}),
             learnt=self.learnt,
@@ -446,15 +446,14 @@ class Corral(Lifecycle):
         files: Sequence[Mount] = (Mount("/workspace"),),
         skills: Sequence[Skill | str | Path] = (),
         languages: Collection[Language] | None = None,
-        modules: Packages | None = None,
-        packages: PythonPackages | None = None,
+        packages: AnyPackages | Iterable[AnyPackages] = (),
         network: ServiceSource | None = None,
         shell: ShellLimits | bool = False,
     ) -> AsyncGenerator[Session]:
         """Opens directories that programs of one user share, and yields their handle; they end with the block.
 
-        `modules` and `packages` are for its programs, in place of the Corral's, and `network` besides it. `skills` are
-        beside those of the Corral; programs find them all in /root/skills.
+        `packages` are for its programs, in place of the Corral's of that language, and `network` besides it. `skills`
+        are beside those of the Corral; programs find them all in /root/skills.
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
         /tmp there is a scratch directory. They have `network` too, by a proxy; see docs/shells.md.
@@ -469,9 +468,10 @@ class Corral(Lifecycle):
         """
         self._require_usable()
         caller = context or ExecutionContext()
+        modules, python_packages = split_packages(packages)
         shells: SessionShells | None = load_by_name("corral.shells", "session") if shell else None
         mounts = tuple(files) if shells is None else shells.mounts(files)
-        hosts = await self._space_hosts(caller, languages, packages, modules)
+        hosts = await self._space_hosts(caller, languages, python_packages, modules)
         skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
 
         async def open_(host: SpaceHost | None = None) -> OpenSession:
@@ -497,7 +497,13 @@ class Corral(Lifecycle):
             if npm is not None and (modules or skills):  # else those of the Corral, which have its skills already
                 npm = npm.with_skills(skill_set)
             yield Session(
-                self, opened, modules=npm, packages=packages, network=network, skills=skill_set, shell=space_shell
+                self,
+                opened,
+                modules=npm,
+                packages=python_packages,
+                network=network,
+                skills=skill_set,
+                shell=space_shell,
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -542,7 +548,7 @@ class Corral(Lifecycle):
         context: ExecutionContext,
         languages: Collection[Language] | None,
         packages: PythonPackages | None = None,
-        modules: Packages | None = None,
+        modules: NpmPackages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
         """Providers that make directories for programs in these languages; None: in all that run here.
 

@@ -60,7 +60,7 @@ from corral.events import (
 from corral.isolation import Isolation, Space
 from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
-from corral.packages import Packages, PythonPackages
+from corral.packages import NpmPackages, PythonPackages
 from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
 from corral.running.request import ExecutionRequest
@@ -292,7 +292,7 @@ class Execution:
         tools: ToolRegistry,
         services: Services,
         workspace: Workspace | None = None,
-        modules: Packages | None = None,
+        modules: NpmPackages | None = None,
         packages: PythonPackages | None = None,
         service_sources: tuple[ServiceSource, ...] = (),
         on_event: OnEvent | None = None,
@@ -313,14 +313,11 @@ class Execution:
         self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
         capabilities = self._provider.capabilities
         self._packages = packages or runtime.packages
-        for option, wanted in {
-            "modules": self._modules,
-            "packages": runtime.packages_for(request.language, packages),
-        }.items():
-            if wanted is not None and not capabilities.modules:
-                raise ConfigError(
-                    f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral({option}=...)"
-                )
+        imported = self._modules or runtime.packages_for(request.language, packages)
+        if imported is not None and not capabilities.modules:
+            raise ConfigError(
+                f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(packages=...)"
+            )
         self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
         self._listener: EventListener | None = None

@@ -22,7 +22,7 @@ from corral.jail.workers import WorkerError, run_bounded, run_in_worker
 from corral.languages import LANGUAGES
 from corral.model import LearntResults
 from corral.npm import NpmModules
-from corral.packages import Packages, PythonPackages
+from corral.packages import NpmPackages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
 from corral.programs.mends import ToolNames, read_meant
@@ -81,7 +81,7 @@ class Runtime:
     telemetry: Telemetry | None = None
     service_sources: tuple[ServiceSource, ...] = ()
     """Services of the host for all programs."""
-    modules: Packages | None = None
+    modules: NpmPackages | None = None
     """Packages that programs in TypeScript may import."""
     packages: PythonPackages | None = None
     """Packages that programs in Python may import."""
@@ -123,7 +123,9 @@ class Runtime:
         """Returns how the program of a request is to be checked."""
         return self.check if request.check is None else request.check
 
-    def loads_modules(self, language: Language, *, modules: Packages | None = None, in_session: bool = False) -> bool:
+    def loads_modules(
+        self, language: Language, *, modules: NpmPackages | None = None, in_session: bool = False
+    ) -> bool:
         """Returns whether programs load modules: with packages of their own or of the Corral, and in each session."""
         return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
 
@@ -140,7 +142,7 @@ class Runtime:
         space: Space | None = None,
         loads_modules: bool | None = None,
         packages: PythonPackages | None = None,
-        modules: Packages | None = None,
+        modules: NpmPackages | None = None,
     ) -> SandboxConfig:
         """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
         found = self.packages_for(language, packages)

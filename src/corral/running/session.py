@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from corral.calls import ServiceSource
 from corral.errors import ConfigError
-from corral.packages import Packages, PythonPackages
+from corral.packages import NpmPackages, PythonPackages
 from corral.results import ExecutionResult
 from corral.running import ExecutionRequest, Run
 from corral.sessions import OpenSession, SessionFiles
@@ -33,7 +33,7 @@ class Session:
         corral: _Runs,
         opened: OpenSession,
         *,
-        modules: Packages | None = None,
+        modules: NpmPackages | None = None,
         packages: PythonPackages | None = None,
         network: ServiceSource | None = None,
         skills: SkillSet | None = None,

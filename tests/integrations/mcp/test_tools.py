@@ -99,7 +99,7 @@ async def test_lists_asked_for_at_the_same_time_are_made_once(monkeypatch: pytes
         made += 1
         return make(*arguments, **options)
 
-    monkeypatch.setattr(corral, "catalog", counted)
+    monkeypatch.setattr(corral.model, "catalog", counted)
     async with Client(mcp_server(corral), cache=None) as client:
         corral.tools.register(late)
         async with anyio.create_task_group() as tasks:

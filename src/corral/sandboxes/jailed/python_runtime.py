@@ -66,7 +66,7 @@ print(json.dumps(found))
 dl_iterate_phdr(3)."""
 
 
-class Packages(NamedTuple):
+class NpmPackages(NamedTuple):
     """The host's packages that a guest sees."""
 
     modules: tuple[str, ...]
@@ -77,11 +77,11 @@ class Packages(NamedTuple):
 
 class Installation(NamedTuple):
     engine: Engine
-    packages: Packages
+    packages: NpmPackages
 
 
 @cache
-def find_packages(names: tuple[str, ...]) -> Packages:
+def find_packages(names: tuple[str, ...]) -> NpmPackages:
     """The packages of these names, as pip or as `import` knows them, and all that they depend on.
 
     Raises:
@@ -108,7 +108,7 @@ def find_packages(names: tuple[str, ...]) -> Packages:
         if wanted:
             modules += modules_of(found)
         pending += [(each, False) for each in _requirements(found)]
-    return Packages(tuple(modules), tuple(sorted(entries.items())))
+    return NpmPackages(tuple(modules), tuple(sorted(entries.items())))
 
 
 @cache

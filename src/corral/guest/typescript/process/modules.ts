@@ -218,7 +218,7 @@ export class Modules implements Loader {
     const { allowed } = this.#texts;
     const quoted = JSON.stringify(specifier);
     const owner = specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
-    let message = `module ${quoted} is not available: programs may import ${allowed.join(", ")}, and parts of node such as "path" and "crypto"; the host allows more with Corral(modules=Packages(...))`;
+    let message = `module ${quoted} is not available: programs may import ${allowed.join(", ")}, and parts of node such as "path" and "crypto"; the host allows more with Corral(packages=NpmPackages(...))`;
     if (reason !== undefined) message = `module ${quoted} cannot be loaded: ${reason}`;
     else if (allowed.includes(owner)) message = `module ${quoted} is not at hand: write its name out as a text in \`import ... from\`, \`await import(...)\` or \`require(...)\``;
     return defineProperty(new TypeError(message), "code", { value: "MODULE_NOT_FOUND", configurable: true, writable: true });
