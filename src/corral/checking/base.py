@@ -50,7 +50,7 @@ class Check(ABC):
         """The position in the model's source of a byte of the program."""
 
     @abstractmethod
-    def judged(self, document: Document) -> list[Finding]:
+    def judge(self, document: Document) -> list[Finding]:
         """The findings about the program.
 
         Raises:
@@ -81,14 +81,14 @@ class Check(ABC):
     def findings(self, document: Document) -> list[Finding]:
         """The same, with the document at hand for questions."""
         self._document = document
-        return self.judged(document)
+        return self.judge(document)
 
     @cached_property
     def flawed(self) -> dict[int, tuple[Node, list[Flaw]]]:
         """Calls by a tool's whole name in whose inputs something is wrong by the schemas, by their places."""
-        found = ((call, self._flaws(call, ToolName.parse(name))) for call, name in self.calls_by_name())
+        pairs = ((call, self._flaws(call, ToolName.parse(name))) for call, name in self.calls_by_name())
         return {
-            call.start_byte: (call, flaws) for call, flaws in islice(filter(lambda each: each[1], found), _MAX_FLAWED)
+            call.start_byte: (call, flaws) for call, flaws in islice(filter(lambda each: each[1], pairs), _MAX_FLAWED)
         }
 
     def with_flaws(self, findings: list[Finding]) -> list[Finding]:
@@ -107,10 +107,10 @@ class Check(ABC):
             known = {each.offset for each in findings}
             for flaw in flaws:
                 around = flaw.node.parent
-                is_named = flaw.wanted and around is not None and around.type in ("pair", "keyword_argument")
+                is_named = flaw.expected and around is not None and around.type in ("pair", "keyword_argument")
                 offset = around.start_byte if is_named and around is not None else flaw.node.start_byte
                 if offset not in known:
-                    is_all = flaw.wanted and takes_one_object and flaw.node == self._whole(call)
+                    is_all = flaw.expected and takes_one_object and flaw.node == self._whole(call)
                     hint = flaw.hint or (f"Write `{self.tools.call_of(tool.name)}`." if is_all else None)
                     finding = Finding(code="input", message=flaw.message, offset=offset)
                     is_expected = flaw.of_value and self.is_caught(call)
@@ -119,24 +119,24 @@ class Check(ABC):
         return findings
 
     def _whole(self, call: Node) -> Node | None:
-        given = self.input_of(call)
-        return None if given is None else given.node
+        written = self.input_of(call)
+        return None if written is None else written.node
 
     def _flaws(self, call: Node, name: ToolName) -> list[Flaw]:
-        tool, given = self.tools.tools.get(name), self.input_of(call)
+        tool, written = self.tools.tools.get(name), self.input_of(call)
         schema = None if tool is None else tool.input_schema
-        if tool is None or schema is None or given is None:
+        if tool is None or schema is None or written is None:
             return []
-        return self._inputs.flaws(schema, given, tool.input)
+        return self._inputs.flaws(schema, written, tool.input)
 
     def takes_spelt(self, call: Node, name: ToolName, part: Node) -> bool:
         """True if a tool takes a text that spells a number for a part of the input of a call."""
-        tool, given = self.tools.tools.get(name), self.input_of(call)
-        if tool is None or given is None or tool.input_schema is None:
+        tool, written = self.tools.tools.get(name), self.input_of(call)
+        if tool is None or written is None or tool.input_schema is None:
             return False
-        return self._inputs.takes_spelt(tool.input_schema, given, tool.input, part)
+        return self._inputs.takes_spelt(tool.input_schema, written, tool.input, part)
 
-    def told_of(self, condition: Condition, finding: Finding) -> Finding:
+    def finding_on(self, condition: Condition, finding: Finding) -> Finding:
         """The finding on a condition, which rejects the program if a loop with effects ends by nothing else."""
         self._conditions += 1
         if self._conditions > _MAX_FLAWED or not is_only_exit(condition, self._has_effect):
@@ -191,9 +191,9 @@ class Check(ABC):
         """The server's answer about a name, which it is asked once."""
         if node is None or self._document is None:
             return []
-        found = known.get(node.start_byte)
-        if found is None and self._questions < _MAX_QUESTIONS:
+        locations = known.get(node.start_byte)
+        if locations is None and self._questions < _MAX_QUESTIONS:
             self._questions += 1
             place = self.text.place(node.start_byte)
-            found = known[node.start_byte] = [] if place is None else ask(self._document, *place)
-        return found or []
+            locations = known[node.start_byte] = [] if place is None else ask(self._document, *place)
+        return locations or []

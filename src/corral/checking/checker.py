@@ -162,7 +162,7 @@ class Checker:
                     self._doubted.popitem(last=False)
         return verdict.as_warnings() if verdict.is_of_results and before == case.key else verdict
 
-    def begin(self, case: Case) -> Begun | Verdict | None:
+    def begin(self, case: Case) -> PendingCheck | Verdict | None:
         """Puts a program before a server that is free now, and does not wait. A verdict: it is known already.
 
         None: that takes longer; ask for its `verdict`.
@@ -184,7 +184,7 @@ class Checker:
             _failed(error, case.language)
             return None
         workspace = server.seize(declared.declarations.text)
-        return None if workspace is None else Begun(self, case, check, server, workspace)
+        return None if workspace is None else PendingCheck(self, case, check, server, workspace)
 
     async def types_for(self, program: Program, tools: ToolRegistry) -> str:
         """Definitions in Python of the declared types that a program uses as values."""
@@ -281,7 +281,7 @@ class Checker:
         return "" if declared is None else declared.declarations.text
 
 
-class Begun:
+class PendingCheck:
     """A check that is under way on an event loop. It has the server for itself until it is closed."""
 
     def __init__(
@@ -350,7 +350,7 @@ def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspa
         return Verdict()
     check = _check_of(case, declared)
     document = workspace.document(declared.declarations.text, time.monotonic() + seconds)
-    return verdict_on(check.findings(document), check.locate, CHECKED[case.language].way_out)
+    return verdict_on(check.findings(document), check.locate, CHECKED[case.language].workaround)
 
 
 def _check_of(case: Case, tools: ToolSet) -> Check:

@@ -54,10 +54,10 @@ def condition_on(value: Node) -> Condition | None:
             case "binary_expression" | "boolean_operator" if above.children[1].type in ("&&", "and") and not holds:
                 is_test = is_test or above.named_children[0] == node
             case "binary_expression" | "comparison_operator" if node == value and len(above.named_children) == 2:
-                found = _compared(above)
-                if found is None:
+                outcome = _compared(above)
+                if outcome is None:
                     return None
-                holds, is_test = found, True
+                holds, is_test = outcome, True
             case "if_statement" | "elif_clause" | "while_statement" | "do_statement" | "ternary_expression":
                 return Condition(node, holds) if above.child_by_field_name("condition") == node else None
             case "conditional_expression" if above.named_children[1:2] == [node]:

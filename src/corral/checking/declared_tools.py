@@ -133,10 +133,10 @@ class ToolSet:
         schema = {} if tool is None or tool.input_schema is None else tool.input_schema
         known, required = schema.get("properties", {}), schema.get("required", [])
         members = [each for each in known if each in required][:_MAX_MEMBERS] or list(known)[:1]
-        given = "".join(f"{each if each.isidentifier() else json.dumps(each)}: ..., " for each in members).removesuffix(
+        shown = "".join(f"{each if each.isidentifier() else json.dumps(each)}: ..., " for each in members).removesuffix(
             ", "
         )
-        return f"tools.{name}({{ {given or '...'} }})"
+        return f"tools.{name}({{ {shown or '...'} }})"
 
     def span(self, location: Location) -> tuple[int, int]:
         """Offsets of a location in the declarations, in bytes."""
@@ -146,7 +146,7 @@ class ToolSet:
         """The declaration at a location, in one line."""
         return _in_one_line(self.declarations.excerpt(location.span))
 
-    def may_have_more(self, location: Location) -> bool:
+    def is_open(self, location: Location) -> bool:
         """True if an object in a result may have members that it does not list: nothing removes them if a schema
         describes that is only a document."""
         members = self.types.members_at(*self.span(location))
@@ -158,7 +158,7 @@ class ToolSet:
         classes = (each for each in self._root.named_children if _name(each) == "tools")
         return frozenset(path for each in classes for path in _taking_keywords(each))
 
-    def lists_all(self, name: str) -> bool:
+    def is_closed(self, name: str) -> bool:
         """True if a declared class of Python has only the members that it lists, by its schema or type."""
         members = frozenset(_members(self._root, name))
         return bool(members) and self._open is not None and members not in self._open
@@ -166,14 +166,14 @@ class ToolSet:
     @cached_property
     def _open(self) -> frozenset[frozenset[str]] | None:
         """The objects among results whose schemas leave other members open. Types leave none."""
-        found: set[frozenset[str]] = set()
+        open_sets: set[frozenset[str]] = set()
         for tool in self.tools.values():
             schema = None if isinstance(tool.output, TypeOutput) else tool.output_schema
             objects = set[frozenset[str]]() if schema is None else open_objects(schema)
             if objects is None:
                 return None
-            found |= objects
-        return frozenset(found)
+            open_sets |= objects
+        return frozenset(open_sets)
 
     def class_named(self, name: str) -> str | None:
         """The declaration of a name, in Python."""
@@ -219,8 +219,8 @@ class ToolSet:
         names = self._registry.names()
         if name in {tool.namespace for tool in names}:
             return f"Did you mean `tools.{name}`?"
-        if path and (found := self._tool_in(path, names)):
-            return f"Did you mean `tools.{found}`?"
+        if path and (tool_name := self._tool_in(path, names)):
+            return f"Did you mean `tools.{tool_name}`?"
         known = CHECKED[self.language].names
         if hint := known.get(f"{name}.{path}", known.get(name)):
             return hint
@@ -233,14 +233,14 @@ class ToolSet:
             return f"Did you mean `tools.{same}`?"
         paths = {tool.name: str(tool) for tool in reversed(names[:_MAX_CLOSE])}
         question = near(name, paths)
-        meant = None if question is None else paths.get(question.partition("'")[2].partition("'")[0])
-        return None if meant is None else f"Did you mean `tools.{meant}`? {_OF_EARLIER}"
+        match = None if question is None else paths.get(question.partition("'")[2].partition("'")[0])
+        return None if match is None else f"Did you mean `tools.{match}`? {_OF_EARLIER}"
 
     def _tool_in(self, path: str, names: Sequence[ToolName]) -> ToolName | None:
         """The tool at which a path leads, or passes: of `shop.find.length` `shop.find`."""
         parts = path.split(".")
-        wanted = [ToolName(None, parts[0]), *([ToolName(parts[0], parts[1])] if len(parts) > 1 else [])]
-        exact = next((each for each in wanted if each in names), None)
+        candidates = [ToolName(None, parts[0]), *([ToolName(parts[0], parts[1])] if len(parts) > 1 else [])]
+        exact = next((each for each in candidates if each in names), None)
         return exact or next((each for each in names if each.name == parts[0]), None)
 
     @cached_property
@@ -267,7 +267,7 @@ class ToolSets:
 
     def known(self, registry: ToolRegistry, language: Language, references: References | None) -> ToolSet | None:
         """The declared tools of a registry for a program with these references, if they exist already."""
-        return self._find(self._wanted(registry, references), registry, language)
+        return self._find(self._selected(registry, references), registry, language)
 
     def declared(
         self, registry: ToolRegistry, language: Language, references: References | None = None, *, must: bool = False
@@ -276,17 +276,17 @@ class ToolSets:
 
         None: that takes a while, and is begun; with `must` it waits. Or it would take for ever.
         """
-        wanted = self._wanted(registry, references)
-        found = self._find(wanted, registry, language)
-        if found is not None or _is_too_large(wanted):
-            return found
-        if must or not _is_large(wanted):
-            return self._declare(registry, language, wanted)
-        key = (language, *_identity(wanted))
+        selected = self._selected(registry, references)
+        known = self._find(selected, registry, language)
+        if known is not None or _is_too_large(selected):
+            return known
+        if must or not _is_large(selected):
+            return self._declare(registry, language, selected)
+        key = (language, *_identity(selected))
         with self._lock:
             if key not in self._declaring and len(self._declaring) < _LEAST_SETS:
                 self._declaring.add(key)
-                threading.Thread(target=self._declare, args=(registry, language, wanted, key), daemon=True).start()
+                threading.Thread(target=self._declare, args=(registry, language, selected, key), daemon=True).start()
         return None
 
     def _find(self, now: Mapping[ToolName, Tool], registry: ToolRegistry, language: Language) -> ToolSet | None:
@@ -305,7 +305,7 @@ class ToolSets:
                     return each
         return None
 
-    def _wanted(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
+    def _selected(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
         """All tools; of many, those that a program refers to, if it says which."""
         tools = registry.snapshot()
         measured = self._measured.get(id(tools))
@@ -315,8 +315,8 @@ class ToolSets:
         is_large = measured[1]
         if not is_large or references is None or references.computed:
             return tools
-        wanted = _named(tools, [registry.guest_name(reference.path) for reference in references.named])
-        return tools if len(wanted) > _MANY_TOOLS else wanted
+        selected = _named(tools, [registry.guest_name(reference.path) for reference in references.named])
+        return tools if len(selected) > _MANY_TOOLS else selected
 
     def _declare(
         self,
@@ -367,16 +367,16 @@ def _definitions(tools: Mapping[ToolName, Tool]) -> int:
 def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[ToolName, Tool]:
     """The tools that paths lead to, or through; all of a namespace that is named alone, and one of a namespace in which
     there is no such tool, so that it is declared."""
-    wanted: dict[ToolName, Tool] = {}
+    selected: dict[ToolName, Tool] = {}
     for path in paths:
         name = ToolName.parse(path)
         above = name if name.namespace is None else ToolName(None, name.namespace)
-        found = [each for each in (name, above) if each in tools]
-        if not found:
+        matches = [each for each in (name, above) if each in tools]
+        if not matches:
             space = [each for each in tools if each.namespace == above.name]
-            found = space[:1] if name.namespace is not None else space
-        wanted |= {each: tools[each] for each in found}
-    return wanted
+            matches = space[:1] if name.namespace is not None else space
+        selected |= {each: tools[each] for each in matches}
+    return selected
 
 
 def _identity(tools: Mapping[ToolName, Tool]) -> tuple[object, ...]:
@@ -434,10 +434,10 @@ def _declared_names(root: Node) -> dict[str, Node]:
 
 def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Iterable[str]) -> str:
     """The types with these names, and what they refer to; those that are wanted as `tools.Name` become its members."""
-    wanted = [name for name in names if name.removeprefix(_OF_TOOLS) in declared]
-    if not wanted:
+    used = [name for name in names if name.removeprefix(_OF_TOOLS) in declared]
+    if not used:
         return ""
-    waiting, needed = [name.removeprefix(_OF_TOOLS) for name in wanted], dict[str, list[str]]()
+    waiting, needed = [name.removeprefix(_OF_TOOLS) for name in used], dict[str, list[str]]()
     while waiting:
         name = waiting.pop()
         if name not in needed:
@@ -446,7 +446,7 @@ def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Ite
     imports = (_import(each) for each in declarations.named_children if each.type in _IMPORTS)
     lines = [*imports, *(_runnable(declared[name]) for name in needed if _is_class(declared[name]))]
     at_once = {name: words for name, words in needed.items() if not _is_class(declared[name])}
-    members = (f'vars(tools)["{name}"] = {name}' for each in wanted if (name := each.removeprefix(_OF_TOOLS)) != each)
+    members = (f'vars(tools)["{name}"] = {name}' for each in used if (name := each.removeprefix(_OF_TOOLS)) != each)
     return "\n".join([*lines, *_in_order(at_once, declared), *members])
 
 

@@ -30,18 +30,18 @@ class DeclaredTypes:
     @cached_property
     def members(self) -> dict[str, list[Node]]:
         """The members of all types, by name."""
-        found: dict[str, list[Node]] = {}
+        by_name: dict[str, list[Node]] = {}
         for name in _MEMBERS(self._root).get("name", []):
             if name.parent is not None:
-                found.setdefault(text_of(name).strip("\"'"), []).append(name.parent)
-        return found
+                by_name.setdefault(text_of(name).strip("\"'"), []).append(name.parent)
+        return by_name
 
     @cached_property
     def dictionaries(self) -> frozenset[str]:
         """The names of members, and of tools, whose values are dictionaries."""
-        found = {name for name, members in self.members.items() if any(map(is_dictionary, members))}
+        names = {name for name, members in self.members.items() if any(map(is_dictionary, members))}
         methods = _METHODS(self._root).get("name", [])
-        return frozenset(found | {text_of(each) for each in methods if each.parent and is_dictionary(each.parent)})
+        return frozenset(names | {text_of(each) for each in methods if each.parent and is_dictionary(each.parent)})
 
     def arrays(self, span: tuple[int, int]) -> list[str]:
         """The members of an object that are arrays."""
@@ -88,7 +88,7 @@ def _name_of(node: Node) -> str:
 def is_dictionary(declared: Node) -> bool:
     """True if a member, a tool's answer or a type is an object with arbitrary member names; it may be null too."""
     waiting = [declared]
-    found = False
+    has_record = False
     while waiting:
         node = waiting.pop()
         match node.type:
@@ -102,12 +102,12 @@ def is_dictionary(declared: Node) -> bool:
             case "generic_type" if text_of(node).startswith("Promise<"):
                 waiting += node.named_children[-1].named_children
             case "generic_type" if text_of(node).startswith("Record<"):
-                found = True
+                has_record = True
             case "object_type" if [each.type for each in node.named_children] == ["index_signature"]:
-                found = True
+                has_record = True
             case _:
                 return False
-    return found
+    return has_record
 
 
 class Reach:

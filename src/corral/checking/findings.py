@@ -60,5 +60,5 @@ def near(name: str, known: Iterable[str]) -> str | None:
     """Returns a question such as "Did you mean 'x'?" if a known name is near."""
     candidates = [each for each in islice(dict.fromkeys(known), _MOST_KNOWN) if each != name]
     lowered = {each.lower().replace("_", ""): each for each in reversed(candidates)}
-    found = NearNames(lowered).of(name.lower().replace("_", ""))
-    return f"Did you mean {lowered[found[0]]!r}?" if found else None
+    matches = NearNames(lowered).of(name.lower().replace("_", ""))
+    return f"Did you mean {lowered[matches[0]]!r}?" if matches else None

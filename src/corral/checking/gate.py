@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import anyio
 
 from corral.checking.case import Case
-from corral.checking.checker import Begun, Checker
+from corral.checking.checker import Checker, PendingCheck
 from corral.checking.verdict import Verdict
 from corral.concurrency.threads import thread_safe_callback
 from corral.errors import ProgramRejected
@@ -19,9 +19,9 @@ class Gate:
     def __init__(self, checker: Checker, case: Case) -> None:
         self._checker = checker
         self._case = case
-        begun = checker.begin(case)
-        self.verdict = checker.reconsidered(case, begun) if isinstance(begun, Verdict) else None
-        self._begun = begun if isinstance(begun, Begun) else None
+        started = checker.begin(case)
+        self.verdict = checker.reconsidered(case, started) if isinstance(started, Verdict) else None
+        self._pending = started if isinstance(started, PendingCheck) else None
         self._decided = Future[None]()
         if self.verdict is not None:
             self._decide()
@@ -53,8 +53,8 @@ class Gate:
     async def decide(self) -> None:
         """Has the program checked."""
         try:
-            if self._begun is not None:
-                self.verdict = await self._begun.verdict()
+            if self._pending is not None:
+                self.verdict = await self._pending.verdict()
             if self.verdict is None:
                 self.verdict = await self._checker.verdict(self._case)
             self.verdict = self._checker.reconsidered(self._case, self.verdict)
@@ -63,8 +63,8 @@ class Gate:
 
     def close(self) -> None:
         """Decides, if nothing has been decided yet. Idempotent."""
-        if self._begun is not None:
-            self._begun.close()
+        if self._pending is not None:
+            self._pending.close()
         self._decide()
 
     def _decide(self) -> None:

@@ -77,7 +77,7 @@ class Flaw(NamedTuple):
     node: Node
     message: str
     hint: str | None = None
-    wanted: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
     """The values or types that are possible there."""
     of_value: bool = False
     """True if it is of the right type, but the schema does not allow this value of it."""
@@ -142,14 +142,14 @@ class Inputs:
         """The flaws of an input, at any depth. `called` validates it when the tool is called."""
         self._root = schema
         self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
-        found = self._of(schema, written, "", 0)
+        matches = self._of(schema, written, "", 0)
         if called is not None and written.kinds:
             literal = _Literal(self._read, written, max(self._left, 0))
             self._left -= len(literal.nodes)
             if (problems := self._problems(called, literal)) is not None:
-                found = [each for each in found if not self._is_accepted(each, literal, problems)]
-                found += self._violations(literal, problems, found)
-        return list({(each.node.start_byte, each.message): each for each in found}.values())[:_MAX_FLAWS]
+                matches = [each for each in matches if not self._is_accepted(each, literal, problems)]
+                matches += self._violations(literal, problems, matches)
+        return list({(each.node.start_byte, each.message): each for each in matches}.values())[:_MAX_FLAWS]
 
     def takes_spelt(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
         """True if a call takes a text that spells a number for a part of an input."""
@@ -181,15 +181,17 @@ class Inputs:
 
     def _is_accepted(self, flaw: Flaw, literal: _Literal, problems: Sequence[Problem]) -> bool:
         """True if a call takes a value of another type than the schema says, such as a text for a number."""
-        path = next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.wanted else None
+        path = (
+            next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.expected else None
+        )
         if path is None or (path in literal.partial and path not in literal.spelt):
             return False
         is_wrong = any(each.path == path[: len(each.path)] or each.path[: len(path)] == path for each in problems)
         return not is_wrong and self._leads_plainly(path, literal.partial)
 
-    def _violations(self, literal: _Literal, problems: Iterable[Problem], found: Sequence[Flaw]) -> Iterator[Flaw]:
+    def _violations(self, literal: _Literal, problems: Iterable[Problem], flaws: Sequence[Flaw]) -> Iterator[Flaw]:
         """The problems of what is written out, but for those that are told of already."""
-        told = {each.node.id for each in found}
+        reported = {each.node.id for each in flaws}
         for problem in islice(problems, _MAX_PROBLEMS):
             path = problem.path
             is_of_name = problem.text in _ABOUT_NAMES
@@ -200,7 +202,7 @@ class Inputs:
             if node is None or not is_known or not self._leads_plainly(path, literal.partial):
                 continue
             keys = literal.keys.items() if is_of_name else ()
-            if told.isdisjoint((node.id, *(key.id for where, key in keys if where[:-1] == path))):
+            if reported.isdisjoint((node.id, *(key.id for where, key in keys if where[:-1] == path))):
                 yield Flaw(node, problem.public(), of_value=True)
 
     def _leads_plainly(self, path: Path, partial: Iterable[Path]) -> bool:
@@ -239,32 +241,32 @@ class Inputs:
             return []
         if depth and "$id" in known:
             return []  # whose references lead elsewhere
-        found: list[Flaw] = []
+        flaws: list[Flaw] = []
         if isinstance(reference := known.get("$ref"), str):
-            found += self._of(resolved(self._root, reference), value, path, depth + 1)
+            flaws += self._of(resolved(self._root, reference), value, path, depth + 1)
             if self._ignores_siblings:
-                return found
+                return flaws
         for each in listing(known.get("allOf")):
-            found += self._of(each, value, path, depth + 1)
+            flaws += self._of(each, value, path, depth + 1)
         for word in ("anyOf", "oneOf"):
-            found += self._of_alternatives(listing(known.get(word)), value, path, depth)
-        if not value.asserted and (wanted := _misfit(known, value)) is not None:
-            return [*found, self._flaw(value, path, wanted)]
+            flaws += self._of_alternatives(listing(known.get(word)), value, path, depth)
+        if not value.asserted and (expected := _misfit(known, value)) is not None:
+            return [*flaws, self._flaw(value, path, expected)]
         if "object" in value.kinds:
-            found += self._of_object(known, value, path, depth)
+            flaws += self._of_object(known, value, path, depth)
         elif "array" in value.kinds:
-            found += self._of_array(known, value, path, depth)
-        return found
+            flaws += self._of_array(known, value, path, depth)
+        return flaws
 
     def _of_alternatives(self, schemas: Sequence[object], value: Written, path: str, depth: int) -> list[Flaw]:
         """The flaws by the alternative with the fewest; for a value that fits no type, the expectations of all."""
-        found = [self._of(each, value, path, depth + 1) for each in schemas]
-        if not found or not all(found):
+        options = [self._of(each, value, path, depth + 1) for each in schemas]
+        if not options or not all(options):
             return []
-        within = [each for each in found if not (len(each) == 1 and each[0].wanted and each[0].node == value.node)]
+        within = [each for each in options if not (len(each) == 1 and each[0].expected and each[0].node == value.node)]
         if within:
             return min(within, key=len)
-        return [self._flaw(value, path, [name for each in found for name in each[0].wanted])]
+        return [self._flaw(value, path, [name for each in options for name in each[0].expected])]
 
     def _of_array(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
         items: object = schema.get("items")
@@ -272,23 +274,23 @@ class Inputs:
         if first and not value.complete:
             return []
         rest = None if isinstance(items, list) else items
-        wanted = [*first, *([rest] * max(len(value.elements) - len(first), 0))]
+        schemas = [*first, *([rest] * max(len(value.elements) - len(first), 0))]
         return [
             flaw
-            for each, inner in zip(wanted, value.elements, strict=False)
+            for each, inner in zip(schemas, value.elements, strict=False)
             if isinstance(each, Mapping) and self._left > 0
             for flaw in self._of(cast("object", each), self._read(inner), f"{path}[]", depth + 1)
         ]
 
     def _of_object(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
         properties = mapping(schema.get("properties"))
-        found = list(self._of_names(schema, properties, value, path))
+        flaws = list(self._of_names(schema, properties, value, path))
         others = None if "patternProperties" in schema else schema.get("additionalProperties")
         for name, (_, inner) in value.members.items():
             if inner is not None and self._left > 0:
                 where = f"{path}.{name}" if path else name
-                found += self._of(properties.get(name, others), self._read(inner), where, depth + 1)
-        return found
+                flaws += self._of(properties.get(name, others), self._read(inner), where, depth + 1)
+        return flaws
 
     def _of_names(
         self, schema: Mapping[str, Any], properties: Mapping[str, object], value: Written, path: str
@@ -310,12 +312,12 @@ class Inputs:
                 hints.append(f"Put {both([repr(each) for each in nested])} into {name!r}.")
                 continue
             question = self._near(name, others) if others else None
-            meant = question[len("Did you mean '") : -len("'?")] if question else None
-            if meant is None and len(missing) == len(others) == 1:
-                meant = next(iter(others))
-            if meant is not None:
-                node = others.pop(meant)
-                hints.append(f"Did you mean {name!r}, where it says {meant!r}?")
+            match = question[len("Did you mean '") : -len("'?")] if question else None
+            if match is None and len(missing) == len(others) == 1:
+                match = next(iter(others))
+            if match is not None:
+                node = others.pop(match)
+                hints.append(f"Did you mean {name!r}, where it says {match!r}?")
         if missing:
             names = ", ".join(map(repr, missing))
             where = f" in {path}" if path else " in the input"
@@ -323,8 +325,8 @@ class Inputs:
             yield Flaw(node, message, " ".join(hints) or None)
         if others and not value.asserted and (known := self._only(schema)) is not None:
             for name in [each for each in others if each not in known][:_MAX_FLAWS]:
-                meant = self._near(name, known - value.members.keys())
-                yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", meant)
+                match = self._near(name, known - value.members.keys())
+                yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", match)
 
     def _members(self, schema: object) -> frozenset[str]:
         """The members that a schema names of an object."""
@@ -343,20 +345,20 @@ class Inputs:
             return None
         return frozenset(name for each in parts for name in mapping(each.get("properties")))
 
-    def _flaw(self, value: Written, path: str, wanted: Sequence[str]) -> Flaw:
-        names = list(dict.fromkeys(wanted))
-        given = (
+    def _flaw(self, value: Written, path: str, expected: Sequence[str]) -> Flaw:
+        names = list(dict.fromkeys(expected))
+        actual = (
             _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _spelt(value.value)
         )
         texts = [each.strip('"') for each in names if each.startswith('"')]
         hint = self._near(value.value, texts) if isinstance(value.value, str) else None
-        return Flaw(value.node, f"{path or 'The input'} is {either(names)}, not {given}", hint, tuple(names))
+        return Flaw(value.node, f"{path or 'The input'} is {either(names)}, not {actual}", hint, tuple(names))
 
 
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
     """A schema's expectation, for a value that certainly has none of its types or values."""
-    given = schema.get("type")
-    types = [given] if isinstance(given, str) else listing(given)
+    declared = schema.get("type")
+    types = [declared] if isinstance(declared, str) else listing(declared)
     if types and all(each in _KINDS for each in types):
         names = [str(each) for each in types] + (["null"] if schema.get("nullable") is True else [])
         kinds = {"number" if each == "integer" else each for each in names}

@@ -33,7 +33,7 @@ class CheckedLanguage(NamedTuple):
     """Substitutes for names that other surroundings have."""
     surroundings: str
     """Declarations that programs find beside the tools."""
-    way_out: str
+    workaround: str
     """Sentence on what to write where the declaration of a result is wrong."""
     takes_one_object: bool
     """True if a call has one object as its input, so that a missing input is answered with an example of it."""

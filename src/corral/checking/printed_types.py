@@ -40,17 +40,17 @@ def split_outside(text: str, separator: str, *, brackets: tuple[str, str], quote
 
 
 def are_disjoint(
-    given: Collection[PrintedKind],
-    wanted: Collection[PrintedKind],
+    source: Collection[PrintedKind],
+    target: Collection[PrintedKind],
     may_be: Callable[[PrintedKind, PrintedKind], bool],
 ) -> bool:
     """True if no value of the given kinds is of a wanted one; of string literals, if one of them is not."""
-    fitting = [any(may_be(one, other) for other in wanted) for one in given]
-    if all(each.literal is not None and each.name == "string" for each in given):
+    fitting = [any(may_be(one, other) for other in target) for one in source]
+    if all(each.literal is not None and each.name == "string" for each in source):
         return not all(fitting)
     return not any(fitting)
 
 
-def is_text_for(given: Collection[PrintedKind], wanted: Collection[PrintedKind], kinds: frozenset[str]) -> bool:
+def is_text_for(source: Collection[PrintedKind], target: Collection[PrintedKind], kinds: frozenset[str]) -> bool:
     """True if strings are given where one of these kinds is wanted, whose values a string may spell."""
-    return {each.name for each in given} == {"string"} and not kinds.isdisjoint(each.name for each in wanted)
+    return {each.name for each in source} == {"string"} and not kinds.isdisjoint(each.name for each in target)

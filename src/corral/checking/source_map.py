@@ -26,10 +26,10 @@ class CheckedText:
 
     def place(self, offset: int) -> tuple[int, int] | None:
         """Line and character, from 0, by which the server knows a byte of the program; None: it does not see it."""
-        found = self._positions.output_offset(offset)
-        if found is None:
+        output_offset = self._positions.output_offset(offset)
+        if output_offset is None:
             return None
-        position = self._index.position(found)
+        position = self._index.position(output_offset)
         return position.line - 1, position.column - 1
 
 

@@ -13,7 +13,7 @@ from corral.types import Diagnostic, Language, Position
 
 _MAX_DIAGNOSTICS = 50
 """Of each kind."""
-_MAX_TOLD = 10
+_MAX_LISTED = 10
 _ONCE = frozenset({"unawaited", "unbound"})
 
 
@@ -35,14 +35,14 @@ class Verdict:
         return Verdict(tuple(replace(each, severity="warning") for each in self.diagnostics))
 
 
-def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], way_out: str = "") -> Verdict:
+def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], workaround: str = "") -> Verdict:
     """The verdict; `locate` gives the place of an offset in the source as the model wrote it.
 
-    `way_out` says how a program goes on where the declaration of a result is wrong.
+    `workaround` says how a program goes on where the declaration of a result is wrong.
     """
     placed = [(locate(each.offset), each) for each in findings]
     placed.sort(key=lambda pair: (pair[0].line, pair[0].column))
-    problems = _once((place, each) for place, each in placed if each.kind is not None)
+    problems = _without_repeats((place, each) for place, each in placed if each.kind is not None)
     warnings = [(place, each) for place, each in placed if each.kind is None][:_MAX_DIAGNOSTICS]
     diagnostics = tuple(
         Diagnostic(
@@ -58,31 +58,31 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], w
     if not problems:
         return Verdict(diagnostics)
     is_of_results = all(each.kind == "member" for _, each in problems)
-    rejection = _rejection(problems, way_out if is_of_results else "")
+    rejection = _rejection(problems, workaround if is_of_results else "")
     return Verdict(diagnostics, rejection, is_of_results=is_of_results)
 
 
-def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
+def _without_repeats(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
     """Problems, but for those that say of a name, or of a call that nothing awaits, what has been said of it before.
 
     A declaration is shown with the first of those that concern it.
     """
-    found: dict[object, tuple[Position, Finding]] = {}
+    kept: dict[object, tuple[Position, Finding]] = {}
     shown: set[str] = set()
     for place, each in problems:
         key = (each.kind, each.hint or each.message) if each.kind in _ONCE else (each.code, each.message, each.offset)
-        if key not in found:
-            found[key] = place, replace(each, declared=None) if each.declared in shown else each
+        if key not in kept:
+            kept[key] = place, replace(each, declared=None) if each.declared in shown else each
             shown.update([each.declared] if each.declared else [])
-    return list(found.values())
+    return list(kept.values())
 
 
-def _rejection(problems: list[tuple[Position, Finding]], way_out: str) -> ProgramRejected:
+def _rejection(problems: list[tuple[Position, Finding]], workaround: str) -> ProgramRejected:
     lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems]
     count = "it does" if len(problems) == 1 else f"{len(problems)} places do"
     first = problems[0][0]
     text = f"{count} not fit the declarations.\n" + "\n".join(
-        [*first_few(lines, _MAX_TOLD), *([way_out] if way_out else [])]
+        [*first_few(lines, _MAX_LISTED), *([workaround] if workaround else [])]
     )
     return ProgramRejected(text, line=first.line, column=first.column)
 

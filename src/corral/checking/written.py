@@ -130,12 +130,12 @@ def python_arguments(call: Node, bound: Callable[[Node], Node | None]) -> Writte
     arguments = call.child_by_field_name("arguments")
     if arguments is None or arguments.type != "argument_list" or arguments.named_child_count > _MAX_PARTS:
         return Written(call)
-    given = [each for each in arguments.named_children if each.type != "comment"]
-    if len(given) == 1 and given[0].type not in ("keyword_argument", *_SPREADS):
-        return read_python(given[0], bound)
+    passed = [each for each in arguments.named_children if each.type != "comment"]
+    if len(passed) == 1 and passed[0].type not in ("keyword_argument", *_SPREADS):
+        return read_python(passed[0], bound)
     members: Members = {}
     complete = True
-    for each in given:
+    for each in passed:
         name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
         if each.type == "keyword_argument" and name is not None:
             members[text_of(name)] = name, value

@@ -44,17 +44,17 @@ class Compiler(ABC):
         """Called by each of them when it closes."""
 
 
-class _Found(NamedTuple):
+class _Source(NamedTuple):
     text: str
     margin: int
 
 
-def _found(source: str, dialect: Dialect) -> _Found:
+def _program_in(source: str, dialect: Dialect) -> _Source:
     """The program in a model's answer: what is in its fences, or all of it."""
     text = recover(source.replace("\r\n", "\n"), dialect).text.rstrip()
     dedented = textwrap.dedent(text)
     first = next((number for number, line in enumerate(dedented.split("\n")) if line.strip()), 0)
-    return _Found(dedented, len(text.split("\n")[first]) - len(dedented.split("\n")[first]))
+    return _Source(dedented, len(text.split("\n")[first]) - len(dedented.split("\n")[first]))
 
 
 class Compiled(NamedTuple):
@@ -74,38 +74,38 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
     dialect = Dialect(
         labels=compiler.labels | {name}, label=name, parses=lambda text: "```" not in text and "~~~" not in text
     )
-    found = _found(source, dialect)
+    program = _program_in(source, dialect)
     try:
-        compiled = await compiler.compile(found.text)
+        compiled = await compiler.compile(program.text)
     except ProgramRejected as error:
-        column = None if error.column is None else error.column + found.margin
+        column = None if error.column is None else error.column + program.margin
         raise ProgramRejected(str(error), line=error.line, column=column) from error
-    return Compiled(compiled.code, compiled.source_map, found.margin)
+    return Compiled(compiled.code, compiled.source_map, program.margin)
 
 
-def with_source(program: Program, source: str, way: SourceMap | None) -> Program:
+def with_source(program: Program, source: str, source_map: SourceMap | None) -> Program:
     """Returns a prepared program of compiled code with its source's text and places; it is not type-checked."""
-    remarks = tuple(_placed(each, way) for each in program.diagnostics)
+    remarks = tuple(_placed(each, source_map) for each in program.diagnostics)
     references = program.references
-    if references is not None and way is not None:
-        references = references._replace(named=tuple(_moved(each, way) for each in references.named))
+    if references is not None and source_map is not None:
+        references = references._replace(named=tuple(_moved(each, source_map) for each in references.named))
     return replace(
         program,
         source=source,
-        positions=program.positions if way is None else (*program.positions, way),
+        positions=program.positions if source_map is None else (*program.positions, source_map),
         diagnostics=remarks,
         references=references,
         typed=None,
     )
 
 
-def _moved(reference: ToolReference, way: SourceMap) -> ToolReference:
-    place = way(reference.line, reference.column)
+def _moved(reference: ToolReference, source_map: SourceMap) -> ToolReference:
+    place = source_map(reference.line, reference.column)
     return reference._replace(line=place.line, column=place.column)
 
 
-def _placed(remark: Diagnostic, way: SourceMap | None) -> Diagnostic:
-    if way is None or remark.line is None:
+def _placed(remark: Diagnostic, source_map: SourceMap | None) -> Diagnostic:
+    if source_map is None or remark.line is None:
         return remark
-    place = way(remark.line, remark.column or 1)
+    place = source_map(remark.line, remark.column or 1)
     return replace(remark, line=place.line, column=place.column)

@@ -51,7 +51,7 @@ def loops_over_calls(program: Program) -> list[Loop]:
             bound.setdefault(text_of(name), []).append(value)
         elif node.type in ("assignment_expression", "augmented_assignment", "augmented_assignment_expression"):
             bound.setdefault(text_of(node.child_by_field_name("left")), []).append(None)
-    found: list[Loop] = []
+    matches: list[Loop] = []
     for loop in loops:
         iterable = loop.child_by_field_name("right")
         if iterable is None:
@@ -65,8 +65,8 @@ def loops_over_calls(program: Program) -> list[Loop]:
             index = typed.text[: loop.start_byte].count(b"\n") + 1
             shown = text_of(inner)
             line = located(typed.positions, index, 1).line
-            found.append(Loop(path, shown if len(shown) <= _MAX_SHOWN else f"{owner}.{path}(...)", line))
-    return found
+            matches.append(Loop(path, shown if len(shown) <= _MAX_SHOWN else f"{owner}.{path}(...)", line))
+    return matches
 
 
 def _goes_through_values(loop: Node) -> bool:

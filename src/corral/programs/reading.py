@@ -98,14 +98,14 @@ def _program_in_json(source: str) -> str | None:
     if not (text.startswith(("{", '"')) and text.endswith(("}", '"'))):
         return None
     try:
-        found: object = from_json(text)
+        value: object = from_json(text)
     except ValueError:
         return None
     for _ in range(2):
-        if isinstance(found, dict):
-            members = cast("dict[str, Any]", found)
-            found = next((members[key] for key in (*_KEYS, *_AROUND) if key in members), None)
-    return found if isinstance(found, str) and _SIGNS.search(found) else None
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+            value = next((members[key] for key in (*_KEYS, *_AROUND) if key in members), None)
+    return value if isinstance(value, str) and _SIGNS.search(value) else None
 
 
 def _decodings(source: str) -> Iterator[str]:

@@ -175,13 +175,13 @@ class _Markdown:
         chosen = self._of_language(blocks)
         if not chosen:
             return self._around(blocks)
-        found = self._joined(chosen)
-        if len(blocks) > _MAX_BLOCKS or self._dialect.parses(found.text):
-            return found
+        joined = self._joined(chosen)
+        if len(blocks) > _MAX_BLOCKS or self._dialect.parses(joined.text):
+            return joined
         chosen = self._of_language(list(self._blocks(self._parsing_end)))
         if not chosen[0].label:
             chosen = [block for block in chosen if self._is_program(block)] or chosen
-        return found if self._exhausted else self._joined(chosen)
+        return joined if self._exhausted else self._joined(chosen)
 
     def _blocks(self, end_of: Callable[[_Block], _Block]) -> Iterator[_Block]:
         outer: list[str] = []
@@ -215,7 +215,7 @@ class _Markdown:
         labelled = (_ending(block, number) for number in self._after(block) if self._in_language(number))
         closed = list(islice(self._closed(block), _MAX_ENDS))
         ends = sorted([*closed, *islice(labelled, _MAX_ENDS)], key=attrgetter("end"))
-        return next((found for found in ends if self._is_program(found)), closed[0])
+        return next((end for end in ends if self._is_program(end)), closed[0])
 
     def _is_program(self, block: _Block) -> bool:
         """True if a block alone is a program, as far as tries are left."""
@@ -265,7 +265,7 @@ class _Markdown:
         """The lines of a block, without what quotes them."""
         content = self._lines[block.first : block.end]
         if block.quoted:
-            content = [_QUOTE_MARK.sub(lambda found: " " * len(found[0]), line, count=1) for line in content]
+            content = [_QUOTE_MARK.sub(lambda mark: " " * len(mark[0]), line, count=1) for line in content]
         return _without_run(content, block.run) if content and block.end == len(self._lines) else content
 
     def _around(self, blocks: list[_Block]) -> Recovered:
@@ -286,8 +286,8 @@ class _Markdown:
 
 
 def _label(fence: re.Match[str]) -> str:
-    found = _LABEL.match(fence["info"])
-    label = found[1].lower() if found else ""
+    match = _LABEL.match(fence["info"])
+    label = match[1].lower() if match else ""
     return "" if label == "none" else label
 
 

@@ -86,8 +86,8 @@ def method_hint(type_: str, name: str, value: str) -> str | None:
     """
     shown = value if len(value) <= _MAX_SHOWN and "\n" not in value else "it"
     tables = (table for pattern, table in _TABLES if pattern.match(type_))
-    found = next((table.get(name) for table in tables), None)
-    return None if found is None else f"{found.format(shown)[0].upper()}{found.format(shown)[1:]}."
+    replacement = next((table.get(name) for table in tables), None)
+    return None if replacement is None else f"{replacement.format(shown)[0].upper()}{replacement.format(shown)[1:]}."
 
 
 def text_hint(name: str, value: str) -> str | None:
@@ -99,8 +99,8 @@ def text_hint(name: str, value: str) -> str | None:
 
 def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:
     """Says, given a remark on it, what is wrong with a key of what has none, and what to do."""
-    found = _OF_TYPE.search(message)
-    type_ = found["type"] if found else ""
+    match = _OF_TYPE.search(message)
+    type_ = match["type"] if match else ""
     if type_ == "None":
         return f"{value} is None here, and has no {key}.", "Check for None first."
     if type_ == "str":
@@ -114,10 +114,10 @@ def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:
 
 def operation_hint(message: str, objects: frozenset[str]) -> str | None:
     """The remedy for arithmetic with values of these types, one of which does not allow it; None: it may be right."""
-    found = _OPERATION.search(message)
-    if found is None:
+    match = _OPERATION.search(message)
+    if match is None:
         return None
-    types = [found["left"], found["right"] or found["left"]]
+    types = [match["left"], match["right"] or match["left"]]
     kinds = {_kind(each, objects) for each in types}
     if None in kinds or not kinds & {"text", "container"}:
         return None
@@ -129,8 +129,8 @@ def operation_hint(message: str, objects: frozenset[str]) -> str | None:
 def cannot_be_added(type_: str, function: str, objects: frozenset[str]) -> bool:
     """True if `sum` or `join` fails with any item of a type. For the type of a list, `function` ends in `[]`."""
     if function.endswith("[]"):
-        found = _ITEMS.fullmatch(type_)
-        return found is not None and cannot_be_added(found[1], function.removesuffix("[]"), objects)
+        items = _ITEMS.fullmatch(type_)
+        return items is not None and cannot_be_added(items[1], function.removesuffix("[]"), objects)
     wrong = ("text", "container") if function == "sum" else ("number", "container")
     return _kind(type_, objects) in wrong
 

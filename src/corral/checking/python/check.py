@@ -17,7 +17,7 @@ from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
-from corral.checking.python.asked_keys import AskedKey, asked_names, keys_asked_in_vain
+from corral.checking.python.asked_keys import AskedKey, asked_names, missing_keys
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.expressions import (
     TAKING_VALUES,
@@ -101,7 +101,7 @@ _CALLS = finder(
     "(named_expression name: (identifier) @held value: (call))"
 )
 _MAX_NAMES = 1_000
-_MAX_MEANT = 60
+_MAX_REPLACEMENTS = 60
 """Unbound names for which another one is looked for: more are not told of."""
 _NAMES = finder("(identifier) @name")
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
@@ -125,7 +125,7 @@ class PythonCheck(PythonOrigins):
         self._typed = typed
         self._taken: dict[Finding, tuple[Node, str]] = {}
         """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
-        self._meanings: dict[tuple[str, tuple[str, ...], bool], str] = {}
+        self._replacements: dict[tuple[str, tuple[str, ...], bool], str] = {}
         """The replacements of unbound names, by their uses."""
         self._used_types = [each for each in typed.free if each in tools.type_declarations]
         self.put(self._composed())
@@ -162,10 +162,10 @@ class PythonCheck(PythonOrigins):
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        is_silent = not any(map(_is_told, remarks)) and not self.flawed and not self._asked_keys
+        is_silent = not any(map(_is_relevant, remarks)) and not self.flawed and not self._asked_keys
         return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
-    def judged(self, document: Document) -> list[Finding]:
+    def judge(self, document: Document) -> list[Finding]:
         document.write(self.text.text)
         remarks = document.remarks()
         if self._forgets(remarks):
@@ -174,27 +174,27 @@ class PythonCheck(PythonOrigins):
             remarks = document.remarks()
         if any(each.code in _UNFOUND and each.span.line == 0 for each in remarks):  # the header's import
             raise DeclarationsUnread("ty does not find the module that declares the tools")
-        judged = [each for remark in remarks if (each := self._judged(remark))]
-        told = {each.offset for each in judged if each.kind == "unawaited"}
-        forgotten = [each for each in self._forgotten() if each.offset not in told]
-        more = [*forgotten, *self._enumerations(), *self._asked_in_vain()]
+        judged = [each for remark in remarks if (each := self._judge(remark))]
+        reported = {each.offset for each in judged if each.kind == "unawaited"}
+        forgotten = [each for each in self._forgotten() if each.offset not in reported]
+        more = [*forgotten, *self._enumerations(), *self._missing_keys()]
         return [*self.with_flaws(self._confirmed(document, judged)), *more]
 
     @cached_property
     def _asked_keys(self) -> list[AskedKey]:
         if self._writes.open:
             return []
-        asked = keys_asked_in_vain(self.root, self.tools, self._typed.names)
+        asked = missing_keys(self.root, self.tools, self._typed.names)
         return [each for each in asked if not self._writes.sets(each.key)]
 
     @cached_property
     def _asked_names(self) -> frozenset[str]:
         return asked_names(self.root)
 
-    def _asked_in_vain(self) -> Iterator[Finding]:
+    def _missing_keys(self) -> Iterator[Finding]:
         """Conditions on keys that results do not have."""
         for condition, name, key, owner, members in self._asked_keys:
-            yield self.told_of(condition, never_there(name, key, members, text_of(owner), condition.holds))
+            yield self.finding_on(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
         return _taken_for_enums(self._used_types, self.tools, self._typed.names)
@@ -236,8 +236,8 @@ class PythonCheck(PythonOrigins):
         document.write(self.text.text)
         types: dict[tuple[int, int], str] = {}
         for remark in document.remarks():
-            if remark.code == _REVEALED and (said := _TYPE.search(remark.message)) is not None:
-                types[self.text.offsets(remark.span)] = said[1]
+            if remark.code == _REVEALED and (match := _TYPE.search(remark.message)) is not None:
+                types[self.text.offsets(remark.span)] = match[1]
         return [
             replace(each, kind=None, hint=None, declared=None)
             if each in taken
@@ -276,9 +276,9 @@ class PythonCheck(PythonOrigins):
             node = node.parent
         return None
 
-    def _judged(self, remark: Remark) -> Finding | None:
+    def _judge(self, remark: Remark) -> Finding | None:
         """The finding of a remark. None: nothing."""
-        if not _is_told(remark):
+        if not _is_relevant(remark):
             return None
         start, end = self.text.offsets(remark.span)
         node = self.node_between(start, end)
@@ -290,18 +290,18 @@ class PythonCheck(PythonOrigins):
         if _COROUTINE.search(warning.message):
             if remark.code in _FOREIGN and " | " not in warning.message:
                 return self._unawaited(warning, node) or warning.rejected("unawaited", hint=_AWAIT_IT)
-            if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
-                return found
+            if remark.severity == 1 and (finding := self._unawaited(warning, node)) is not None:
+                return finding
         if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
             return warning.rejected("stream", hint=_READ_STREAM)
-        if remark.code in _MISTAKEN and not is_tried(node) and (found := self._method(warning, node)) is not None:
-            return found
+        if remark.code in _MISTAKEN and not is_tried(node) and (finding := self._method(warning, node)) is not None:
+            return finding
         if remark.code in _MISTAKEN and (generator := async_generator(node)) is not None and not is_tried(node):
             hint = _LIST_IT if may_await(generator) else f"{_LIST_IT} The function around it must be `async def`."
             return warning.rejected("unawaited", message=_ASYNC_GENERATOR, hint=hint)
         may_be_uncalled = "`def " in warning.message or remark.code == "no-matching-overload"
-        if may_be_uncalled and not is_tried(node) and (found := self._uncalled(warning, node)) is not None:
-            return found
+        if may_be_uncalled and not is_tried(node) and (finding := self._uncalled(warning, node)) is not None:
+            return finding
         if remark.code == "no-matching-overload" and (together := gathered_list(node)) is not None:
             message = f"{text_of(together)} takes each awaitable by itself, not a list of them."
             return warning.rejected("unawaited", message=message, hint=f"Write `await {text_of(together)}(*[...])`.")
@@ -330,8 +330,8 @@ class PythonCheck(PythonOrigins):
 
     def _method(self, warning: Finding, node: Node) -> Finding | None:
         """The finding on a method of a dict that is used as if it were a member of a result."""
-        said = _METHOD.search(warning.message)
-        type_, name = ("", "") if said is None else (said["type"], said["name"])
+        match = _METHOD.search(warning.message)
+        type_, name = ("", "") if match is None else (match["type"], match["name"])
         if type_ not in self._objects:
             return None
         call = call_around(node)
@@ -362,20 +362,20 @@ class PythonCheck(PythonOrigins):
     def _unbound(self, warning: Finding, node: Node) -> Finding:
         if node.type != "identifier" or self._is_dynamic or is_annotation(node):
             return warning
-        hint = None if "Did you mean" in warning.message else self._meant(node)
+        hint = None if "Did you mean" in warning.message else self._replacement(node)
         return warning.rejected("unbound", hint=hint)
 
-    def _meant(self, name: Node) -> str:
+    def _replacement(self, name: Node) -> str:
         """The replacement of an unbound name."""
         is_called = name.parent is not None and name.parent.type == "call"
         use = text_of(name), tuple(path_from(name)), is_called
-        if use not in self._meanings:
-            if len(self._meanings) == _MAX_MEANT:
+        if use not in self._replacements:
+            if len(self._replacements) == _MAX_REPLACEMENTS:
                 return NOTHING_SHARED
-            self._meanings[use] = self._meaning(*use)
-        return self._meanings[use]
+            self._replacements[use] = self._find_replacement(*use)
+        return self._replacements[use]
 
-    def _meaning(self, word: str, path: tuple[str, ...], is_called: bool) -> str:
+    def _find_replacement(self, word: str, path: tuple[str, ...], is_called: bool) -> str:
         hint = self.tools.hint_for(word, is_called=is_called, path=".".join(path[1:]))
         if hint is not None:
             return hint
@@ -390,7 +390,7 @@ class PythonCheck(PythonOrigins):
         return list(dict.fromkeys(text_of(each) for each in names if is_binding(each)))
 
     def _key(self, warning: Finding, node: Node) -> Finding:
-        found = _TYPED_DICT.search(warning.message)
+        match = _TYPED_DICT.search(warning.message)
         if _BY_NUMBER.search(warning.message) and not is_probed(node):
             owner = node if node.type == "subscript" else node.parent
             value = None if owner is None else owner.child_by_field_name("value")
@@ -398,9 +398,9 @@ class PythonCheck(PythonOrigins):
                 return warning
             return self._take(warning.rejected("member", hint="It is a dict."), value, "0")
         key = text_of(node).strip("\"'")
-        if found is None or node.type not in _STRINGS or self._writes.sets(key) or is_probed(node):
+        if match is None or node.type not in _STRINGS or self._writes.sets(key) or is_probed(node):
             return warning
-        types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
+        types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [match["name"]]
         types = [each for each in types if each != "None"]
         if key in self._asked_names:
             return warning
@@ -408,9 +408,9 @@ class PythonCheck(PythonOrigins):
             return warning
         if not self._objects.issuperset(types) or any(self.tools.declares(each, key) for each in types):
             return warning
-        if "did you mean" not in warning.message and not all(map(self.tools.lists_all, types)):
+        if "did you mean" not in warning.message and not all(map(self.tools.is_closed, types)):
             return warning  # schemas that are silent about other members
-        rejected = warning.rejected("member", declared=self.tools.class_named(found["name"]))
+        rejected = warning.rejected("member", declared=self.tools.class_named(match["name"]))
         above = node.parent
         value = above.child_by_field_name("value") if above is not None and above.type == "subscript" else None
         return rejected if value is None else self._take(rejected, value, f'"{key}"')
@@ -455,8 +455,8 @@ class PythonCheck(PythonOrigins):
     def _uncalled(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a tool that is named and not called."""
         call = call_around(node) if warning.code.endswith(("argument-type", "overload")) else None
-        given = None if call is None else call.child_by_field_name("arguments")
-        around = [node, *operands(node)] if call is None else [] if given is None else given.named_children
+        arguments = None if call is None else call.child_by_field_name("arguments")
+        around = [node, *operands(node)] if call is None else [] if arguments is None else arguments.named_children
         if call is not None and text_of(call.child_by_field_name("function")) not in TAKING_VALUES | FUTURES:
             return self._mapped(warning, around)
         for each in around:
@@ -471,8 +471,8 @@ class PythonCheck(PythonOrigins):
 
     def _attribute(self, warning: Finding, node: Node) -> Finding:
         name = text_of(node.child_by_field_name("attribute") or node)
-        found = _OBJECT.search(warning.message)
-        if found is None:
+        match = _OBJECT.search(warning.message)
+        if match is None:
             return warning
         owner = node if node.type == "attribute" else node.parent
         value = None if owner is None else owner.child_by_field_name("object")
@@ -487,7 +487,7 @@ class PythonCheck(PythonOrigins):
             if name in failure_classes():
                 return warning.rejected("tool", hint=f"Write `{name}`: it is there without an import.")
             return warning.rejected("tool", message=self.tools.not_found(path))
-        members = union_members(found["type"])
+        members = union_members(match["type"])
         hint = None if value is None or len(members) > 1 else method_hint(members[0], name, text_of(value))
         if value is None or is_probed(node) or any(" & ~" in each for each in members):
             return warning  # what is left of a dict that is none does not exist
@@ -513,54 +513,54 @@ class PythonCheck(PythonOrigins):
         if call is None or tool is None or arguments is None:
             return warning
         self._calls.append((call, tool))
-        given = arguments.named_children
-        positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
+        passed = arguments.named_children
+        positional = [each for each in passed if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
         if code in _COUNT:
             is_object = bool(python_arguments(call, self._dict_of).members)
             is_misplaced = positional and not is_object and "input: " not in tool.signature
-            return self._by_position(warning, tool, positional, given, code) if is_misplaced else warning
-        if any("splat" in each.type and each.named_children[0].type != "dictionary" for each in given):
+            return self._by_position(warning, tool, positional, passed, code) if is_misplaced else warning
+        if any("splat" in each.type and each.named_children[0].type != "dictionary" for each in passed):
             return warning
-        found = mismatch(warning.message)
+        types = mismatch(warning.message)
         pair = node.parent if node.parent is not None and node.parent.type == "pair" else node
         value = pair.child_by_field_name("value") or node
-        if found is None or self._inputs.is_whole(value):
+        if types is None or self._inputs.is_whole(value):
             return warning  # which its schema is to judge
-        if is_text_for_number(*found) and not self._is_declared(value):
+        if is_text_for_number(*types) and not self._is_declared(value):
             texts = self._texts(value)
             if not texts or (self._spells(texts) and self.takes_spelt(call, tool.name, value)):
                 return warning  # it may spell one
-        differs = certainly_differs(*found, self._objects)
+        differs = certainly_differs(*types, self._objects)
         return warning.rejected("argument", declared=tool.signature) if differs else warning
 
-    def _mapped(self, warning: Finding, given: list[Node]) -> Finding | None:
+    def _mapped(self, warning: Finding, arguments: list[Node]) -> Finding | None:
         """A finding about a tool that `map` is to call with texts or numbers, which have to be keywords."""
-        tool = self._tool_of(given[0]) if given and _MAPPED.search(warning.message) else None
+        tool = self._tool_of(arguments[0]) if arguments and _MAPPED.search(warning.message) else None
         names = [] if tool is None else _PARAMETER.findall(tool.signature)
         if tool is None or not names or "input: " in tool.signature:
             return None
         message = f"tools.{tool.name} takes its arguments by keyword."
-        hint = f"Write `[tools.{tool.name}({names[0]}=each) for each in {text_of(given[-1])}]`."
+        hint = f"Write `[tools.{tool.name}({names[0]}=each) for each in {text_of(arguments[-1])}]`."
         return warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
 
     def _by_position(
-        self, warning: Finding, tool: DeclaredTool, positional: list[Node], given: list[Node], code: str
+        self, warning: Finding, tool: DeclaredTool, positional: list[Node], arguments: list[Node], code: str
     ) -> Finding:
         """The finding about positional arguments; a single one may be the whole input."""
         names = _PARAMETER.findall(tool.signature)
-        if code == "missing-argument" or any(each.type == "list_splat" for each in given):
+        if code == "missing-argument" or any(each.type == "list_splat" for each in arguments):
             return warning
         if not names:
-            is_value = len(given) > 1 or positional[0].type in _SCALARS
+            is_value = len(arguments) > 1 or positional[0].type in _SCALARS
             return warning.rejected("argument", declared=tool.signature) if is_value else warning
         keywords = [f"{name}={text_of(each)}" for name, each in zip(names, positional, strict=False)]
-        others = [text_of(each) for each in given if each not in positional]
+        others = [text_of(each) for each in arguments if each not in positional]
         right = f"await tools.{tool.name}({', '.join([*keywords, *others])})"
         is_shown = len(right) <= _MAX_SHOWN and "\n" not in right
         hint = f"Write `{right}`." if is_shown else "Name each argument."
         message = f"tools.{tool.name} takes its arguments by keyword."
         rejected = warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
-        if len(given) > 1 or positional[0].type in _SCALARS:
+        if len(arguments) > 1 or positional[0].type in _SCALARS:
             return rejected
         return self._take(rejected, positional[0], f'"{names[0]}"')
 
@@ -606,12 +606,12 @@ class PythonCheck(PythonOrigins):
 
     def _consumed(self) -> Iterator[Node]:
         """Calls, and names that may stand for one's coroutine, where only a value is of use."""
-        found = _CALLS(self.root)
-        for call in found.get("call", ()):
+        matches = _CALLS(self.root)
+        for call in matches.get("call", ()):
             _, owner = unwrap(call)
             if owner is not None and is_result(owner):
                 yield call
-        held = {name.text for name in found.get("held", ())}
+        held = {name.text for name in matches.get("held", ())}
         for name in _NAMES(self.root).get("name", ()) if held else ():
             value, owner = unwrap(name)
             if name.text not in held or owner is None:
@@ -624,7 +624,7 @@ def _not_awaited(node: Node, message: str, hint: str) -> Finding:
     return Finding(code="unawaited", message=message, offset=node.start_byte, kind="unawaited", hint=hint)
 
 
-def _is_told(remark: Remark) -> bool:
+def _is_relevant(remark: Remark) -> bool:
     """True if a remark may mean something."""
     return remark.severity in _WARNED and remark.code != _SYNTAX
 
@@ -651,22 +651,22 @@ def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:
     match None if owner is None else owner.type:
         case "attribute" if owner is not None and use == owner.child_by_field_name("object"):
             member = text_of(owner.child_by_field_name("attribute"))
-            return None if member.startswith("_") else f"Write {_meant(member, values)}."
+            return None if member.startswith("_") else f"Write {_enum_value(member, values)}."
         case "call" if owner is not None and use == owner.child_by_field_name("function"):
             return "Write the value itself."
         case "subscript" if owner is not None and use == owner.child_by_field_name("value"):
             key = owner.child_by_field_name("subscript")
-            return f"Write {_meant(text_of(key), values)}."
+            return f"Write {_enum_value(text_of(key), values)}."
         case "for_statement" | "for_in_clause" if owner is not None and use == owner.child_by_field_name("right"):
             return f"Write `typing.get_args({name})`."
         case _:
             return None
 
 
-def _meant(member: str, values: tuple[str, ...]) -> str:
+def _enum_value(member: str, values: tuple[str, ...]) -> str:
     """The value that an enum would call so."""
-    found = next((each for each in values if _letters(each) == _letters(member)), None)
-    return "one of them" if found is None else f"`{found}`"
+    match = next((each for each in values if _letters(each) == _letters(member)), None)
+    return "one of them" if match is None else f"`{match}`"
 
 
 def _letters(text: str) -> str:
@@ -678,16 +678,16 @@ def _as_keywords(root: Node, tools: Collection[str], edits: Edits) -> None:
 
     `tools`: the paths of those that take keywords.
     """
-    found = _METHOD_CALLS(root) if _SIGN.search(edits.text) else {}
-    for call in found.get("call", ())[:_MAX_CALLS]:
+    matches = _METHOD_CALLS(root) if _SIGN.search(edits.text) else {}
+    for call in matches.get("call", ())[:_MAX_CALLS]:
         function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
         owner, _, path = ("", "", "") if function is None else dotted_path(function).partition(".")
         if owner not in ("tools", "codemode") or path not in tools or arguments is None:
             continue
-        given = [each for each in arguments.named_children if each.type != "comment"]
-        for each in given:
+        passed = [each for each in arguments.named_children if each.type != "comment"]
+        for each in passed:
             literal = each.named_children[0] if each.type == "dictionary_splat" and each.named_children else each
-            if literal.type == "dictionary" and (each != literal or len(given) == 1) and _is_plain(literal):
+            if literal.type == "dictionary" and (each != literal or len(passed) == 1) and _is_plain(literal):
                 _open(each, literal, edits)
 
 

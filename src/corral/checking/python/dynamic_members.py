@@ -67,15 +67,15 @@ class Writes:
         self._reads: list[Node] = []
         self._variables: set[tuple[str, int]] = set()
         self._root = root
-        found = _FOUND(root) if _SIGN.search(text) else {}
-        for node in found.get("target", ()):
+        matches = _FOUND(root) if _SIGN.search(text) else {}
+        for node in matches.get("target", ()):
             for target in _targets(node):
                 self._put(target)
-        for node in found.get("augmented", ()):
+        for node in matches.get("augmented", ()):
             self._add(node)
-        for node in found.get("called", ()):
+        for node in matches.get("called", ()):
             self._call(node)
-        self._written = {each.id for node in found.get("target", ()) for each in _targets(node)}
+        self._written = {each.id for node in matches.get("target", ()) for each in _targets(node)}
 
     def sets(self, key: str) -> bool:
         """True if a member of this name is put anywhere."""
@@ -151,23 +151,23 @@ class Writes:
         if function is None or arguments is None or owner is None:
             return
         method = text_of(function.child_by_field_name("attribute"))
-        given = [each for each in arguments.named_children if each.type != "comment"]
+        passed = [each for each in arguments.named_children if each.type != "comment"]
         if method == "get":
             self._reads.append(call)
         elif method in ("update", "setdefault", "__setitem__", "pop") and not self._is_own(owner):
             key = key_of(call)
             if method == "update":
-                self._update(owner, given)
+                self._update(owner, passed)
             elif key is not None:
                 self.keys |= {key} if method != "pop" else set()
                 self._mentioned.add(key)
-            elif method == "__setitem__" or (method == "setdefault" and given):
+            elif method == "__setitem__" or (method == "setdefault" and passed):
                 self.open.append(owner)
         if method in _FILLING and not self._is_own(owner):
-            self._mention(*given)
+            self._mention(*passed)
 
-    def _update(self, owner: Node, given: list[Node]) -> None:
-        for each in given:
+    def _update(self, owner: Node, arguments: list[Node]) -> None:
+        for each in arguments:
             if each.type == "keyword_argument":
                 self.keys.add(text_of(each.child_by_field_name("name")))
             elif each.type == "dictionary" and all(inner.type in ("pair", "comment") for inner in each.named_children):
@@ -241,9 +241,9 @@ def _targets(node: Node) -> Iterator[Node]:
 def _is_made(value: Node) -> bool:
     if value.type == "call":
         arguments = value.child_by_field_name("arguments")
-        given = [] if arguments is None else arguments.named_children
+        passed = [] if arguments is None else arguments.named_children
         name = text_of(value.child_by_field_name("function")).rpartition(".")[2]
-        return name in _MAKING and (not given or name in ("defaultdict", "Counter"))
+        return name in _MAKING and (not passed or name in ("defaultdict", "Counter"))
     if value.type == "dictionary":
         parts = [each.child_by_field_name("value") for each in value.named_children if each.type != "comment"]
     elif value.type in ("list", "set"):
@@ -279,13 +279,13 @@ def _endless(root: Node) -> Iterator[Node]:
 
     These are lambdas that refer to themselves, and what a loop makes of itself by `zip` or `enumerate`.
     """
-    found = _ASSIGNED(root)
-    for value in found.get("lambda", ()):
+    matches = _ASSIGNED(root)
+    for value in matches.get("lambda", ()):
         if _mentions(value.child_by_field_name("body"), name := _name_of(value)) and not _mentions(
             value.child_by_field_name("parameters"), name
         ):
             yield value
-    for value in found.get("call", ()):
+    for value in matches.get("call", ()):
         if _NESTING.search(value.text or b"") and _mentions(value, _name_of(value)) and _in_loop(value):
             yield value
 

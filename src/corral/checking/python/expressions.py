@@ -60,9 +60,11 @@ def async_generator(node: Node) -> Node | None:
     call = call_around(node)
     function = None if call is None else call.child_by_field_name("function")
     arguments = None if call is None else call.child_by_field_name("arguments")
-    given = [] if arguments is None or text_of(function) not in _ITERATING else [arguments, *arguments.named_children]
-    found = (each for each in (node, *given) if each.type == "generator_expression" and awaits(each))
-    return next(found, None)
+    candidates = (
+        [] if arguments is None or text_of(function) not in _ITERATING else [arguments, *arguments.named_children]
+    )
+    generators = (each for each in (node, *candidates) if each.type == "generator_expression" and awaits(each))
+    return next(generators, None)
 
 
 def gathered_list(node: Node) -> Node | None:
@@ -88,9 +90,9 @@ def gone_through(bound: Node) -> Node | None:
     right = loop.child_by_field_name("right")
     if value == bound or right is None:
         return right
-    function, given = right.child_by_field_name("function"), right.child_by_field_name("arguments")
-    is_counted = right.type == "call" and text_of(function) == "enumerate" and given is not None
-    return given.named_children[0] if is_counted and given is not None and given.named_children else None
+    function, arguments = right.child_by_field_name("function"), right.child_by_field_name("arguments")
+    is_counted = right.type == "call" and text_of(function) == "enumerate" and arguments is not None
+    return arguments.named_children[0] if is_counted and arguments is not None and arguments.named_children else None
 
 
 def _mapped(function: Node | None) -> Node | None:
@@ -100,11 +102,11 @@ def _mapped(function: Node | None) -> Node | None:
     call = None if arguments is None else arguments.parent
     if above is None or arguments is None or call is None or call.type != "call":
         return None
-    given, name = arguments.named_children, text_of(call.child_by_field_name("function"))
+    passed, name = arguments.named_children, text_of(call.child_by_field_name("function"))
     if above.type == "keyword_argument":
         is_key = text_of(above.child_by_field_name("name")) == "key" and name in ("sorted", "min", "max")
-        return given[0] if is_key else None
-    return given[1] if name in ("map", "filter") and given[0] == function and len(given) == 2 else None
+        return passed[0] if is_key else None
+    return passed[1] if name in ("map", "filter") and passed[0] == function and len(passed) == 2 else None
 
 
 def own_classes(root: Node) -> frozenset[str]:
@@ -172,8 +174,8 @@ def is_caught(call: Node) -> bool:
         return True
     above = call.parent
     while above is not None:
-        given = above.child_by_field_name("arguments") if above.type == "call" else None
-        names = [] if given is None else [each.child_by_field_name("name") for each in given.named_children]
+        arguments = above.child_by_field_name("arguments") if above.type == "call" else None
+        names = [] if arguments is None else [each.child_by_field_name("name") for each in arguments.named_children]
         is_suppressed = above.type == "with_statement" and b"suppress(" in (above.text or b"").partition(b":")[0]
         if is_suppressed or any(text_of(each) == "return_exceptions" for each in names):
             return True
@@ -219,17 +221,17 @@ def path_from(name: Node) -> list[str]:
 
 def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
     """The subscript that a remark on a key is about, and its key."""
-    said = _KEY_TYPE.search(message)
+    key_type = _KEY_TYPE.search(message)
     inside = [node, unwrap(node)[1], *node.named_children]
     taken = [each for each in inside if each is not None and each.type == "subscript"]
     keys = [(each, each.children_by_field_name("subscript")) for each in taken]
     single = [(each, key[0]) for each, key in keys if len(key) == 1]
-    if said is None:
+    if key_type is None:
         single = [pair for pair in single if pair[1].type == "string"]
-    elif said["key"] is None:
+    elif key_type["key"] is None:
         single = [pair for pair in single if pair[1].type == "slice"]
     else:
-        plain = said["key"].strip("\"'")
+        plain = key_type["key"].strip("\"'")
         single = [pair for pair in single if text_of(pair[1]).strip("\"'") == plain]
     return single[0] if single else (None, None)
 
@@ -241,15 +243,15 @@ def added_up(node: Node) -> tuple[Node, str] | None:
         if call.parent is None or call.parent.end_byte > node.end_byte:
             return None
         call = call.parent
-    function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
     is_join = function is not None and function.type == "attribute"
     name = text_of(function.child_by_field_name("attribute") if function is not None and is_join else function)
-    if given is None or name not in ("sum", "join") or is_join != (name == "join"):
+    if arguments is None or name not in ("sum", "join") or is_join != (name == "join"):
         return None
-    if given.type == "generator_expression":
-        items: Node | None = given
+    if arguments.type == "generator_expression":
+        items: Node | None = arguments
     else:
-        items = given.named_children[0] if given.named_child_count == 1 else None
+        items = arguments.named_children[0] if arguments.named_child_count == 1 else None
     if items is None or items.type not in ("generator_expression", "list_comprehension"):
         return None if items is None or items.type not in ("identifier", "await", "subscript") else (items, f"{name}[]")
     body = items.child_by_field_name("body")

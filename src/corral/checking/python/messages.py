@@ -122,21 +122,21 @@ def _literal(value: str) -> PrintedKind:
     return PrintedKind("int", value) if value.lstrip("-").isdigit() else PrintedKind("any")
 
 
-def _elements_differ(given: str, wanted: str) -> bool:
+def _elements_differ(source: str, target: str) -> bool:
     """True if lists of one cannot be lists of the other. Names of objects and strings do not count."""
-    kinds = ({kind for kind, _ in _kinds(each, frozenset())} for each in (given, wanted))
+    kinds = ({kind for kind, _ in _kinds(each, frozenset())} for each in (source, target))
     one, other = kinds
     plain = {"int", "float", "bool", "array"}
-    objects = _DECLARED.fullmatch(given) is not None and other <= {"int", "float", "bool", "string"}
+    objects = _DECLARED.fullmatch(source) is not None and other <= {"int", "float", "bool", "string"}
     return objects or (one <= plain and other <= plain | {"string"} and ("array" in one) != ("array" in other))
 
 
-def _may_be(given: PrintedKind, wanted: PrintedKind) -> bool:
-    kinds = {given.name, wanted.name}
+def _may_be(source: PrintedKind, target: PrintedKind) -> bool:
+    kinds = {source.name, target.name}
     if "any" in kinds:
         return True
-    if given.name == wanted.name == "array":
-        return given.literal is None or wanted.literal is None or not _elements_differ(given.literal, wanted.literal)
-    if given.name == wanted.name:
-        return None in (given.literal, wanted.literal) or given.literal == wanted.literal
+    if source.name == target.name == "array":
+        return source.literal is None or target.literal is None or not _elements_differ(source.literal, target.literal)
+    if source.name == target.name:
+        return None in (source.literal, target.literal) or source.literal == target.literal
     return kinds <= _NUMBERS or kinds == {"bytes", "string"}

@@ -65,19 +65,19 @@ class PythonOrigins(Check):
 
     def _is_declared(self, value: Node, hops: int = 8) -> bool:
         """True if a value is a tool's result, or part of it."""
-        found: Node | None = value
+        node: Node | None = value
         for _ in range(hops):
-            if found is not None and self._writes.is_forgotten(found):
+            if node is not None and self._writes.is_forgotten(node):
                 return False
-            match None if found is None else found.type:
+            match None if node is None else node.type:
                 case "identifier":
-                    found = None if found is None else self._initial(found) or self._iterated(found)
+                    node = None if node is None else self._initial(node) or self._iterated(node)
                 case "subscript":
-                    found = None if found is None else found.child_by_field_name("value")
+                    node = None if node is None else node.child_by_field_name("value")
                 case "await" | "parenthesized_expression":
-                    found = found.named_children[0] if found is not None and found.named_children else None
+                    node = node.named_children[0] if node is not None and node.named_children else None
                 case "call":
-                    function = None if found is None else found.child_by_field_name("function")
+                    function = None if node is None else node.child_by_field_name("function")
                     return function is not None and (
                         text_of(function) in FUTURES or self._tool_of(function) is not None
                     )
@@ -87,14 +87,14 @@ class PythonOrigins(Check):
 
     def _is_dict(self, value: Node) -> bool:
         """True if a value is declared as a dict of unknown keys, as `dict[str, Order]`."""
-        found = self._initial(value) or value if value.type == "identifier" else value
-        if found.type in ("await", "parenthesized_expression"):
-            found = found.named_children[0]
-        if found.type == "call":
-            function = found.child_by_field_name("function")
+        node = self._initial(value) or value if value.type == "identifier" else value
+        if node.type in ("await", "parenthesized_expression"):
+            node = node.named_children[0]
+        if node.type == "call":
+            function = node.child_by_field_name("function")
             tool = None if function is None else self._tool_of(function)
             return tool is not None and _DICT.match(tool.returns) is not None
-        key = key_of(found) if found.type == "subscript" else None
+        key = key_of(node) if node.type == "subscript" else None
         if key is None:
             return False
         declared = re.findall(_MEMBER.format(re.escape(key)), self.tools.declarations.text, re.MULTILINE)

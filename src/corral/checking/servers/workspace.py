@@ -217,7 +217,7 @@ class Document:
         self._workspace = workspace
         self._path, self._declarations = kind.program.format(slot=slot), kind.declarations.format(slot=slot)
         self._deadline = deadline
-        self._begun = 0
+        self._pending = 0
         self._module = Path(self._declarations).stem
 
     def write(self, text: str) -> None:
@@ -232,20 +232,20 @@ class Document:
         """Replaces the program and requests its diagnostics, which `finish` returns. Neither blocks."""
         self.write(text)
         params = {"textDocument": {"uri": self._workspace.uri(self._path)}}
-        self._begun = self._workspace.client.post("textDocument/diagnostic", params)
+        self._pending = self._workspace.client.post("textDocument/diagnostic", params)
 
     async def finish(self) -> list[Remark]:
         """Waits for the diagnostics that `begin` requested."""
         client = self._workspace.client
         with anyio.move_on_after(self._deadline - time.monotonic()):
-            while (report := client.poll(self._begun)) is PENDING:
+            while (report := client.poll(self._pending)) is PENDING:
                 await client.changed()
             return _remarks(report)
         raise ServerLost("it did not answer in time")
 
     def outwait(self) -> None:
         """Blocks until the request of `begin` is answered, so that the server is free."""
-        self._workspace.client.await_result(self._begun, deadline=self._deadline)
+        self._workspace.client.await_result(self._pending, deadline=self._deadline)
 
     def definitions(self, line: int, character: int) -> list[Location]:
         """Definitions of the name at a position, counted as in a `Span`."""
@@ -256,19 +256,19 @@ class Document:
         return self._locations("textDocument/typeDefinition", line, character, whole=True)
 
     def _locations(self, method: str, line: int, character: int, *, whole: bool) -> list[Location]:
-        found = self._ask(method, position={"line": line, "character": character})
+        answer = self._ask(method, position={"line": line, "character": character})
         try:
-            items = [] if found is None else [found] if "range" in found or "targetRange" in found else found
+            items = [] if answer is None else [answer] if "range" in answer or "targetRange" in answer else answer
             return [self._location(each, whole=whole) for each in items[:_MAX_ITEMS]]
         except _MALFORMED as error:
             raise ServerLost("it gives no locations") from error
 
-    def _location(self, found: Mapping[str, Any], *, whole: bool) -> Location:
+    def _location(self, item: Mapping[str, Any], *, whole: bool) -> Location:
         """A Location of the protocol, or a LocationLink, which has both the whole range and that of the name."""
-        if "uri" in found:
-            uri, where = found["uri"], found["range"]
+        if "uri" in item:
+            uri, where = item["uri"], item["range"]
         else:
-            uri, where = found["targetUri"], found["targetRange" if whole else "targetSelectionRange"]
+            uri, where = item["targetUri"], item["targetRange" if whole else "targetSelectionRange"]
         uris = self._workspace.uri(self._declarations), self._workspace.uri(self._path)
         return Location(uri == uris[0], uri == uris[1], _span(where))
 
@@ -295,8 +295,8 @@ def _remark(item: Mapping[str, Any]) -> Remark:
     return Remark(int(item.get("severity", 1)), str(item.get("code", "")), str(item["message"]), _span(item["range"]))
 
 
-def _span(found: Mapping[str, Mapping[str, int]]) -> Span:
-    start, end = found["start"], found["end"]
+def _span(range_: Mapping[str, Mapping[str, int]]) -> Span:
+    start, end = range_["start"], range_["end"]
     span = Span(int(start["line"]), int(start["character"]), int(end["line"]), int(end["character"]))
     if not all(0 <= each < _MAX_PLACE for each in span):
         raise ValueError(f"a range that is none: {span}")

@@ -128,7 +128,7 @@ _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
 
 
-class _Relax(NamedTuple):
+class _AssumeAny(NamedTuple):
     """The compiler is not to know the type of what this identifier names."""
 
     variable: Node | None
@@ -155,29 +155,29 @@ class TypeScriptCheck(Origins):
         return located(self._typed.positions, place.line, place.column)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        return not any(map(_is_told, remarks)) and not any(map(any, self._suspects()))
+        return not any(map(_is_relevant, remarks)) and not any(map(any, self._suspects()))
 
-    def judged(self, document: Document) -> list[Finding]:
+    def judge(self, document: Document) -> list[Finding]:
         findings: list[Finding] = []
-        unsaid: list[Finding] = []
+        unreported: list[Finding] = []
         for number in range(_ROUNDS):
             document.write(self.text.text)
-            unsaid += [] if number else [*self._uncalled(), *self._dictionaries(), *self._unfinished()]
-            judged = [each for remark in document.remarks() if (each := self._judged(remark))]
-            told = [each.finding if isinstance(each, _Relax) else each for each in judged]
-            findings = [each for each in told if each is not None]
+            unreported += [] if number else [*self._uncalled(), *self._dictionaries(), *self._unfinished()]
+            judged = [each for remark in document.remarks() if (each := self._judge(remark))]
+            results = [each.finding if isinstance(each, _AssumeAny) else each for each in judged]
+            findings = [each for each in results if each is not None]
             known = len(self._relaxed)
             for each in judged:
-                if isinstance(each, _Relax):
+                if isinstance(each, _AssumeAny):
                     self._relax(each.variable)
             if len(self._relaxed) == known:
                 break
             self.put(self._composed())
         else:
             findings = [replace(each, kind=None) if each.kind in _OF_TYPES else each for each in findings]
-        findings += [*unsaid, *self._forgotten()]
-        told = self.with_flaws(findings)
-        return [replace(each, message=shortened(each.message)) for each in told]
+        findings += [*unreported, *self._forgotten()]
+        results = self.with_flaws(findings)
+        return [replace(each, message=shortened(each.message)) for each in results]
 
     @cached_property
     def _positions(self) -> TextIndex:
@@ -242,9 +242,9 @@ class TypeScriptCheck(Origins):
 
     # --- what the server says
 
-    def _judged(self, remark: Remark) -> Finding | _Relax | None:
+    def _judge(self, remark: Remark) -> Finding | _AssumeAny | None:
         """The finding of a remark. None: nothing."""
-        if not _is_told(remark):
+        if not _is_relevant(remark):
             return None
         code = _number(remark)
         start, end = self.text.offsets(remark.span)
@@ -266,19 +266,19 @@ class TypeScriptCheck(Origins):
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
             return self._argument(warning, node, call, code)
-        if code == _NOT_CALLABLE and (found := self._not_callable(warning, node)) is not None:
-            return found
-        if code in _ITERATED and (found := self._not_iterable(warning, node)) is not None:
-            return found
+        if code == _NOT_CALLABLE and (finding := self._not_callable(warning, node)) is not None:
+            return finding
+        if code in _ITERATED and (finding := self._not_iterable(warning, node)) is not None:
+            return finding
         if "is not assignable to type 'Promise<" in remark.message:
-            return _Relax(affected(node), warning)
+            return _AssumeAny(affected(node), warning)
         if code in _VALUE | _ARGUMENT and _OF_PROMISE.search(remark.message):
-            if (found := self._unawaited(warning, node)) is not None:
-                return found
+            if (finding := self._unawaited(warning, node)) is not None:
+                return finding
             if code in _ITERATED | _COMPUTED:
                 return warning.rejected("unawaited", hint=_AWAIT_IT)
-        told = None if code in _IMPLICIT_ANY else warning
-        return _Relax(affected(node) if code in _OWN else None, told)
+        reported = None if code in _IMPLICIT_ANY else warning
+        return _AssumeAny(affected(node) if code in _OWN else None, reported)
 
     def _unbound(self, warning: Finding, node: Node) -> Finding | None:
         name = text_of(node)
@@ -302,13 +302,13 @@ class TypeScriptCheck(Origins):
             hint = self._undeclared.get(name, NOTHING_SHARED)
         return warning.rejected("unbound", message=warning.message.partition(" Did you mean")[0], hint=hint)
 
-    def _member(self, warning: Finding, node: Node) -> Finding | _Relax:
+    def _member(self, warning: Finding, node: Node) -> Finding | _AssumeAny:
         name, owner = text_of(node).strip("\"'`"), receiver(node)
         taken = _taken_of(warning.message)
         if owner is None or taken is None:
             return warning
         parent = node.parent
-        own = _Relax(root_of(owner), warning)
+        own = _AssumeAny(root_of(owner), warning)
         is_target = parent is not None and parent.type == "member_expression" and is_written(parent)
         if taken.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
@@ -343,7 +343,7 @@ class TypeScriptCheck(Origins):
             is_meant = is_meant or (parent is not None and is_called(parent))  # results have no functions
             never = self._never(node, owner, taken)
             is_hedged = is_asked(node) or (never is not None and not is_compared(node))
-            if not is_meant and (is_hedged or any(map(self.tools.may_have_more, places))):
+            if not is_meant and (is_hedged or any(map(self.tools.is_open, places))):
                 return never or warning
             if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
                 hint = f"It is an object; its array is {arrays[0]!r}."
@@ -360,12 +360,12 @@ class TypeScriptCheck(Origins):
         members = [each for each in union_members(taken) if each not in ("null", "undefined")]
         if member is None or condition is None or len(members) > len(places) or not all(known):
             return None
-        if any(self._is_rewritten(each) or self.tools.may_have_more(each) for each in places):
+        if any(self._is_rewritten(each) or self.tools.is_open(each) for each in places):
             return None
         listed = {each for one in known for each in one}
         if text_of(name) in listed:  # which one of several types has
             return None
-        return self.told_of(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
+        return self.finding_on(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
         if is_tried(node) or (
@@ -379,19 +379,19 @@ class TypeScriptCheck(Origins):
             path = f"{path}.{after}"
         return warning.rejected("tool", message=self.tools.not_found(path))
 
-    def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax | None:
+    def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _AssumeAny | None:
         tool = self._tool_of(self._called(call))
         self._calls += [] if tool is None else [(call, tool)]
-        found = mismatch(warning.message)
-        signature = None if tool is None else self._with_types(tool.signature, found)
+        types = mismatch(warning.message)
+        signature = None if tool is None else self._with_types(tool.signature, types)
         value = value_at(node)
         variable = root_of(value)
-        own = _Relax(variable, warning)
+        own = _AssumeAny(variable, warning)
         if code in _COUNT:
             return warning.rejected("argument", hint=self._right_call(tool), declared=signature)
-        if found is not None and found[1].startswith("Promise<"):
+        if types is not None and types[1].startswith("Promise<"):
             return own
-        if found is not None and any(each.startswith("Promise<") for each in union_members(found[0])):
+        if types is not None and any(each.startswith("Promise<") for each in union_members(types[0])):
             return self._unawaited(warning, value) or own
         if variable is not None and self._is_set_elsewhere(variable):
             return own
@@ -399,22 +399,22 @@ class TypeScriptCheck(Origins):
             return None if _is_undefined(node) else warning
         if self._inputs.is_whole(value):
             return warning  # which its schema is to judge
-        if found is not None and found[0] == "undefined" and _is_element(value):
-            found = "null", found[1]
-        differs = found is not None and certainly_differs(*found, self._named)
+        if types is not None and types[0] == "undefined" and _is_element(value):
+            types = "null", types[1]
+        differs = types is not None and certainly_differs(*types, self._named)
         is_variable = unwrapped(value).type not in ("object", "array")
-        if is_variable and found is not None and not differs and is_object(found[1], self._named):
+        if is_variable and types is not None and not differs and is_object(types[1], self._named):
             names = missing(warning.message)
             is_grown = self._dynamic.computed or self._dynamic.names & set(names)
             if names and not is_grown:
                 return warning.rejected("argument", declared=signature)
-        if found is None or not differs:
+        if types is None or not differs:
             return own
-        if is_text_for_less(*found, self._named) and not (
+        if is_text_for_less(*types, self._named) and not (
             self._is_known(value) and not (self._spells(value) and tool and self.takes_spelt(call, tool.name, value))
         ):
             return own
-        hint = None if "Did you mean" in warning.message else _literal_meant(*found)
+        hint = None if "Did you mean" in warning.message else _near_literal(*types)
         if hint is None and value.parent is not None and value.parent.parent == call:
             hint = self._right_call(tool)
         return warning.rejected("argument", hint=hint, declared=signature)
@@ -422,10 +422,10 @@ class TypeScriptCheck(Origins):
     def _right_call(self, tool: DeclaredTool | None) -> str | None:
         return None if tool is None else f"Write `{self.tools.call_of(tool.name)}`."
 
-    def _with_types(self, signature: str, found: tuple[str, str] | None) -> str:
+    def _with_types(self, signature: str, types: tuple[str, str] | None) -> str:
         """A signature, and what the types are called otherwise that a message names as wanted."""
-        wanted = [] if found is None else [each for each in union_members(found[1]) if each in self._named]
-        return "; ".join([signature, *(f"type {name} = {self._named[name]}" for name in wanted)])
+        names = [] if types is None else [each for each in union_members(types[1]) if each in self._named]
+        return "; ".join([signature, *(f"type {name} = {self._named[name]}" for name in names)])
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
@@ -452,8 +452,8 @@ class TypeScriptCheck(Origins):
         return calls_by_name(self._places)
 
     def input_of(self, call: Node) -> Written | None:
-        given = given_to(call)
-        return None if given is None else read_typescript(given)
+        argument = given_to(call)
+        return None if argument is None else read_typescript(argument)
 
     def is_caught(self, call: Node) -> bool:
         return is_caught(call)
@@ -623,10 +623,10 @@ class TypeScriptCheck(Origins):
                 yield finding.rejected("unawaited", hint=hint)
 
 
-def _literal_meant(given: str, wanted: str) -> str | None:
+def _near_literal(source: str, target: str) -> str | None:
     """A question after the text that may have been meant, of those that are possible."""
-    texts = [each.strip('"') for each in union_members(wanted) if each[0] == '"']
-    return near(given.strip('"'), texts) if given[0] == '"' else None
+    texts = [each.strip('"') for each in union_members(target) if each[0] == '"']
+    return near(source.strip('"'), texts) if source[0] == '"' else None
 
 
 def _is_element(value: Node) -> bool:
@@ -644,7 +644,7 @@ def _is_undefined(key: Node) -> bool:
     return value is not None and text_of(value) == "undefined"
 
 
-def _is_told(remark: Remark) -> bool:
+def _is_relevant(remark: Remark) -> bool:
     """True if a remark may mean something."""
     return remark.severity in _WARNED and _number(remark) not in _SILENT
 
@@ -655,8 +655,8 @@ def _number(remark: Remark) -> int:
 
 def _taken_of(message: str) -> str | None:
     """The type of which a member was taken that it does not have."""
-    found = _TAKEN_OF.search(message)
-    return found[1] if found else None
+    match = _TAKEN_OF.search(message)
+    return match[1] if match else None
 
 
 def _keys_of(type_: str) -> list[str]:

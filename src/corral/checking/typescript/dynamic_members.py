@@ -111,12 +111,12 @@ def writes_of(node: Node) -> Iterator[Write]:
             yield from _targets(unwrapped(target), None)
     elif node.type == "call_expression":
         called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if _adds_members(node) and given:
-            yield from _added(given)
+        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if _adds_members(node) and passed:
+            yield from _added(passed)
         elif called is not None and called.type == "member_expression" and member_name(called) in _FILLING:
             owner = object_of(called)
-            yield from () if owner is None else (Write(unwrapped(owner), value, into=True) for value in given)
+            yield from () if owner is None else (Write(unwrapped(owner), value, into=True) for value in passed)
 
 
 def _targets(target: Node, value: Node | None) -> Iterator[Write]:
@@ -135,13 +135,13 @@ def _targets(target: Node, value: Node | None) -> Iterator[Write]:
         first = False
 
 
-def _added(given: list[Node]) -> Iterator[Write]:
+def _added(arguments: list[Node]) -> Iterator[Write]:
     """The writes of `Object.assign(…)` and similar calls to their first argument."""
-    target = unwrapped(given[0])
-    if len(given) > 1 and given[1].type == "string":
-        yield Write(target, given[2] if len(given) > 2 else None, name=text_of(given[1])[1:-1])
+    target = unwrapped(arguments[0])
+    if len(arguments) > 1 and arguments[1].type == "string":
+        yield Write(target, arguments[2] if len(arguments) > 2 else None, name=text_of(arguments[1])[1:-1])
         return
-    for source in given[1:]:
+    for source in arguments[1:]:
         if source.type != "object":
             yield Write(target, None, into=True)
             continue

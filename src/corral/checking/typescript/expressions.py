@@ -179,24 +179,24 @@ def annotate(edits: Edits, pattern: Node, type_: str) -> None:
     if parent.type == "arrow_function":
         edits.wrap(pattern.start_byte, pattern.end_byte, b"(", f": {type_})".encode())
         return
-    given = parent.child_by_field_name("type")
-    if given is not None and b"\n" not in (given.text or b""):
-        edits.replace(given.start_byte, given.end_byte, f": {type_}".encode())
-    elif given is None:
+    annotation = parent.child_by_field_name("type")
+    if annotation is not None and b"\n" not in (annotation.text or b""):
+        edits.replace(annotation.start_byte, annotation.end_byte, f": {type_}".encode())
+    elif annotation is None:
         is_definite = edits.text[pattern.end_byte : pattern.end_byte + 1] in (b"?", b"!")
         edits.insert(pattern.end_byte + is_definite, f": {type_}".encode())
 
 
 def assigned_in(root: Node) -> dict[str, list[tuple[int, int]]]:
     """The functions that assign to variables, by the variables' names."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    functions: dict[str, list[tuple[int, int]]] = {}
     for name in _ASSIGNED(root).get("name", ()):
         above: Node | None = name.parent
         while above is not None and above.type not in FUNCTIONS:
             above = above.parent
         if above is not None:
-            found.setdefault(text_of(name), []).append((above.start_byte, above.end_byte))
-    return found
+            functions.setdefault(text_of(name), []).append((above.start_byte, above.end_byte))
+    return functions
 
 
 def first_parameter(function: Node) -> Node | None:

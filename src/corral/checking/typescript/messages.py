@@ -55,16 +55,16 @@ _ANYTHING = frozenset({"any", "unknown", "never", "object", "Object", "this", "{
 
 def mismatch(message: str) -> tuple[str, str] | None:
     """The types that do not fit each other, the innermost ones that a message names: what is given, what is wanted."""
-    found: tuple[str, str] | None = None
+    types: tuple[str, str] | None = None
     for line in message.splitlines():
         if match := _first(line, _MISMATCH, _NOTHING_IN_COMMON, _MISSING_ONE, _MISSING_MORE):
-            members = [] if found is None else union_members(found[0])
+            members = [] if types is None else union_members(types[0])
             if members and all(each[0] in "\"'" for each in members):
                 break
             if len(members) > 1 and match["source"] in members:
                 break  # one member of the union is told of, and the others fit perhaps
-            found = match["source"], match["target"]
-    return found
+            types = match["source"], match["target"]
+    return types
 
 
 def missing(message: str) -> list[str]:
@@ -150,9 +150,9 @@ def _kind(member: str) -> Iterator[PrintedKind]:
         yield PrintedKind("any")
 
 
-def _may_be(given: PrintedKind, wanted: PrintedKind) -> bool:
+def _may_be(source: PrintedKind, target: PrintedKind) -> bool:
     """True if some value is of both kinds, as far as it matters to the host."""
-    names = {given.name, wanted.name}
+    names = {source.name, target.name}
     if "any" in names or names == {"number", "bigint"}:
         return True
-    return len(names) == 1 and (None in (given.literal, wanted.literal) or given.literal == wanted.literal)
+    return len(names) == 1 and (None in (source.literal, target.literal) or source.literal == target.literal)

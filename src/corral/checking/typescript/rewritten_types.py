@@ -25,16 +25,16 @@ _SPREAD = finder("(spread_element (_) @source)")
 
 def rewritten(check: Check, dynamic: DynamicMembers, types: DeclaredTypes) -> Reach:
     """The declared types that a program puts other values into."""
-    found = Reach(types)
+    reach = Reach(types)
     if len(dynamic.writes) > _MAX_WRITES:
-        found.add_everything()
+        reach.add_everything()
     else:
         for write in dynamic.writes:
-            _add(found, write, check, types)
-    return found
+            _add(reach, write, check, types)
+    return reach
 
 
-def _add(found: Reach, write: Write, check: Check, types: DeclaredTypes) -> None:
+def _add(reach: Reach, write: Write, check: Check, types: DeclaredTypes) -> None:
     if write.value is not None and text_of(write.value) in _NOTHING:
         return
     root = root_of(write.target)
@@ -49,28 +49,28 @@ def _add(found: Reach, write: Write, check: Check, types: DeclaredTypes) -> None
         name = text_of(write.target.child_by_field_name("property") or write.target)
     if name is not None and name in types.members:
         if not is_own:
-            found.add_members(name)
+            reach.add_members(name)
     elif declared:
         if write.name is None and not _fits(write.value, declared, check):
             for each in declared:
-                found.add(types.at(*check.tools.span(each)))
+                reach.add(types.at(*check.tools.span(each)))
     elif write.into and root is not None:
-        _add_contents(found, write, root, initial, check, types)
+        _add_contents(reach, write, root, initial, check, types)
 
 
 def _add_contents(
-    found: Reach, write: Write, root: Node, initial: Node | None, check: Check, types: DeclaredTypes
+    reach: Reach, write: Write, root: Node, initial: Node | None, check: Check, types: DeclaredTypes
 ) -> None:
     """Adds what may be in a container of which the declarations say nothing."""
     if _is_parameter(root, check):
-        found.add_everything()
+        reach.add_everything()
     elif initial is None or initial.type not in ("object", "array") or _is_annotated(root, check):
         value = write.value and unwrapped(write.value)
         if value is not None and value.type == "identifier":
             value = _initial(value, check) or value
         for source in [] if value is None else _SPREAD(value).get("source", []):
             for each in _declared(source, check):
-                found.add(types.at(*check.tools.span(each)))
+                reach.add(types.at(*check.tools.span(each)))
 
 
 def _declared(target: Node, check: Check) -> list[Location]:
@@ -84,8 +84,8 @@ def _fits(value: Node | None, declared: list[Location], check: Check) -> bool:
     if value is not None and value.type == "spread_element" and value.named_children:
         value = value.named_children[0]
     name = None if value is None else anchor(value)
-    given = check.declared_types(name)
-    return bool(given) and all(each in declared for each in given)
+    value_types = check.declared_types(name)
+    return bool(value_types) and all(each in declared for each in value_types)
 
 
 def _initial(name: Node, check: Check) -> Node | None:

@@ -42,9 +42,9 @@ class Places:
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        found = _CALLS(root)
-        self.calls = found.get("call", [])
-        self.held = found.get("held", [])
+        matches = _CALLS(root)
+        self.calls = matches.get("call", [])
+        self.held = matches.get("held", [])
         """Variables that begin with what a call gives."""
 
     @cached_property
@@ -73,8 +73,8 @@ def calls_by_name(places: Places) -> Iterator[tuple[Node, str]]:
 def given_to(call: Node) -> Node | None:
     """A call's only argument."""
     arguments = call.child_by_field_name("arguments")
-    given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-    return given[0] if len(given) == 1 else None
+    passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+    return passed[0] if len(passed) == 1 else None
 
 
 def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
@@ -95,9 +95,9 @@ def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
     """Names that may be a tool given to an array's method, which calls it with three arguments; it takes one."""
     for call in places.calls:
         called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        given = [] if arguments is None else arguments.named_children
-        if called is not None and called.type == "member_expression" and len(given) == 1:
-            callback = unwrapped(given[0])
+        passed = [] if arguments is None else arguments.named_children
+        if called is not None and called.type == "member_expression" and len(passed) == 1:
+            callback = unwrapped(passed[0])
             is_visit = text_of(called.child_by_field_name("property") or called) in ("map", "flatMap", "forEach")
             is_named = callback.type in ("identifier", "member_expression")
             if is_visit and is_named and not _is_settled(call) and text_of(callback).rpartition(".")[2] in names:
@@ -198,12 +198,12 @@ def misused_dictionaries(places: Places, types: DeclaredTypes) -> Iterator[Node]
 
 def _held_dictionaries(root: Node, types: DeclaredTypes) -> set[str]:
     """Variables that begin with a dictionary, and those of that name that are taken out of something."""
-    found = set(types.dictionaries)
+    names = set(types.dictionaries)
     for name in _DECLARED(root).get("name", []):
         value = None if name.parent is None else name.parent.child_by_field_name("value")
         if value is not None and _tail(unwrapped(value)) in types.dictionaries:
-            found.add(text_of(name))
-    return found
+            names.add(text_of(name))
+    return names
 
 
 def _tail(expression: Node) -> str:

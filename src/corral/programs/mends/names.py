@@ -28,17 +28,17 @@ class ToolNames:
         self._members: dict[str, Mapping[str, list[str]]] = {}
         self.paths = frozenset((*paths, "search", "describe"))
 
-    def meant(self, written: str) -> str | None:
+    def resolve(self, written: str) -> str | None:
         """The tool that a name means: itself, or the only one that differs by case, underscores and dots.
 
         A name without a namespace may be that of a tool in any.
         """
         if written in self.paths:
             return written
-        found = self._by_spelling.get(_plain(written), [])
-        if not found and "." not in written:
-            found = self._by_last_name.get(_plain(written), [])
-        return found[0] if len(found) == 1 else None
+        matches = self._by_spelling.get(_plain(written), [])
+        if not matches and "." not in written:
+            matches = self._by_last_name.get(_plain(written), [])
+        return matches[0] if len(matches) == 1 else None
 
     def sole_member(self, path: str) -> str | None:
         """The only member that an input must have."""
@@ -52,7 +52,7 @@ class ToolNames:
         properties = (self._schema_of(path) or {}).get("properties")
         return isinstance(properties, dict) and name in properties
 
-    def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
+    def resolve_member(self, path: str, written: str, others: Container[str]) -> str | None:
         """The only member of an input that differs from a name, which is none, by case and underscores."""
         near = self._members_of(path).get(_plain(written), [])
         return near[0] if len(near) == 1 and near[0] != written and near[0] not in others else None
@@ -72,8 +72,8 @@ class ToolNames:
 
         Another module may be a package or a file of the program's.
         """
-        found = self.meant(f"{space}.{word}") if space in self._namespaces else None
-        return found or (self.meant(word) if is_home else None)
+        tool = self.resolve(f"{space}.{word}") if space in self._namespaces else None
+        return tool or (self.resolve(word) if is_home else None)
 
     def may_be_bare(self, word: str) -> bool:
         """True if a name may be that of a tool or a namespace."""
@@ -102,10 +102,10 @@ class ToolNames:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    groups: defaultdict[str, list[str]] = defaultdict(list)
     for key, path in pairs:
-        found[key].append(path)
-    return found
+        groups[key].append(path)
+    return groups
 
 
 def _plain(name: str) -> str:

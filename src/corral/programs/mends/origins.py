@@ -29,10 +29,10 @@ class Origin(NamedTuple):
     """The tool that a value comes from, and the way to it within the result: keys, and None for an item."""
 
     path: str
-    way: tuple[str | None, ...] = ()
+    steps: tuple[str | None, ...] = ()
 
     def part(self, step: str | None) -> Origin:
-        return Origin(self.path, (*self.way, step))
+        return Origin(self.path, (*self.steps, step))
 
 
 class Origins:
@@ -94,8 +94,8 @@ class Origins:
         variable, bound = self._bindings(name)
         if variable not in self._known:
             self._known[variable] = None  # while it is looked for
-            found = {self._bound(each, hops) for each in bound} if len(bound) <= _MAX_BINDINGS else {None}
-            self._known[variable] = found.pop() if len(found) == 1 else None
+            origins = {self._bound(each, hops) for each in bound} if len(bound) <= _MAX_BINDINGS else {None}
+            self._known[variable] = origins.pop() if len(origins) == 1 else None
         return self._known[variable]
 
     def _bound(self, name: Node, hops: int) -> Origin | None:
@@ -155,13 +155,13 @@ def key_in(literal: Node) -> str | None:
 def _gathered(value: Node | None) -> list[Node]:
     """The arguments of `await asyncio.gather(...)`."""
     call = value.named_children[0] if value is not None and value.type == "await" and value.named_children else None
-    given = call.child_by_field_name("arguments") if call is not None and call.type == "call" else None
+    arguments = call.child_by_field_name("arguments") if call is not None and call.type == "call" else None
     is_gather = call is not None and text_of(call.child_by_field_name("function")) in ("asyncio.gather", "gather")
-    return given.named_children if given is not None and is_gather else []
+    return arguments.named_children if arguments is not None and is_gather else []
 
 
 def _first_argument(call: Node) -> Node | None:
-    given = call.child_by_field_name("arguments")
-    if given is not None and given.type == "generator_expression":
-        return given
-    return given.named_children[0] if given is not None and given.named_children else None
+    arguments = call.child_by_field_name("arguments")
+    if arguments is not None and arguments.type == "generator_expression":
+        return arguments
+    return arguments.named_children[0] if arguments is not None and arguments.named_children else None

@@ -95,37 +95,37 @@ class _Mender:
             self._help(callee, arguments)
             return
         if root in _HOLDERS and self._is_free(root):
-            meant = self._tools.meant(rest)
+            tool = self._tools.resolve(rest)
         elif self._is_free(root) and not self._imports_all and not hasattr(builtins, root):
-            meant = self._tools.meant(path)
+            tool = self._tools.resolve(path)
         elif rest.partition(".")[0] in TOOLS and self._is_parameter(root):
-            meant = self._tools.meant(rest.partition(".")[2])
+            tool = self._tools.resolve(rest.partition(".")[2])
         else:
             return
-        new = f"{root if root in TOOLS else 'tools'}.{meant}"
-        if meant is None:
+        new = f"{root if root in TOOLS else 'tools'}.{tool}"
+        if tool is None:
             return
         if new != path:
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
             self._tell(f"`{path}` was taken for `{new}`.")
-        self._input(arguments, meant)
+        self._input(arguments, tool)
         self._await(call, new)
 
     def _input(self, arguments: Node, path: str) -> None:
         """The only required member given by position, and members that differ by case and underscores."""
-        given = [each for each in arguments.named_children if each.type != "comment"]
+        passed = [each for each in arguments.named_children if each.type != "comment"]
         keys: dict[str, Node] = {}
-        if len(given) == 1 and given[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
-            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{sole}=".encode(), b"")
+        if len(passed) == 1 and passed[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
+            self._edits.wrap(passed[0].start_byte, passed[0].end_byte, f"{sole}=".encode(), b"")
             self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{sole}=…`.")
-        for each in given[0].named_children if len(given) == 1 and given[0].type == "dictionary" else given:
+        for each in passed[0].named_children if len(passed) == 1 and passed[0].type == "dictionary" else passed:
             if each.type == "keyword_argument" and (name := each.child_by_field_name("name")) is not None:
                 keys[text_of(name)] = name
             elif each.type == "pair" and (key := each.child_by_field_name("key")) is not None and key.type == "string":
                 inner = [part for part in key.named_children if part.type == "string_content"]
                 keys.update({text_of(part): part for part in inner[:1]})
         for word, node in keys.items():
-            if (member := self._tools.member_meant(path, word, keys)) is not None:
+            if (member := self._tools.resolve_member(path, word, keys)) is not None:
                 self._edits.replace(node.start_byte, node.end_byte, member.encode())
                 self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
 
@@ -140,7 +140,7 @@ class _Mender:
         if not is_read or quote is None or above.type == "delete_statement":
             return
         origin = self._origins.of(owner)
-        if origin is None or not self._tools.has_member(origin.path, origin.way, text_of(name)):
+        if origin is None or not self._tools.has_member(origin.path, origin.steps, text_of(name)):
             return
         key = f"[{quote}{text_of(name)}{quote}]"
         self._edits.replace(owner.end_byte, name.end_byte, key.encode())
@@ -162,22 +162,22 @@ class _Mender:
 
     def _bridge(self, call: Node, callee: Node, arguments: Node) -> None:
         """`call_tool("name", {...})`."""
-        given = [each for each in arguments.named_children if each.type != "comment"]
-        if not 1 <= len(given) <= 2 or given[0].type != "string" or text_of(given[0])[:1] not in "\"'":
+        passed = [each for each in arguments.named_children if each.type != "comment"]
+        if not 1 <= len(passed) <= 2 or passed[0].type != "string" or text_of(passed[0])[:1] not in "\"'":
             return
-        path = self._tools.meant(text_of(given[0])[1:-1].removeprefix("tools."))
-        end = given[1].start_byte if len(given) == 2 else given[0].end_byte
+        path = self._tools.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
+        end = passed[1].start_byte if len(passed) == 2 else passed[0].end_byte
         if path is None or b"\n" in self._edits.text[callee.start_byte : end]:
             return
         self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
-        self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was taken for `tools.{path}(…)`.")
         self._await(call, f"tools.{path}")
 
     def _help(self, callee: Node, arguments: Node) -> None:
         """`help(tools.x)`: its declaration."""
-        given = arguments.named_children
-        root, _, rest = dotted_path(given[0]).partition(".") if len(given) == 1 else ("", "", "")
-        path = self._tools.meant(rest) if root in TOOLS and rest else None
+        passed = arguments.named_children
+        root, _, rest = dotted_path(passed[0]).partition(".") if len(passed) == 1 else ("", "", "")
+        path = self._tools.resolve(rest) if root in TOOLS and rest else None
         if path is None:
             return
         self._edits.replace(callee.start_byte, arguments.end_byte, f'print(await tools.describe("{path}"))'.encode())

@@ -89,11 +89,11 @@ class _Mender:
 
     @cached_property
     def _identifiers(self) -> defaultdict[str, list[Node]]:
-        found: defaultdict[str, list[Node]] = defaultdict(list)
+        by_name: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self._nodes:
             if node.type in _IDENTIFIERS:
-                found[text_of(node)].append(node)
-        return found
+                by_name[text_of(node)].append(node)
+        return by_name
 
     def run(self) -> list[str]:
         for node in self._nodes:
@@ -130,11 +130,11 @@ class _Mender:
         """The tool that a call is of; its name is mended, if it is none."""
         root, written = parts[0], ".".join(parts[1:])
         if root not in self._bound and len(parts) > 2 and parts[1] in _TOOLS and root not in _HOLDERS:
-            path = self._names.meant(".".join(parts[2:])) if root in self._parameters else None
+            path = self._names.resolve(".".join(parts[2:])) if root in self._parameters else None
         elif root in _HOLDERS and self._is_free(root):
-            path = self._names.meant(written)
+            path = self._names.resolve(written)
         elif self._is_free(root) and root not in _GLOBALS:
-            path = self._names.meant(".".join(parts))
+            path = self._names.resolve(".".join(parts))
         else:
             return None
         if path is None:
@@ -148,21 +148,21 @@ class _Mender:
     def _input(self, call: Node, path: str) -> None:
         """The only required member given by position, and members that differ by case and underscores."""
         arguments = call.child_by_field_name("arguments")
-        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if arguments is not None and given and all(map(self._is_keyword, given)):
-            self._keywords(given, path)
-        if len(given) != 1:
+        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is not None and passed and all(map(self._is_keyword, passed)):
+            self._keywords(passed, path)
+        if len(passed) != 1:
             return
-        if given[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
-            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{{ {sole}: ".encode(), b" }")
+        if passed[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
+            self._edits.wrap(passed[0].start_byte, passed[0].end_byte, f"{{ {sole}: ".encode(), b" }")
             self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{{ {sole}: … }}`.")
         keys: dict[str, Node] = {}
-        for each in given[0].named_children if given[0].type == "object" else ():
+        for each in passed[0].named_children if passed[0].type == "object" else ():
             key = each.child_by_field_name("key") if each.type == "pair" else each
             if key is not None and key.type in ("property_identifier", "shorthand_property_identifier"):
                 keys[text_of(key)] = key
         for word, key in keys.items():
-            if (member := self._names.member_meant(path, word, keys)) is not None:
+            if (member := self._names.resolve_member(path, word, keys)) is not None:
                 new = member if key.type == "property_identifier" else f"{member}: {word}"
                 self._edits.replace(key.start_byte, key.end_byte, new.encode())
                 self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
@@ -172,31 +172,31 @@ class _Mender:
         name = argument.child_by_field_name("left") if argument.type == "assignment_expression" else None
         return name is not None and name.type == "identifier" and self._is_free(text_of(name))
 
-    def _keywords(self, given: list[Node], path: str) -> None:
+    def _keywords(self, arguments: list[Node], path: str) -> None:
         """`tools.x(query="lamp")`, as in Python, with members that the input has."""
-        names = [text_of(each.child_by_field_name("left")) for each in given]
+        names = [text_of(each.child_by_field_name("left")) for each in arguments]
         if len(set(names)) != len(names) or not all(self._names.has_input(path, each) for each in names):
             return
-        for each in given:
+        for each in arguments:
             sign = next(part for part in each.children if part.type == "=")
             self._edits.replace(sign.start_byte, sign.end_byte, b":")
-        self._edits.wrap(given[0].start_byte, given[-1].end_byte, b"{ ", b" }")
+        self._edits.wrap(arguments[0].start_byte, arguments[-1].end_byte, b"{ ", b" }")
         self._tell(f"The arguments of `tools.{path}` were taken for one object: write `{{ {names[0]}: … }}`.")
 
     def _bridge(self, call: Node, callee: Node) -> None:
         """`call_tool("name", {...})`."""
         arguments = call.child_by_field_name("arguments")
-        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if arguments is None or not 1 <= len(given) <= 2 or given[0].type != "string":
+        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is None or not 1 <= len(passed) <= 2 or passed[0].type != "string":
             return
-        path = self._names.meant(text_of(given[0])[1:-1].removeprefix("tools."))
+        path = self._names.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
         if path is None:
             return
-        end = given[1].start_byte if len(given) == 2 else given[0].end_byte
+        end = passed[1].start_byte if len(passed) == 2 else passed[0].end_byte
         if b"\n" in self._edits.text[callee.start_byte : end]:
             return
         self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
-        self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was taken for `tools.{path}(…)`.")
         self._await(call, path)
 
     def _exit(self, call: Node) -> None:

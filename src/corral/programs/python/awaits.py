@@ -68,11 +68,11 @@ class NotAwaited(ProgramRejected):
 def run_where_it_stands(root: Node, edits: Edits) -> None:
     """Puts `await` in the place of what runs an event loop, outside of all functions: one is running already."""
     text = edits.text
-    loops = {found[1] for found in _LOOP.finditer(text)}
-    for number, found in enumerate(_RUNNERS.finditer(text)):
+    loops = {match[1] for match in _LOOP.finditer(text)}
+    for number, match in enumerate(_RUNNERS.finditer(text)):
         if number == _MAX_CALLS:
             return
-        word = root.descendant_for_byte_range(*found.span())
+        word = root.descendant_for_byte_range(*match.span())
         callee = (
             word.parent if word is not None and word.parent is not None and word.parent.type == "attribute" else word
         )
@@ -82,10 +82,10 @@ def run_where_it_stands(root: Node, edits: Edits) -> None:
         if _in_function(call):
             continue
         path = dotted_path(callee)
-        if found[0] == b"close" or found[0] == b"apply":
+        if match[0] == b"close" or match[0] == b"apply":
             if path == "nest_asyncio.apply" or path.encode().removesuffix(b".close") in loops:
                 edits.blank(call.start_byte, call.end_byte, first=b"None")
-        elif found[0] == b"run_until_complete" or (path in _RUN and (path != "run" or _imports_runner(text))):
+        elif match[0] == b"run_until_complete" or (path in _RUN and (path != "run" or _imports_runner(text))):
             _await_in_place(call, callee, path, edits)
 
 
@@ -114,8 +114,8 @@ def starts_tasks(text: bytes) -> bool:
 def await_futures(root: Node, edits: Edits) -> None:
     """Awaits what `asyncio.gather` and its like give, where a statement throws it away."""
     is_own = _OWN_GATHER.search(edits.text) is not None
-    for number, found in enumerate(_FUTURES.finditer(edits.text)):
-        word = root.descendant_for_byte_range(*found.span())
+    for number, match in enumerate(_FUTURES.finditer(edits.text)):
+        word = root.descendant_for_byte_range(*match.span())
         callee = (
             None if word is None or word.parent is None else word.parent if word.parent.type == "attribute" else word
         )
@@ -171,10 +171,10 @@ def _is_kept_as_value(call: Node, owner: Node, names: Names) -> bool:
         return False
     try:
         word = text_of(left)
-        found = names.of(word)
-        if sum(each.binds for each in found) != 1 or names.is_declared_elsewhere(word):
+        occurrences = names.of(word)
+        if sum(each.binds for each in occurrences) != 1 or names.is_declared_elsewhere(word):
             return False
-        uses = [unwrap(each.node) for each in found if not each.binds]
+        uses = [unwrap(each.node) for each in occurrences if not each.binds]
         return bool(uses) and all(outer is not None and needs_value(use, outer, names) for use, outer in uses)
     except TooMuch:
         return False
@@ -243,17 +243,17 @@ def unwrap(expression: Node) -> tuple[Node, Node | None]:
 
 def _await_in_place(call: Node, callee: Node, path: str, edits: Edits) -> None:
     arguments = call.child_by_field_name("arguments")
-    given = [each for each in arguments.named_children if each.type != "comment"] if arguments is not None else []
-    if arguments is None or not given or given[0].type in ("keyword_argument", *_SPREADS):
+    passed = [each for each in arguments.named_children if each.type != "comment"] if arguments is not None else []
+    if arguments is None or not passed or passed[0].type in ("keyword_argument", *_SPREADS):
         return
     awaited = call.parent is not None and call.parent.type == "await"
     edits.replace(callee.start_byte, callee.end_byte, b"(" if awaited else b"(await ")
     edits.wrap(call.start_byte, call.end_byte, b"", b")")
-    first = given[0]
+    first = passed[0]
     if path in _OF_FUNCTIONS and first.type != "call":
-        positional = [each.text or b"" for each in given[1:] if each.type != "keyword_argument"]
-        passed = b", ".join(positional).replace(b"\n", b" ")
-        edits.wrap(first.start_byte, first.end_byte, b"(", b")(" + passed + b")")
+        positional = [each.text or b"" for each in passed[1:] if each.type != "keyword_argument"]
+        rest = b", ".join(positional).replace(b"\n", b" ")
+        edits.wrap(first.start_byte, first.end_byte, b"(", b")(" + rest + b")")
     edits.blank(first.end_byte, arguments.end_byte - 1)
 
 

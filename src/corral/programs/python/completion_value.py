@@ -83,14 +83,14 @@ class _Program:
         if function is not None:
             self._ending.code.append(f"{RESULT} = {self._call(function)}")
             return self._ending
-        found = last is not None and self._keep_completion(last)
-        if found and self._complete and not self._fills(last):
+        has_value = last is not None and self._keep_completion(last)
+        if has_value and self._complete and not self._fills(last):
             return self._ending
         name = self._result_name()
         if name is not None:
             self._ending.code += ["try:", f"    {RESULT} = {name} if {RESULT} is None else {RESULT}"]
             self._ending.code += ["except NameError:", "    pass"]
-        elif not found and not returns:
+        elif not has_value and not returns:
             self._ending.diagnostics.append(self._no_result(last))
         return self._ending
 
@@ -103,9 +103,9 @@ class _Program:
         function = self._functions.named(text_of(called.child_by_field_name("function")))
         return called.type == "call" and function is not None and b"return" not in (function.node.text or b"return")
 
-    def _last_effective(self, found: list[Node]) -> Node | None:
+    def _last_effective(self, candidates: list[Node]) -> Node | None:
         """The last statement that does something."""
-        for statement in reversed(found):
+        for statement in reversed(candidates):
             if statement.type not in _NO_EFFECT and not (len(self._statements) > 1 and _is_docstring(statement)):
                 return statement
         return None
@@ -144,7 +144,7 @@ class _Program:
 
     def _keep_completion(self, last: Node) -> bool:
         """Keeps the value of the last expression of each branch. Says whether there is one."""
-        found = False
+        has_value = False
         pending = [last]
         while pending:
             node = pending.pop()
@@ -167,9 +167,9 @@ class _Program:
                         continue
                 case _:
                     pass
-            found |= kept
+            has_value |= kept
             self._complete &= kept
-        return found
+        return has_value
 
     def _branches(self, statement: Node) -> list[Node]:
         """The blocks in which a compound statement may end."""
@@ -237,8 +237,8 @@ class _Program:
         if callee is None or dotted_path(callee) not in _LEAVING:
             return None
         arguments = call.child_by_field_name("arguments")
-        given = arguments.named_children if arguments is not None else []
-        if len(given) == 1 and given[0].type in ("call", "await"):
+        passed = arguments.named_children if arguments is not None else []
+        if len(passed) == 1 and passed[0].type in ("call", "await"):
             self._edits.replace(callee.start_byte, callee.end_byte, f"{RESULT} = ".encode())
             return True
         return False

@@ -41,7 +41,7 @@ class Functions:
 
     def __init__(self, root: Node, names: Names) -> None:
         self._names = names
-        self.all = [found for each in statements(root) if (found := function_of(each)) is not None]
+        self.all = [defined for each in statements(root) if (defined := function_of(each)) is not None]
         self._by_name = {function.name: function for function in self.all}
 
     def named(self, name: str) -> Function | None:

@@ -76,12 +76,12 @@ def rewrite_imports(
     holders: list[str] = []
     replaced: list[tuple[int, int]] = []
     for statement in statements:
-        found = _imported(statement)
-        own = [each for each in found if _is_of_tools(each)]
-        modules.update((top, None) for each in found if each not in own and (top := each.module.partition(".")[0]))
-        if not own or (statement.type == "import_from_statement" and len(own) < len(found)):
+        imported = _imported(statement)
+        own = [each for each in imported if _is_of_tools(each)]
+        modules.update((top, None) for each in imported if each not in own and (top := each.module.partition(".")[0]))
+        if not own or (statement.type == "import_from_statement" and len(own) < len(imported)):
             continue
-        kept = [_text(each) for each in found if each not in own]
+        kept = [_text(each) for each in imported if each not in own]
         for each in own:
             if each.name == "*":
                 stars.setdefault(each.module, each.node)
@@ -140,17 +140,17 @@ def _starred(root: Node, names: Names, added: Collection[str]) -> list[str] | No
         return None
     try:
         return [
-            word for word in sorted(words) if word not in known and not word.startswith("_") and _is_meant(names, word)
+            word for word in sorted(words) if word not in known and not word.startswith("_") and _is_tool(names, word)
         ]
     except TooMuch:
         return None
 
 
-def _is_meant(names: Names, word: str) -> bool:
-    found = names.of(word)
-    if any(each.binds for each in found) or names.is_declared_elsewhere(word):
+def _is_tool(names: Names, word: str) -> bool:
+    occurrences = names.of(word)
+    if any(each.binds for each in occurrences) or names.is_declared_elsewhere(word):
         return False
-    uses = [each for each in found if not _is_annotation(each)]
+    uses = [each for each in occurrences if not _is_annotation(each)]
     return bool(uses) and (not hasattr(builtins, word) or all(map(_is_awaited, uses)))
 
 
@@ -182,18 +182,18 @@ def _imported(statement: Node) -> list[_Imported]:
     module = statement.child_by_field_name("module_name")
     if module is not None and module.type == "relative_import":
         return []
-    found: list[_Imported] = []
+    imported: list[_Imported] = []
     for each in statement.children_by_field_name("name"):
         alias = each.child_by_field_name("alias")
         node = each.child_by_field_name("name") or each
         alias_text = text_of(alias) if alias is not None else None
         if module is None:
-            found.append(_Imported(text_of(node), None, alias_text, node))
+            imported.append(_Imported(text_of(node), None, alias_text, node))
         else:
-            found.append(_Imported(text_of(module), text_of(node), alias_text, node))
-    if module is not None and not found:
-        found.append(_Imported(text_of(module), "*", None, module))
-    return found
+            imported.append(_Imported(text_of(module), text_of(node), alias_text, node))
+    if module is not None and not imported:
+        imported.append(_Imported(text_of(module), "*", None, module))
+    return imported
 
 
 def _is_of_tools(imported: _Imported) -> bool:

@@ -56,7 +56,7 @@ class Lines(NamedTuple):
     @property
     def starts(self) -> list[int]:
         """Offsets of the physical lines that do not begin inside a string."""
-        return [0, *(found.end() for found in re.finditer(rb"\n", self.masked))]
+        return [0, *(line_end.end() for line_end in re.finditer(rb"\n", self.masked))]
 
 
 class Reader:
@@ -114,7 +114,7 @@ def is_indented(lines: Sequence[Line]) -> bool:
 
 def _levels(lines: Sequence[Line], tab: int) -> list[int] | None:
     """Nesting depth of each line, with a stop for tabs at every `tab` columns; None if Python would reject it."""
-    stack, found = [0], list[int]()
+    stack, levels = [0], list[int]()
     opened = False
     for line in lines:
         column = len(line.indent.rpartition(b"\f")[2].expandtabs(tab))
@@ -127,13 +127,13 @@ def _levels(lines: Sequence[Line], tab: int) -> list[int] | None:
                 stack.pop()
             if column != stack[-1]:
                 return None
-        found.append(len(stack) - 1)
+        levels.append(len(stack) - 1)
         opened = line.opens
-    return None if opened else found
+    return None if opened else levels
 
 
-def _mask(found: re.Match[bytes]) -> bytes:
-    length = found.end() - found.start()
-    if found.lastgroup == "string":
+def _mask(token: re.Match[bytes]) -> bytes:
+    length = token.end() - token.start()
+    if token.lastgroup == "string":
         return b"s" * length
     return b" " * length

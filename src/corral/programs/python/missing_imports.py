@@ -95,7 +95,7 @@ def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgot
 
     Raises ProgramRejected where `datetime` is not imported and means both the module and the class.
     """
-    words = sorted({found[0].decode() for found in _WORD.finditer(text)})
+    words = sorted({match[0].decode() for match in _WORD.finditer(text)})
     if not words or _STAR.search(text):
         return Forgotten()
     names = Names(root, text)
@@ -122,7 +122,7 @@ def free_classes(root: Node, text: bytes, added: Collection[str], imported: Iter
 
     `added` are the names that are imported for it. Those that it has `imported` from the tools become `tools.Name`.
     """
-    words = dict.fromkeys(found[0].decode(errors="replace") for found in _CLASS.finditer(text))
+    words = dict.fromkeys(match[0].decode(errors="replace") for match in _CLASS.finditer(text))
     if _STAR.search(text):
         return ()
     names = Names(root, text)
@@ -140,10 +140,10 @@ def _is_of_class(name: str) -> bool:
 
 def _unbound(names: Names, word: str) -> list[Node]:
     """Uses of a name that is bound nowhere, without annotations, which nothing evaluates."""
-    found = names.of(word)
-    if any(each.binds for each in found) or names.is_declared_elsewhere(word):
+    occurrences = names.of(word)
+    if any(each.binds for each in occurrences) or names.is_declared_elsewhere(word):
         return []
-    return [each.node for each in found if not _is_annotation(each.node)]
+    return [each.node for each in occurrences if not _is_annotation(each.node)]
 
 
 def _import_of(word: str, uses: list[Node], places: Places) -> str | None:
@@ -195,11 +195,11 @@ def _member_of(use: Node) -> str | None:
 
 def _has(module: str, *members: str) -> bool:
     """True if a module of the host's standard library, which programs have too, has this member."""
-    found: object = importlib.import_module(module)
+    value: object = importlib.import_module(module)
     for member in members:
-        if not hasattr(found, member):
+        if not hasattr(value, member):
             return module in _SUBMODULES and member in _SUBMODULES[module]
-        found = getattr(found, member)
+        value = getattr(value, member)
     return True
 
 

@@ -126,12 +126,12 @@ class Names:
 
     def _resolve(self, stands: list[tuple[Node, list[Node], bool]]) -> list[Name]:
         binding = {scopes[0].id for _, scopes, binds in stands if binds}
-        found: list[Name] = []
+        names: list[Name] = []
         for node, scopes, binds in stands:
             owner = next(scope for scope in scopes if scope.type not in _COMPREHENSIONS)
             scope = scopes[0] if binds else _visible(scopes, binding)
-            found.append(Name(node, scope, binds, owner))
-        return found
+            names.append(Name(node, scope, binds, owner))
+        return names
 
 
 def _visible(scopes: list[Node], binding: set[int]) -> Node:

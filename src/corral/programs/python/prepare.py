@@ -53,11 +53,11 @@ def wrap_in_function(
 ) -> list[str]:
     """Adds the edits that make a function of what returns. Gives what runs after it, in the place of `ending`."""
     text = edits.text
-    found = statements(root)
-    first = max(bisect_left(found, returns[0].start_byte + 1, key=lambda each: each.start_byte) - 1, 0)
-    while first and found[first - 1].end_point.row == found[first].start_point.row:
+    top_level = statements(root)
+    first = max(bisect_left(top_level, returns[0].start_byte + 1, key=lambda each: each.start_byte) - 1, 0)
+    while first and top_level[first - 1].end_point.row == top_level[first].start_point.row:
         first -= 1
-    body = found[first:]
+    body = top_level[first:]
     start = text.rfind(b"\n", 0, body[0].start_byte) + 1
     names = ", ".join(dict.fromkeys((RESULT, *_bound_names(body, edits))))
     head = f"async def {_FUNCTION}():\n" + _INDENT.decode() + f"global {names}\n"
@@ -77,13 +77,13 @@ def wrap_in_function(
 
 def _lines_in_strings(text: bytes, strings: list[tuple[int, int]]) -> set[int]:
     """The offsets of lines that begin inside a string."""
-    found: set[int] = set()
+    offsets: set[int] = set()
     for start, end in strings:
         at = text.find(b"\n", start, end)
         while at >= 0:
-            found.add(at + 1)
+            offsets.add(at + 1)
             at = text.find(b"\n", at + 1, end)
-    return found
+    return offsets
 
 
 def _bound_names(body: list[Node], edits: Edits) -> list[str]:
@@ -186,8 +186,8 @@ def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: 
         search.run(entered)
     except TooMuch:
         search.computed = True
-    found = sorted(search.named.items(), key=lambda each: each[1])
-    named = [(path, places.at(offset)) for path, offset in found]
+    named_at = sorted(search.named.items(), key=lambda each: each[1])
+    named = [(path, places.at(offset)) for path, offset in named_at]
     references = tuple(ToolReference(path, place.line, place.column) for path, place in named)
     return ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
 
@@ -228,12 +228,12 @@ class _Search:
 
     def _look(self, word: str, scope: Node) -> None:
         """Looks at a name that holds the tools in a scope."""
-        found = [name for name in self._names.of(word) if name.scope == scope and not self._is_replaced(name)]
-        bindings = sum(name.binds for name in found)
+        occurrences = [name for name in self._names.of(word) if name.scope == scope and not self._is_replaced(name)]
+        bindings = sum(name.binds for name in occurrences)
         if bindings > (scope != self._root) or self._names.is_declared_elsewhere(word):
             self.computed = True
             return
-        for name in found:
+        for name in occurrences:
             if not name.binds:
                 self._refer(name)
 
@@ -381,7 +381,7 @@ def _recovered(source: str) -> _Recovered:
 class _Surveyed(NamedTuple):
     """Facts about a program that parses, and the edits that make it run in place."""
 
-    found: _Survey
+    survey: _Survey
     edits: Edits
     names: Names
     functions: Functions
@@ -391,7 +391,7 @@ class _Surveyed(NamedTuple):
     @classmethod
     def of(cls, recovered: _Recovered, root: Node) -> _Surveyed:
         text = recovered.repair.text
-        found = _survey(root, recovered.places)
+        survey = _survey(root, recovered.places)
         edits, names = Edits(text, LINE_END), Names(root, text)
         functions = Functions(root, names)
         run_where_it_stands(root, edits)
@@ -399,19 +399,19 @@ class _Surveyed(NamedTuple):
         await_futures(root, edits)
         list_generators(root, names, edits)
         forgotten = add_imports(root, text, edits, recovered.places)
-        imports = rewrite_imports(found.imports, edits, root, names, forgotten.names, recovered.places)
-        return cls(found, edits, names, functions, imports, forgotten)
+        imports = rewrite_imports(survey.imports, edits, root, names, forgotten.names, recovered.places)
+        return cls(survey, edits, names, functions, imports, forgotten)
 
 
 def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovered) -> Program:
-    found, edits, names, functions, imports, forgotten = surveyed
+    survey, edits, names, functions, imports, forgotten = surveyed
     repair, places, text = recovered.repair, recovered.places, recovered.repair.text
     made = edits.made
-    ending = give_result(root, edits, names, functions, places, found.returns)
+    ending = give_result(root, edits, names, functions, places, survey.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
-    if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
-        code = wrap_in_function(root, found.returns, found.strings, edits, code)
+    if not survey.yields and any(each.start_byte not in ending.returns for each in survey.returns):
+        code = wrap_in_function(root, survey.returns, survey.strings, edits, code)
     suffix = "".join(f"\n{line}" for line in code)
     edited, positions = edits.apply(suffix=suffix.encode())
     program = Program(
@@ -524,20 +524,20 @@ class _Survey:
 
 def _survey(root: Node, places: Places) -> _Survey:
     """Looks at every node once. Raises ProgramRejected over the depth that engines take."""
-    found = _Survey()
+    survey = _Survey()
     cursor = root.walk()
     depth = 0
     closed: list[int] = []
     while (node := cursor.node) is not None:
         kind = node.kind_id
         if kind in (_STRING, _COMMENT):
-            found.strings.append((node.start_byte, node.end_byte))
+            survey.strings.append((node.start_byte, node.end_byte))
         elif kind in (_IMPORT, _IMPORT_FROM):
-            found.imports.append(node)
+            survey.imports.append(node)
         elif not closed and kind == _RETURN and node.is_named:
-            found.returns.append(node)
+            survey.returns.append(node)
         elif not closed and kind == _YIELD and node.is_named:
-            found.yields = True
+            survey.yields = True
         if cursor.goto_first_child():
             depth += 1
             if kind in _CLOSED:
@@ -547,8 +547,8 @@ def _survey(root: Node, places: Places) -> _Survey:
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
-                return found
+                return survey
             if closed and closed[-1] == depth:
                 closed.pop()
             depth -= 1
-    return found
+    return survey

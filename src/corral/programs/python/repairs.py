@@ -78,7 +78,7 @@ _Repair = tuple[Edits, tuple[Diagnostic, ...]] | None
 
 def _segments(text: bytes, blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The stretches of a text that came in one block each."""
-    starts = [0, *(found.end() for found in _LINE_ENDS.finditer(text))]
+    starts = [0, *(line_end.end() for line_end in _LINE_ENDS.finditer(text))]
     cuts = [0, *(starts[line] for line in blocks[1:] if line < len(starts)), len(text)]
     yield from pairwise(cuts)
 
@@ -89,7 +89,7 @@ def _without_prompts(text: bytes, blocks: Sequence[int], reader: Reader) -> _Rep
         return None
     edits = Edits(text, LINE_END)
     starts = reader.read(text).starts
-    found = False
+    has_prompts = False
     ends = [cut for _, cut in _segments(text, blocks)]
     prompted = continued = False
     for start, following in zip(starts, [*starts[1:], len(text) + 1], strict=True):
@@ -100,11 +100,11 @@ def _without_prompts(text: bytes, blocks: Sequence[int], reader: Reader) -> _Rep
         prompt = _PROMPT.match(text, start) or (_CONTINUED.match(text, start) if continued else None)
         if prompt:
             edits.replace(start, prompt.end(), b"")
-            found = prompted = continued = True
+            has_prompts = prompted = continued = True
         elif prompted and start < end:
             edits.blank(start, end)
             continued = False
-    return (edits, ()) if found else None
+    return (edits, ()) if has_prompts else None
 
 
 def _without_commands(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
@@ -149,7 +149,10 @@ def _shifted(text: bytes, starts: list[int], logical: list[Line], segments: list
         margin = inside[0].indent if inside else b""
         if not margin or not _shared(inside, margin):
             continue
-        physical = [first, *(found.end() for found in _LINE_ENDS.finditer(text, first, end) if found.end() < end)]
+        physical = [
+            first,
+            *(each.end() for each in _LINE_ENDS.finditer(text, first, end) if each.end() < end),
+        ]
         uniform = all(text.startswith(margin, at) or not text[at : text.find(b"\n", at)].strip() for at in physical)
         for at in physical:
             if text.startswith(margin, at) and (uniform or at in outside):

@@ -55,7 +55,7 @@ def parse(text: bytes) -> Tree:
     """
     shown = _ACCESSOR.sub(b"readonly", text) if b"accessor" in text else text
     if b"in" in text or b"out" in text:
-        shown = _VARIANCE.sub(lambda found: _VISIBLE.sub(b" ", found[0]), shown)
+        shown = _VARIANCE.sub(lambda modifier: _VISIBLE.sub(b" ", modifier[0]), shown)
     return parse_by(_LANGUAGE, shown)
 
 

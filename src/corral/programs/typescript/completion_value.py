@@ -86,8 +86,8 @@ def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, ret
 def named(root: Node, entered: Sequence[Node | str | None]) -> list[Node]:
     """The functions among what is called with the tools; of names, what the top level declares under them."""
     functions = dict(_named_functions([declaration_of(each) for each in statements(root)]))
-    found = (functions.get(each) if isinstance(each, str) else each for each in entered)
-    return [each for each in found if each is not None]
+    nodes = (functions.get(each) if isinstance(each, str) else each for each in entered)
+    return [each for each in nodes if each is not None]
 
 
 class _Program:
@@ -96,8 +96,8 @@ class _Program:
         self._root = root
         self._edits = edits
         self._names = names
-        found = [each for each in statements(root) if entry is None or not assigns_exports(each)]
-        self._statements = [declaration_of(each) for each in found]
+        kept = [each for each in statements(root) if entry is None or not assigns_exports(each)]
+        self._statements = [declaration_of(each) for each in kept]
         self._functions = dict(_named_functions(self._statements))
         self.entered: list[Node | str | None] = []
 
@@ -158,13 +158,13 @@ class _Program:
         if last.type == "statement_block" and _OBJECT_OF_NAMES.fullmatch(last.text or b""):
             self._edits.wrap(last.start_byte, last.end_byte, b"return (", b")")
             return True
-        found = False
+        has_value = False
         pending = [last]
         while pending:
             node = pending.pop()
             match node.type:
                 case "expression_statement":
-                    found |= self._return_expression(node)
+                    has_value |= self._return_expression(node)
                 case "if_statement":
                     pending += _fields(node, "consequence", "alternative")
                 case "else_clause":
@@ -177,10 +177,10 @@ class _Program:
                     inner = _last_effective(statements(node))
                     pending += [inner] if inner is not None else []
                 case "return_statement" | "throw_statement":
-                    found = True
+                    has_value = True
                 case _:
                     pass
-        return found
+        return has_value
 
     def _return_expression(self, statement: Node) -> bool:
         expression = next((each for each in statement.named_children if each.type != "comment"), None)
@@ -208,10 +208,10 @@ class _Program:
         return True
 
 
-def _named_functions(found: Sequence[Node]) -> list[tuple[str, Node]]:
+def _named_functions(declarations: Sequence[Node]) -> list[tuple[str, Node]]:
     """The functions that statements declare, or bind to a variable."""
     functions: list[tuple[str, Node]] = []
-    for statement in found:
+    for statement in declarations:
         if statement.type in _FUNCTION_DECLARATIONS:
             functions.append((text_of(statement.child_by_field_name("name") or statement), statement))
         elif statement.type in _VARIABLES:
@@ -224,9 +224,9 @@ def _named_functions(found: Sequence[Node]) -> list[tuple[str, Node]]:
     return functions
 
 
-def _last_effective(found: Sequence[Node]) -> Node | None:
+def _last_effective(candidates: Sequence[Node]) -> Node | None:
     """The last statement that does something, or declares a variable."""
-    for statement in reversed(found):
+    for statement in reversed(candidates):
         inner = statement.named_children[0].type if statement.type == "expression_statement" else statement.type
         if inner not in _NO_EFFECT and inner != "export_statement":
             return statement
@@ -234,7 +234,7 @@ def _last_effective(found: Sequence[Node]) -> Node | None:
 
 
 def _fields(node: Node, *names: str) -> list[Node]:
-    return [found for name in names if (found := node.child_by_field_name(name)) is not None]
+    return [child for name in names if (child := node.child_by_field_name(name)) is not None]
 
 
 def _is_directive(expression: Node) -> bool:
@@ -309,8 +309,8 @@ def _arguments_of(function: Node | None) -> str | None:
         return "{}" if means_data else None
     if _PLAIN.fullmatch(annotation):
         return ""
-    given = {"member call"} | ({"given away"} if not annotation or _OPEN.fullmatch(annotation) else set[str]())
-    return None if given & set(uses) else ""
+    signs = {"member call"} | ({"given away"} if not annotation or _OPEN.fullmatch(annotation) else set[str]())
+    return None if signs & set(uses) else ""
 
 
 def _first(function: Node | None) -> Node | None:
@@ -319,9 +319,9 @@ def _first(function: Node | None) -> Node | None:
     if (single := function.child_by_field_name("parameter")) is not None:
         return single
     parameters = function.child_by_field_name("parameters")
-    found = parameters.named_children if parameters is not None else []
+    children = parameters.named_children if parameters is not None else []
     known = ("required_parameter", "optional_parameter")
-    return next((each for each in found if each.type in known and each.children[0].type != "this"), None)
+    return next((each for each in children if each.type in known and each.children[0].type != "this"), None)
 
 
 def _uses(function: Node, names: set[str]) -> Iterator[str]:

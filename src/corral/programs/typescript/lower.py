@@ -159,10 +159,10 @@ class Lowering:
     def export(self, statement: Node) -> None:
         """`export const x = 1` of a namespace."""
         declared, word = statement.child_by_field_name("declaration"), child_of_type(statement, "export")
-        found = self._spaces.get(statement.parent.start_byte) if statement.parent is not None else None
-        if declared is None or word is None or found is None:
+        shared = self._spaces.get(statement.parent.start_byte) if statement.parent is not None else None
+        if declared is None or word is None or shared is None:
             return
-        space, merged = found
+        space, merged = shared
         names = _declared_names(declared)
         self._edits.blank(word.start_byte, word.end_byte)
         merged.members.update(dict.fromkeys(names))
@@ -177,7 +177,7 @@ class Lowering:
     @cached_property
     def _assigned(self) -> frozenset[str]:
         """Names that are assigned to somewhere, as variables or as members."""
-        found = {each.decode(errors="replace") for each in _MEMBER_ASSIGNED.findall(self._text)}
+        names = {each.decode(errors="replace") for each in _MEMBER_ASSIGNED.findall(self._text)}
         for node in walk(self._root):
             if node.type in _ASSIGNMENTS:
                 target = node.child_by_field_name("left")
@@ -185,8 +185,8 @@ class Lowering:
                 target = node.child_by_field_name("argument")
             else:
                 continue
-            found.update(bound_names(target) if target is not None else ())
-        return frozenset(found)
+            names.update(bound_names(target) if target is not None else ())
+        return frozenset(names)
 
     # --- where the object of an enum or a namespace comes from
 
@@ -200,8 +200,8 @@ class Lowering:
             return _Merged(), b"", ")({});"
         merged = self._merged[(scope.start_byte, name)]
         merged.scope = scope.start_byte
-        found = self._spaces.get(scope.start_byte) if exported else None
-        around = found and found.variable
+        shared = self._spaces.get(scope.start_byte) if exported else None
+        around = shared and shared.variable
         is_block = scope.type != "program" and scope.start_byte not in self._spaces and not _is_body(scope)
         keyword = "let" if is_block or around else "var"
         taken = merged.declared and keyword == "let"
@@ -215,8 +215,8 @@ class Lowering:
     def _declared_in(self, scope: Node) -> set[str]:
         """The classes and functions of a scope, which an enum or a namespace can be merged with."""
         if scope.start_byte not in self._occupied:
-            found = [declaration_of(each) for each in statements(scope)]
-            names = (_name(each) for each in found if each.type in _CLASSES or each.type in _FUNCTIONS)
+            declarations = [declaration_of(each) for each in statements(scope)]
+            names = (_name(each) for each in declarations if each.type in _CLASSES or each.type in _FUNCTIONS)
             self._occupied[scope.start_byte] = {text_of(name) for name in names if name is not None}
         return self._occupied[scope.start_byte]
 
@@ -245,7 +245,7 @@ class Lowering:
 
     def _postpone(self, members: Node) -> list[str]:
         """Lets the fields that read `this` be set by the constructor. Returns the names of what sets them."""
-        found: list[str] = []
+        setters: list[str] = []
         for each in members.named_children:
             name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
             if each.type != "public_field_definition" or name is None or value is None or _is_static(each):
@@ -254,12 +254,12 @@ class Lowering:
             special = name.type == "computed_property_name" or is_accessor(each, self._text)
             if special or sign is None or not _THIS.search(self._text, value.start_byte, value.end_byte):
                 continue
-            found.append(setter := self._fresh())
+            setters.append(setter := self._fresh())
             is_name = name.type in ("property_identifier", "private_property_identifier")
             target = f"this.{text_of(name)}" if is_name else f"this[{text_of(name)}]"
             self._edits.replace(sign.start_byte, sign.end_byte, f"; #{setter} = () => {target} =".encode())
             self._edits.wrap(value.start_byte, value.end_byte, b"(", b")")
-        return found
+        return setters
 
     def accessor(self, node: Node) -> None:
         """`accessor x = 1` becomes a private field, a getter and a setter."""

@@ -53,7 +53,7 @@ class Entry:
 
 def rewrite_modules(
     root: Node,
-    found: Findings,
+    findings: Findings,
     edits: Edits,
     names: Names,
     redeclared: frozenset[int],
@@ -66,20 +66,20 @@ def rewrite_modules(
     """
     imports: list[tuple[int, str | None]] = []
     entry = None
-    spans = [(node.start_byte, node.end_byte) for node in found.imports]
+    spans = [(node.start_byte, node.end_byte) for node in findings.imports]
     used = _used_names(root, [*types, *spans]) if spans else frozenset[str]()
     top_level = {node.start_byte for node in root.children}
-    for node in found.imports:
+    for node in findings.imports:
         if node.start_byte in top_level and not node.has_error:
             keyword = "var" if node.start_byte in redeclared else "const"
             imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword, used)))
-    for node in found.exports:
+    for node in findings.exports:
         if node.start_byte in top_level and not node.has_error:
             exported, specifier = _rewrite_export(node, edits, names)
             entry = exported or entry
             imports.append((node.start_byte, specifier))
-    imports += [(node.start_byte, _rewrite_import_call(node, edits, names)) for node in found.import_calls]
-    for node in found.import_metas:
+    imports += [(node.start_byte, _rewrite_import_call(node, edits, names)) for node in findings.import_calls]
+    for node in findings.import_metas:
         edits.replace(node.start_byte, node.end_byte, names.load.encode())
     specifiers = dict.fromkeys(specifier for _, specifier in sorted(imports, key=itemgetter(0)) if specifier)
     return tuple(specifiers), entry
@@ -245,8 +245,8 @@ def guard_words(root: Node, edits: Edits) -> None:
     the engine reads a source in another way than the parser.
     """
     text, replaced = edits.text, edits.replaced()
-    for found in _IMPORT_WORD.finditer(text):
-        start, end = found.span()
+    for match in _IMPORT_WORD.finditer(text):
+        start, end = match.span()
         before = bisect_right(replaced, start, key=itemgetter(0)) - 1
         if before >= 0 and start < replaced[before][1]:
             continue

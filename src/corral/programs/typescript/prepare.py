@@ -169,27 +169,27 @@ def prepare_typescript(source: str) -> Program:
     Raises ProgramRejected, with the place in the source, for what cannot be a program.
     """
     recovered = _recovered(source)
-    root, found = recovered.root, recovered.erased.findings
+    root, findings = recovered.root, recovered.erased.findings
     edits = recovered.erased.edits.copy()
     names = recovered.names
-    if found.broken is not None:
-        raise _syntax_error(found.broken, edits.text)
+    if findings.broken is not None:
+        raise _syntax_error(findings.broken, edits.text)
     if (own := own_tools(root)) is not None:
         raise rejected("`tools` is given; do not define it: call the tools as they are declared", edits.text, own)
-    if found.stray_await is not None:
-        raise _stray_await(found.stray_await, edits.text)
+    if findings.stray_await is not None:
+        raise _stray_await(findings.stray_await, edits.text)
     erased = len(edits.made)
     types = tuple(edits.replaced())
     redeclared = _redeclare(root, recovered.blocks, edits)
-    top_level = [each for each in found.imports if each.parent == root]
+    top_level = [each for each in findings.imports if each.parent == root]
     of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
     made = [*edits.made[: recovered.erased.before], *edits.made[erased:]]
-    found = replace(found, imports=[each for each in found.imports if each.start_byte not in rewritten])
-    imports, entry = rewrite_modules(root, found, edits, names, redeclared, types)
+    findings = replace(findings, imports=[each for each in findings.imports if each.start_byte not in rewritten])
+    imports, entry = rewrite_modules(root, findings, edits, names, redeclared, types)
     rewritten_to = len(edits.made)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
     made += edits.made[rewritten_to:]
-    ending = give_result(root, edits, names, entry or commonjs, found.returns)
+    ending = give_result(root, edits, names, entry or commonjs, findings.returns)
     guard_words(root, edits)
     declared = COMMONJS_PREFIX if commonjs else ""
     parameters = f"{names.load}, {names.entry}"
@@ -295,18 +295,18 @@ class _Recovered:
 
     def read_again(self) -> _Recovered:
         """The same, where the parser has misread nothing."""
-        found, misread, rounds = self, list[Misread](), 0
-        while more := found.erased.findings.misread:
+        program, misread, rounds = self, list[Misread](), 0
+        while more := program.erased.findings.misread:
             misread += more
             rounds += 1
             if rounds > _MAX_ROUNDS:
-                raise rejected("An assertion with `as` cannot be read. Put it in parentheses", self.text, found.root)
+                raise rejected("An assertion with `as` cannot be read. Put it in parentheses", self.text, program.root)
             shown = bytearray(self.text)
             for each in misread:
                 shown[each.start : each.end] = each.shown
             parsed = bytes(shown)
-            found = replace(self, root=parse(parsed).root_node, parsed=parsed, misread=tuple(misread))
-        return found
+            program = replace(self, root=parse(parsed).root_node, parsed=parsed, misread=tuple(misread))
+        return program
 
 
 @parsing_within(PARSE_SECONDS)
@@ -372,10 +372,10 @@ def _typographic(text: str) -> Diagnostic:
 
 def _blank_foreign_spaces(root: Node, edits: Edits) -> None:
     """Blanks what the parser takes for white space and the engine does not."""
-    for found in _FOREIGN_SPACE.finditer(edits.text):
-        node = root.descendant_for_byte_range(*found.span())
+    for match in _FOREIGN_SPACE.finditer(edits.text):
+        node = root.descendant_for_byte_range(*match.span())
         if node is not None and node.child_count:
-            edits.blank(*found.span())
+            edits.blank(*match.span())
 
 
 def _part_html_comments(root: Node, edits: Edits) -> None:
@@ -384,31 +384,31 @@ def _part_html_comments(root: Node, edits: Edits) -> None:
     Where the parser sees one, it is blanked; where it sees operators, a space comes between them.
     """
     blanked_to = 0
-    for found in _HTML_COMMENT.finditer(edits.text):
-        if found.start() < blanked_to:
+    for match in _HTML_COMMENT.finditer(edits.text):
+        if match.start() < blanked_to:
             continue
-        leaf = root.descendant_for_byte_range(found.start(), found.start() + 1)
+        leaf = root.descendant_for_byte_range(match.start(), match.start() + 1)
         if leaf is None:
             continue
         if leaf.type == "html_comment":
             edits.blank(leaf.start_byte, leaf.end_byte)
             blanked_to = leaf.end_byte
         elif leaf.is_error or not leaf.is_named:
-            edits.replace(found.end(), found.end(), b" ")
+            edits.replace(match.end(), match.end(), b" ")
 
 
 def _syntax_error(broken: Node, text: bytes) -> ProgramRejected:
     error = next((each for each in walk(broken) if each.is_error or each.is_missing), broken)
-    near = f" near `{found}`" if (found := text_of(error)[:20].strip()) else ""
+    near = f" near `{shown}`" if (shown := text_of(error)[:20].strip()) else ""
     return rejected(f"The program has a syntax error{near}", text, error)
 
 
-def _stray_await(found: Node, text: bytes) -> ProgramRejected:
+def _stray_await(node: Node, text: bytes) -> ProgramRejected:
     return rejected(
         "`await` stands in a function that is not async. Make it `async (…) => …` and wait for all its calls with"
         " `await Promise.all(items.map(async (item) => …))`, or use a `for (const item of items)` loop",
         text,
-        found,
+        node,
     )
 
 
@@ -471,14 +471,14 @@ def _redeclare(root: Node, blocks: tuple[int, ...], edits: Edits) -> frozenset[i
         for name in _declared_names(declaration):
             declared[name].append(declaration)
     imports: set[int] = set()
-    for found in declared.values():
-        if len(found) == 1:
+    for declarations in declared.values():
+        if len(declarations) == 1:
             continue
-        if all(each.type in _FUNCTIONS for each in found):
-            for each in found[:-1]:
+        if all(each.type in _FUNCTIONS for each in declarations):
+            for each in declarations[:-1]:
                 edits.blank(each.start_byte, each.end_byte, first=b";")
-        elif len({bisect_right(blocks, each.start_point.row) for each in found}) > 1:
-            for each in found:
+        elif len({bisect_right(blocks, each.start_point.row) for each in declarations}) > 1:
+            for each in declarations:
                 _as_variable(each, edits)
                 if each.type == "import_statement":
                     imports.add(each.start_byte)

@@ -152,14 +152,14 @@ class _Search:
     def result(self) -> References:
         if not self._named:
             return References((), self.computed)
-        found = sorted(self._named.items(), key=_start)
+        named = sorted(self._named.items(), key=_start)
         if self._text.isascii():
-            points = [(path, place.start_point) for path, place in found]
+            points = [(path, place.start_point) for path, place in named]
             return References(
                 tuple(ToolReference(path, row + 1, column + 1) for path, (row, column) in points), self.computed
             )
         index = TextIndex(self._text)
-        places = [(path, index.position(place.start_byte)) for path, place in found]
+        places = [(path, index.position(place.start_byte)) for path, place in named]
         return References(tuple(ToolReference(path, place.line, place.column) for path, place in places), self.computed)
 
     # --- names, and where they are visible
@@ -173,7 +173,7 @@ class _Search:
         if own and sum(scope == own[0] for _, scope in declarations) > 1:  # it is declared twice
             self.computed = True
             return []
-        found: list[Node] = []
+        visible_uses: list[Node] = []
         for use in uses:
             self._step(len(declarations))
             visible = [
@@ -182,8 +182,8 @@ class _Search:
                 if scope.start_byte <= use.start_byte < scope.end_byte
             ]
             if (min(visible)[1] if visible else None) == variable.declared_at:
-                found.append(use)
-        return found
+                visible_uses.append(use)
+        return visible_uses
 
     def _look_up(self, name: str) -> tuple[list[_Declaration], list[Node]]:
         """Declarations and uses of a name."""
@@ -392,8 +392,8 @@ def _is_obscure(text: bytes) -> bool:
     )
 
 
-def _start(found: tuple[str, Node]) -> int:
-    return found[1].start_byte
+def _start(item: tuple[str, Node]) -> int:
+    return item[1].start_byte
 
 
 def _leads(part: Node, whole: Node) -> bool:

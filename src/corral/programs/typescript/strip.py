@@ -107,9 +107,9 @@ def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
         handler = _HANDLERS.get(kind)
         descend = handler is None or (has_error and eraser.leaves(node)) or handler(eraser, node)
         if kind == _RETURN and not functions:
-            eraser.found.returns = True
+            eraser.findings.returns = True
         elif kind == _AWAIT and functions and not functions[-1][1]:
-            eraser.found.stray_await = eraser.found.stray_await or node
+            eraser.findings.stray_await = eraser.findings.stray_await or node
         if descend and cursor.goto_first_child():
             depth += 1
             if kind in _FUNCTION_KINDS:
@@ -121,18 +121,18 @@ def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
-                return eraser.found
+                return eraser.findings
             if functions and functions[-1][0] == depth:
                 functions.pop()
             depth -= 1
-    return eraser.found
+    return eraser.findings
 
 
 class _Eraser:
     """One handler per kind of node; each says whether the walk should go on inside the node."""
 
     def __init__(self, root: Node, edits: Edits, names: Names) -> None:
-        self.found = Findings()
+        self.findings = Findings()
         self._root = root
         self._edits = edits
         self._text = edits.text
@@ -144,7 +144,7 @@ class _Eraser:
         """True if a node must stay as it is, because it is broken."""
         if not node.has_error or node.kind_id not in _ONLY_TYPESCRIPT:
             return False
-        self.found.broken = self.found.broken or node
+        self.findings.broken = self.findings.broken or node
         return True
 
     def erase(self, node: Node) -> bool:
@@ -177,7 +177,7 @@ class _Eraser:
         joined = parent is not None and parent.children[1].type in ("|", "&")
         if joined and b"." in self._text[operator.end_byte : end]:
             shown = self._text[operator.end_byte : end].replace(b".", b"_")
-            self.found.misread.append(Misread(operator.end_byte, end, shown, erased=False))
+            self.findings.misread.append(Misread(operator.end_byte, end, shown, erased=False))
             return True
         self._blank(operator.start_byte, end)
         return True
@@ -185,7 +185,7 @@ class _Eraser:
     def _end_at(self, start: int, end: int) -> bool:
         """A statement ends behind this type, where the parser reads on."""
         shown = blanked(self._text[start:end].decode()).encode()
-        self.found.misread.append(Misread(start, end, b";" + shown[1:], erased=True))
+        self.findings.misread.append(Misread(start, end, b";" + shown[1:], erased=True))
         return True
 
     def non_null(self, node: Node) -> bool:
@@ -239,8 +239,8 @@ class _Eraser:
     def method(self, node: Node) -> bool:
         self._modifiers(node)
         parameters = node.child_by_field_name("parameters")
-        found = parameters.named_children if parameters is not None else ()
-        properties = [each for each in found if child_of_type(each, *_MODIFIERS) is not None]
+        children = parameters.named_children if parameters is not None else ()
+        properties = [each for each in children if child_of_type(each, *_MODIFIERS) is not None]
         if properties:
             self._lowering.parameter_properties(node, properties)
         return True
@@ -257,7 +257,7 @@ class _Eraser:
     def import_statement(self, node: Node) -> bool:
         if child_of_type(node, "type", "typeof"):
             return self.erase_statement(node)
-        self.found.imports.append(node)
+        self.findings.imports.append(node)
         return True
 
     def import_alias(self, node: Node) -> bool:
@@ -278,7 +278,7 @@ class _Eraser:
         )
         if only_types:
             return self.erase_statement(node)
-        self.found.exports.append(node)
+        self.findings.exports.append(node)
         self._lowering.export(node)
         return True
 
@@ -308,7 +308,7 @@ class _Eraser:
             if [each.type for each in operators] == ["<", ">"]:
                 start, end = operators[0].start_byte, operators[1].end_byte
                 shown = blanked(self._text[start:end].decode()).encode()
-                self.found.misread.append(Misread(start, end, shown, erased=True))
+                self.findings.misread.append(Misread(start, end, shown, erased=True))
         return True
 
     def expression_statement(self, node: Node) -> bool:
@@ -319,12 +319,12 @@ class _Eraser:
         return True
 
     def import_call(self, node: Node) -> bool:
-        self.found.import_calls.append(node)
+        self.findings.import_calls.append(node)
         return True
 
     def meta_property(self, node: Node) -> bool:
         if node.children[0].type == "import":
-            self.found.import_metas.append(node.children[0])
+            self.findings.import_metas.append(node.children[0])
         return False
 
     def _is_read(self, name: Node) -> bool:
@@ -332,9 +332,9 @@ class _Eraser:
         self._aliases += 1
         if self._aliases > _MAX_ALIASES:
             return True
-        for found in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
-            if found.start() != name.start_byte:
-                node = self._root.descendant_for_byte_range(*found.span())
+        for match in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
+            if match.start() != name.start_byte:
+                node = self._root.descendant_for_byte_range(*match.span())
                 if node is not None and node.type in ("identifier", "shorthand_property_identifier"):
                     parent = node.parent
                     if parent is None or parent.type != "nested_type_identifier":
@@ -408,18 +408,18 @@ def _only_types(node: Node) -> bool:
     """True if a namespace declares nothing that exists at run time."""
     pending = [node]
     while pending:
-        found = pending.pop()
-        if found.type == "expression_statement" and found.children[0].type == "internal_module":
-            found = found.children[0]
-        if found.type in ("internal_module", "module"):
-            body = found.child_by_field_name("body")
+        statement = pending.pop()
+        if statement.type == "expression_statement" and statement.children[0].type == "internal_module":
+            statement = statement.children[0]
+        if statement.type in ("internal_module", "module"):
+            body = statement.child_by_field_name("body")
             pending += statements(body) if body is not None else []
-        elif found.type == "export_statement":
-            declared = found.child_by_field_name("declaration")
+        elif statement.type == "export_statement":
+            declared = statement.child_by_field_name("declaration")
             if declared is None:
                 return False
             pending.append(declared)
-        elif found.type not in _TYPE_STATEMENTS:
+        elif statement.type not in _TYPE_STATEMENTS:
             return False
     return True
 

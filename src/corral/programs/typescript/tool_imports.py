@@ -53,7 +53,7 @@ def rewrite_tool_imports(
 
     Returns what is imported so, and where these imports begin. `redeclared` are those whose names come again.
     """
-    found: list[ToolImport] = []
+    tool_imports: list[ToolImport] = []
     rewritten: set[int] = set()
     for node in imports:
         source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
@@ -68,11 +68,11 @@ def rewrite_tool_imports(
         keyword = "var" if node.start_byte in redeclared else "const"
         bound = [each for each in bindings if each.local not in _TOOLS and each.local != _value(each)]
         of_tools = [each for each in bound if each.imported not in _ERRORS]
-        found += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in of_tools]
+        tool_imports += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in of_tools]
         code = "".join(f"{keyword} {each.local} = {_value(each)}; " for each in bound)
         edits.blank(node.start_byte, node.end_byte, first=b";")
         edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
-    return found, frozenset(rewritten)
+    return tool_imports, frozenset(rewritten)
 
 
 def own_tools(root: Node) -> Node | None:
@@ -93,19 +93,19 @@ def own_tools(root: Node) -> Node | None:
 
 
 def _bindings(clause: Node) -> list[_Binding]:
-    found: list[_Binding] = []
+    bindings: list[_Binding] = []
     for each in clause.named_children:
         if each.type == "identifier":
-            found.append(_Binding(None, text_of(each), each))
+            bindings.append(_Binding(None, text_of(each), each))
         elif each.type == "namespace_import":
-            found.append(_Binding(None, text_of(each.named_children[-1]), each))
+            bindings.append(_Binding(None, text_of(each.named_children[-1]), each))
         elif each.type == "named_imports":
             for specifier in each.named_children:
                 name, alias = specifier.child_by_field_name("name"), specifier.child_by_field_name("alias")
                 if name is not None and specifier.children[0].type not in ("type", "typeof"):
                     imported = None if text_of(name) == "default" else text_of(name)
-                    found.append(_Binding(imported, text_of(alias or name), name))
-    return found
+                    bindings.append(_Binding(imported, text_of(alias or name), name))
+    return bindings
 
 
 def _is_all(binding: _Binding) -> bool:
