@@ -357,7 +357,7 @@ async def test_without_a_server_a_program_runs_unchecked_and_is_told_so_unless_i
         assert (result.status, result.checked) == ("succeeded", False)
         [remark] = result.diagnostics
         assert (remark.code, remark.severity) == ("unchecked", "info")
-        assert "there is no language server for typescript" in remark.message
+        assert "no language server for typescript is installed" in remark.message
         assert "language server" not in result.model_text(), "it is nothing to a model whose program has succeeded"
         with pytest.raises(StartFailed, match=r"no language server for typescript .* `corral doctor`"):
             await corral.execute(HARMLESS["typescript"], check="required")

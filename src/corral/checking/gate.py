@@ -14,7 +14,7 @@ from corral.errors import ProgramRejected
 
 
 class Gate:
-    """Of one program. It starts meanwhile, so that a check as a rule costs it nothing."""
+    """The gate of one program. The program starts during the check, so the check usually costs no time."""
 
     def __init__(self, checker: Checker, case: Case) -> None:
         self._checker = checker
@@ -32,7 +32,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """True if the program may go on: it has been checked, or could not be and need not be."""
+        """True if the program may continue: its check passed, or was neither possible nor required."""
         if not self._decided.done():
             return False
         return self.verdict.rejection is None if self.is_checked and self.verdict else not self._case.must
@@ -43,15 +43,17 @@ class Gate:
 
     @property
     def rejection(self) -> ProgramRejected | None:
-        """The reason that the program must not run, if it is the program's own."""
+        """The error for a program that must not run; None if the program itself is not the reason."""
         if self.verdict is None:
             return None
         if self._case.must and self.verdict.is_own:
-            return ProgramRejected(f"the program could not be checked, as it must be: {self.verdict.unchecked}")
+            return ProgramRejected(
+                f"the program could not be checked, which is required: {self.verdict.unchecked}"
+            )
         return self.verdict.rejection
 
     async def decide(self) -> None:
-        """Has the program checked."""
+        """Checks the program and decides."""
         try:
             if self._pending is not None:
                 self.verdict = await self._pending.verdict()
@@ -62,7 +64,7 @@ class Gate:
             self.close()
 
     def close(self) -> None:
-        """Decides, if nothing has been decided yet. Idempotent."""
+        """Opens or closes the gate for good, with or without a verdict. Idempotent."""
         if self._pending is not None:
             self._pending.close()
         self._decide()
@@ -72,7 +74,7 @@ class Gate:
             self._decided.set_result(None)
 
     async def wait(self) -> None:
-        """Waits until it is decided, on any event loop."""
+        """Waits for the decision, on any event loop."""
         decided = anyio.Event()
         notify = thread_safe_callback(decided.set)
         self._decided.add_done_callback(lambda _: notify())

@@ -1,7 +1,7 @@
-"""Values that a program writes out, beside the schema of the tool that they are given to.
+"""Checks literal inputs of calls against the tools' schemas.
 
-A part that is not written out is a hole. A hole fits every schema. What is written out is validated as a call would
-validate it, unless that takes code of the tool's author, or a worker.
+A part that is not a literal is a hole. A hole fits every schema. Literal parts are validated as in a call, unless that
+would run code of the tool's author, or need a worker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from corral.tools.schema import InputSchema
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000
-"""Schemas that values are held against in one program, some 3 µs each. What is left then counts as right."""
+"""Maximum number of schemas applied for one program, about 3 µs each. Beyond it, inputs count as valid."""
 _NEAR_STEPS = 20
-"""To look for a name that was meant takes as long as so many."""
+"""Cost of a search for a similar name, in steps."""
 _MAX_FLAWS = 20
 _MAX_PROBLEMS = 100
 _MAX_LISTED = 20
@@ -44,47 +44,47 @@ _KINDS: Mapping[str, str] = {
 }
 _HARD_TO_SAY = frozenset({"patternProperties", "if", "dependentSchemas"})
 _VALIDATION_SECONDS = 0.01
-"""Processor time for validating the inputs of one program. What is left then counts as right."""
+"""CPU seconds for validating the inputs of one program. Beyond it, inputs count as valid."""
 _ABOUT_NAMES = frozenset({"field required", UNEXPECTED})
 _SPELT = re.compile(r"[+-]?\d+(?:\.\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _SPELLING = "1"
-"""In place of a text that is not known, where a text may spell a number or a boolean."""
+"""Stands for an unknown string that may be numeric or boolean."""
 
 
 class Written(NamedTuple):
-    """An expression, as far as it is written out."""
+    """The literal parts of an expression."""
 
     node: Node
     kinds: frozenset[str] = frozenset()
-    """JSON's types that the value may be of; none: nothing is known of it."""
+    """JSON types that the value can have; empty if nothing is known."""
     value: object = ABSENT
-    """The value of a scalar, if it is known."""
+    """The value of a known scalar."""
     members: Mapping[str, tuple[Node, Node | None]] = {}
-    """Key and value. None: another value may be put in its place."""
+    """Key node and value node by name. The value is None if it can be overwritten."""
     elements: Sequence[Node] = ()
     complete: bool = True
-    """It has no other members or elements."""
+    """True if there are no other members or elements."""
     asserted: bool = False
-    """The program asserts its type, as by `as any`: only missing members count."""
+    """True if the program asserts its type, such as by `as any`. Then only missing members are reported."""
 
 
 Read = Callable[[Node], Written]
 
 
 class Flaw(NamedTuple):
-    """Something that is wrong with an input, at a node of it."""
+    """A problem in an input, at one of its nodes."""
 
     node: Node
     message: str
     hint: str | None = None
     expected: tuple[str, ...] = ()
-    """The values or types that are possible there."""
+    """The values or types that are allowed there."""
     of_value: bool = False
-    """True if it is of the right type, but the schema does not allow this value of it."""
+    """True if the type is right, but the schema does not allow this value."""
 
 
 class _Literal:
-    """An input as far as it is written out, for a validator. Holes are null, or a text that spells a number."""
+    """The literal parts of an input, for a validator. Holes become null or a numeric string."""
 
     def __init__(self, read: Read, written: Written, most: int) -> None:
         self._read = read
@@ -92,9 +92,9 @@ class _Literal:
         self.nodes: dict[Path, Node] = {}
         self.keys: dict[Path, Node] = {}
         self.partial: set[Path] = set()
-        """The places of holes, and of what has any."""
+        """Paths of holes, and of the values that contain them."""
         self.spelt: set[Path] = set()
-        """The places of texts that are not known."""
+        """Paths of unknown strings."""
         self.value = self._value_of(written, ())
 
     def _value_of(self, written: Written, path: Path) -> object:
@@ -129,7 +129,7 @@ class _Literal:
 
 
 class Inputs:
-    """The inputs in one program. Every answer that is cut short is that nothing is wrong."""
+    """Checks the inputs in one program. When a limit is reached, the rest counts as valid."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -139,7 +139,7 @@ class Inputs:
         self._seconds = _VALIDATION_SECONDS
 
     def flaws(self, schema: Mapping[str, Any], written: Written, called: InputSchema | None = None) -> list[Flaw]:
-        """The flaws of an input, at any depth. `called` validates it when the tool is called."""
+        """Returns the flaws of an input, at any depth. `called` is the schema that validates it in a call."""
         self._root = schema
         self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
         matches = self._of(schema, written, "", 0)
@@ -152,7 +152,7 @@ class Inputs:
         return list({(each.node.start_byte, each.message): each for each in matches}.values())[:_MAX_FLAWS]
 
     def takes_spelt(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
-        """True if a call takes a text that spells a number for a part of an input."""
+        """True if a call accepts a numeric string for a part of an input."""
         self._root = schema
         text = Written(part, frozenset({"string"}))
         literal = _Literal(lambda node: text if node == part else self._read(node), written, max(self._left, 0))
@@ -163,7 +163,7 @@ class Inputs:
         return all(each.path != path for each in problems)
 
     def _problems(self, called: InputSchema, literal: _Literal) -> list[Problem] | None:
-        """The problems that a call would find in an input; None: that is not to be known here."""
+        """Returns the problems that a call would report; None if that cannot be known here."""
         if self._seconds < 0 or self._left < 0 or called.runs_code:
             return None
         before = time.thread_time()
@@ -173,14 +173,14 @@ class Inputs:
                 return loaded.problems_here()
         except SchemaMismatch as mismatch:
             return mismatch.problems
-        except Exception:  # of a library, about a value that it cannot read
+        except Exception:  # a library cannot read the value
             return None
         finally:
             self._seconds -= time.thread_time() - before
         return []
 
     def _is_accepted(self, flaw: Flaw, literal: _Literal, problems: Sequence[Problem]) -> bool:
-        """True if a call takes a value of another type than the schema says, such as a text for a number."""
+        """True if a call accepts a value of another type than the schema's, such as a string for a number."""
         path = (
             next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.expected else None
         )
@@ -190,7 +190,7 @@ class Inputs:
         return not is_wrong and self._leads_plainly(path, literal.partial)
 
     def _violations(self, literal: _Literal, problems: Iterable[Problem], flaws: Sequence[Flaw]) -> Iterator[Flaw]:
-        """The problems of what is written out, but for those that are told of already."""
+        """Yields the problems of literal parts, without those already reported."""
         reported = {each.node.id for each in flaws}
         for problem in islice(problems, _MAX_PROBLEMS):
             path = problem.path
@@ -206,7 +206,7 @@ class Inputs:
                 yield Flaw(node, problem.public(), of_value=True)
 
     def _leads_plainly(self, path: Path, partial: Iterable[Path]) -> bool:
-        """True if what a schema says of the value at a path does not depend on any hole beside it."""
+        """True if the schema of the value at a path does not depend on a hole beside it."""
         schema: object = self._root
         for number, step in enumerate(path):
             if path[:number] not in partial:
@@ -218,7 +218,7 @@ class Inputs:
         return schema is not None
 
     def is_whole(self, value: Node) -> bool:
-        """True if there is no hole in a value."""
+        """True if a value contains no hole."""
         waiting = [value]
         for _ in range(_MAX_STEPS):
             if not waiting:
@@ -240,7 +240,7 @@ class Inputs:
         if not value.kinds or self._left < 0 or depth > _MAX_DEPTH:
             return []
         if depth and "$id" in known:
-            return []  # whose references lead elsewhere
+            return []  # its references are relative to another document
         flaws: list[Flaw] = []
         if isinstance(reference := known.get("$ref"), str):
             flaws += self._of(resolved(self._root, reference), value, path, depth + 1)
@@ -259,7 +259,7 @@ class Inputs:
         return flaws
 
     def _of_alternatives(self, schemas: Sequence[object], value: Written, path: str, depth: int) -> list[Flaw]:
-        """The flaws by the alternative with the fewest; for a value that fits no type, the expectations of all."""
+        """Returns the flaws of the closest alternative; if no type fits, the expectations of all alternatives."""
         options = [self._of(each, value, path, depth + 1) for each in schemas]
         if not options or not all(options):
             return []
@@ -295,7 +295,7 @@ class Inputs:
     def _of_names(
         self, schema: Mapping[str, Any], properties: Mapping[str, object], value: Written, path: str
     ) -> Iterator[Flaw]:
-        """Members that are missing, and those that there must not be."""
+        """Yields missing and unexpected members."""
         required = [each for each in listing(schema.get("required")) if isinstance(each, str)]
         missing = [
             name
@@ -317,7 +317,7 @@ class Inputs:
                 match = next(iter(others))
             if match is not None:
                 node = others.pop(match)
-                hints.append(f"Did you mean {name!r}, where it says {match!r}?")
+                hints.append(f"Did you mean {name!r} instead of {match!r}?")
         if missing:
             names = ", ".join(map(repr, missing))
             where = f" in {path}" if path else " in the input"
@@ -329,13 +329,13 @@ class Inputs:
                 yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", match)
 
     def _members(self, schema: object) -> frozenset[str]:
-        """The members that a schema names of an object."""
+        """Returns the member names in an object's schema."""
         return frozenset(
             name for each in alternatives(self._root, [schema]) for name in mapping(each.get("properties"))
         )
 
     def _only(self, schema: Mapping[str, Any]) -> frozenset[str] | None:
-        """The members that an object may have; None: any."""
+        """Returns the members that an object can have; None if any are allowed."""
         if schema.get("additionalProperties") is False and "patternProperties" not in schema:
             return frozenset(mapping(schema.get("properties")))
         if schema.get("unevaluatedProperties") is not False:
@@ -356,7 +356,7 @@ class Inputs:
 
 
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
-    """A schema's expectation, for a value that certainly has none of its types or values."""
+    """Returns the types or values that a schema expects, if the value certainly has none of them."""
     declared = schema.get("type")
     types = [declared] if isinstance(declared, str) else listing(declared)
     if types and all(each in _KINDS for each in types):
@@ -389,5 +389,5 @@ def _has_default(schema: object) -> bool:
 
 
 def spells(text: str) -> bool:
-    """True if a text spells a number or a boolean."""
+    """True if a string spells a number or a boolean."""
     return len(text) <= _MAX_NAMED_CHARS and _SPELT.fullmatch(text) is not None

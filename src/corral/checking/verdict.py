@@ -1,4 +1,4 @@
-"""Outcomes of a check, worded for the program's result and for the model."""
+"""Outcomes of checks, and their texts for results and models."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from corral.rendering.preview import preview_text
 from corral.types import Diagnostic, Language, Position
 
 _MAX_DIAGNOSTICS = 50
-"""Of each kind."""
+"""Maximum number of errors, and of warnings."""
 _MAX_LISTED = 10
 _ONCE = frozenset({"unawaited", "unbound"})
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a check. With a `rejection` the program must not run."""
+    """The outcome of a check. A program with a `rejection` must not run."""
 
     diagnostics: tuple[Diagnostic, ...] = ()
     rejection: ProgramRejected | None = None
     unchecked: str | None = None
-    """The reason that the program could not be checked, as a clause. Then there is nothing else."""
+    """The reason that the program could not be checked, as a clause. Then all else is empty."""
     is_own: bool = False
-    """True if the program itself is the reason."""
+    """True if the program itself is the reason that it is unchecked."""
     is_of_results: bool = False
-    """True if it is rejected only for what declarations say of results of tools, and these may be wrong."""
+    """True if it is rejected only because of declared result types, which can be wrong."""
 
     def as_warnings(self) -> Verdict:
-        """The same of a program that is to run all the same."""
+        """Returns the verdict with warnings instead of a rejection."""
         return Verdict(tuple(replace(each, severity="warning") for each in self.diagnostics))
 
 
 def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], workaround: str = "") -> Verdict:
-    """The verdict; `locate` gives the place of an offset in the source as the model wrote it.
+    """Combines findings into a verdict. `locate` maps an offset to the model's source.
 
-    `workaround` says how a program goes on where the declaration of a result is wrong.
+    `workaround` is the advice for results whose declaration is wrong.
     """
     placed = [(locate(each.offset), each) for each in findings]
     placed.sort(key=lambda pair: (pair[0].line, pair[0].column))
@@ -63,9 +63,9 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], w
 
 
 def _without_repeats(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
-    """Problems, but for those that say of a name, or of a call that nothing awaits, what has been said of it before.
+    """Drops repeated problems about the same name or unawaited call.
 
-    A declaration is shown with the first of those that concern it.
+    A declaration is shown only with the first problem about it.
     """
     kept: dict[object, tuple[Position, Finding]] = {}
     shown: set[str] = set()
@@ -89,24 +89,24 @@ def _rejection(problems: list[tuple[Position, Finding]], workaround: str) -> Pro
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The outcome of a check: what is wrong with a program, as far as can be told without running it.
+    """The outcome of a check without running the program.
 
-    `checked` tells if a language server has looked at it; without that, only what cannot be a program is found.
+    If `checked` is false, no language server has seen the program and only syntax errors are reported.
     """
 
     language: Language
     checked: bool
     unchecked: str | None = None
-    """The reason that no language server has looked at it, as a clause."""
+    """The reason that no language server has checked it, as a clause."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """True if it would run: nothing but remarks was found."""
+        """True if the program would run: there are no errors."""
         return all(each.severity != "error" for each in self.diagnostics)
 
     def model_text(self, max_chars: int = 50_000) -> str:
-        """The text for a model: findings that keep the program from running, and then the rest."""
+        """Returns the text for a model: errors first, then notes."""
         errors = [_located(each) for each in self.diagnostics if each.severity == "error"]
         notes = [f"- {_located(each)}" for each in self.diagnostics if each.severity != "error"]
         if errors:
@@ -115,7 +115,7 @@ class CheckResult:
             parts = ["The program fits the declarations."]
         else:
             reason = f": {self.unchecked}" if self.unchecked else ""
-            parts = [f"The program can be read. Its types were not checked{reason}."]
+            parts = [f"The program parses. Its types were not checked{reason}."]
         if notes:
             parts.append("\n".join(["Notes:", *notes]))
         return "\n\n".join(preview_text(part, max_chars) for part in parts)
