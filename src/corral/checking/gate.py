@@ -47,9 +47,7 @@ class Gate:
         if self.verdict is None:
             return None
         if self._case.must and self.verdict.is_own:
-            return ProgramRejected(
-                f"the program could not be checked, which is required: {self.verdict.unchecked}"
-            )
+            return ProgramRejected(f"the program could not be checked, which is required: {self.verdict.unchecked}")
         return self.verdict.rejection
 
     async def decide(self) -> None:

@@ -1,4 +1,4 @@
-"""Keys that a program asks for, and that results cannot have: `.get("key")` and `"key" in value` in conditions."""
+"""Conditions on keys that results cannot have: `.get("key")` and `"key" in value`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AskedKey(NamedTuple):
 
 
 def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[AskedKey]:
-    """The conditions on keys that closed results of tools do not have, as far as a name leads to a call."""
+    """Yields conditions on keys that closed tool results do not have, where names can be traced to a call."""
     matches, origins = _ASKED(root), Origins(names, annotated=False)
     for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
         owner, key, holds = _asked(node)
@@ -51,7 +51,7 @@ def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[AskedKey]
 
 
 def asked_names(root: Node) -> frozenset[str]:
-    """The keys that conditions of a program ask for, whatever has them."""
+    """Returns the keys tested by a program's conditions, on any value."""
     matches = _ASKED(root)
     nodes = [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]
     keys = [key for node in nodes if (key := _asked(node)[1]) is not None and condition_on(node) is not None]
@@ -63,7 +63,7 @@ def _text(key: Node) -> str:
 
 
 def _asked(node: Node) -> tuple[Node | None, Node | None, bool]:
-    """The value that is asked for a key, the key, and the outcome if it has none."""
+    """Returns the tested value, the key, and the result of the test if the key is missing."""
     if node.type == "call":
         function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
         passed = [] if arguments is None else arguments.named_children
@@ -81,7 +81,7 @@ def _is_empty(literal: Node) -> bool:
 
 
 def _members(value: Node, tools: ToolSet, origins: Origins) -> tuple[str, ...]:
-    """All that an object may have; none: it may have others, or may be none."""
+    """Returns the keys of a closed object; empty if it can have others or is not an object."""
     origin = origins.of(value)
     tool = None if origin is None else tools.tools.get(ToolName.parse(origin.path))
     if origin is None or tool is None or tool.stream or tool.output_schema is None:

@@ -1,4 +1,4 @@
-"""Origins of values in a Python program: bindings of names, and results of tools."""
+"""Origins of values in a Python program: name bindings and tool results."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MEMBER = r"^\s*[\"']?{}[\"']?: (?:NotRequired\[)?(dict\[|)"
 
 
 class PythonOrigins(Check):
-    """A check that follows names to what they are bound to, as far as the server knows, and back to tools."""
+    """A check that traces names to their bindings and to tools, with the server's help."""
 
     def __init__(self, root: Node, tools: ToolSet, writes: Writes) -> None:
         super().__init__(root, tools)
         self._writes = writes
 
     def _initial(self, name: Node) -> Node | None:
-        """The value assigned to a name, if it is bound in one place."""
+        """Returns the value assigned to a name that is bound exactly once."""
         own = [each for each in self.definitions(name) if each.own]
         if len(own) != 1:
             return None
@@ -36,13 +36,13 @@ class PythonOrigins(Check):
         return None if node is None else node.child_by_field_name("right") or node.child_by_field_name("value")
 
     def _iterated(self, name: Node) -> Node | None:
-        """The iterable of the loop whose variable a name is."""
+        """Returns the iterable of the loop whose variable a name is."""
         own = [each for each in self.definitions(name) if each.own]
         bound = self.node_at(own[0]) if len(own) == 1 else None
         return None if bound is None else gone_through(bound)
 
     def _texts(self, value: Node) -> list[Node]:
-        """The literals that a string is one of: where it is used, where its name is bound, or in an iterated list."""
+        """Returns the literals that a string can be: itself, its name's value, or the items of an iterated list."""
         if value.type == "identifier":
             bound = self._initial(value)
             gone_through = self._iterated(value) if bound is None else None
@@ -59,12 +59,12 @@ class PythonOrigins(Check):
         )
 
     def _spells(self, texts: list[Node]) -> bool:
-        """True if these literals spell numbers or booleans."""
+        """True if all of these literals spell numbers or booleans."""
         values = [self.read(each).value for each in texts]
         return all(isinstance(each, str) and spells(each) for each in values)
 
     def _is_declared(self, value: Node, hops: int = 8) -> bool:
-        """True if a value is a tool's result, or part of it."""
+        """True if a value is a tool's result or part of one."""
         node: Node | None = value
         for _ in range(hops):
             if node is not None and self._writes.is_forgotten(node):
@@ -86,7 +86,7 @@ class PythonOrigins(Check):
         return False
 
     def _is_dict(self, value: Node) -> bool:
-        """True if a value is declared as a dict of unknown keys, as `dict[str, Order]`."""
+        """True if a value is declared as a dict with arbitrary keys, such as `dict[str, Order]`."""
         node = self._initial(value) or value if value.type == "identifier" else value
         if node.type in ("await", "parenthesized_expression"):
             node = node.named_children[0]
@@ -107,13 +107,13 @@ class PythonOrigins(Check):
         return not types or any(each.declared for each in types)
 
     def _may_be_object(self, name: Node | None) -> bool:
-        """True if a name may stand for an object, or iterates over a value that may be one."""
+        """True if a name iterates over a value and may be a declared object."""
         if name is None:
             return False
         return self._iterated(name) is not None and bool(self.declared_types(name))
 
     def _is_namespace(self, value: Node) -> bool:
-        """True if an expression is the tools, or one of their namespaces."""
+        """True if an expression is `tools` or one of its namespaces."""
         name = anchor(value)
         return name is not None and bool(self.declared_types(name))
 
