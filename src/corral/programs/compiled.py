@@ -1,4 +1,4 @@
-"""Programs in languages that a compiler of the host's turns into JavaScript."""
+"""Programs in languages that the host compiles to JavaScript."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from corral.types import Diagnostic, Program, ToolReference
 class CompiledProgram(NamedTuple):
     """JavaScript, and its source map (version 3, as JSON) if the compiler has one.
 
-    Without a map, places are those of the JavaScript.
+    Without a map, positions are those of the JavaScript.
     """
 
     code: str
@@ -27,21 +27,21 @@ class Compiler(ABC):
     """Compiler of one language into JavaScript: statements, or a module with a default export."""
 
     labels: frozenset[str] = frozenset()
-    """Names of the language on a Markdown fence, in lower case, besides that under which a Corral has the compiler."""
+    """Names of the language on a Markdown fence, in lower case, besides the compiler's name in the Corral."""
 
     @abstractmethod
     async def compile(self, source: str) -> CompiledProgram:
-        """Compiles a program, which models write: it is hostile.
+        """Compiles a program. Models write programs, so treat `source` as hostile.
 
         Raises:
             ProgramRejected: it is not in this language, or too large; `line` and `column` are those of `source`.
         """
 
     async def open(self) -> None:
-        """Called by each Corral that has the compiler, when it opens. Programs may be compiled without."""
+        """Called when a Corral with this compiler opens. `compile` can also be called without it."""
 
     async def aclose(self) -> None:
-        """Called by each of them when it closes."""
+        """Called when a Corral with this compiler closes."""
 
 
 class _Source(NamedTuple):
@@ -50,7 +50,7 @@ class _Source(NamedTuple):
 
 
 def _program_in(source: str, dialect: Dialect) -> _Source:
-    """The program in a model's answer: what is in its fences, or all of it."""
+    """Returns the program in a model's answer: the content of its fences, or all of it."""
     text = recover(source.replace("\r\n", "\n"), dialect).text.rstrip()
     dedented = textwrap.dedent(text)
     first = next((number for number, line in enumerate(dedented.split("\n")) if line.strip()), 0)
@@ -58,7 +58,7 @@ def _program_in(source: str, dialect: Dialect) -> _Source:
 
 
 class Compiled(NamedTuple):
-    """Code, its source map as a compiler gave it, and the columns that the source was moved to the left before."""
+    """Code, the compiler's source map, and the number of columns removed from the source's margin."""
 
     code: str
     source_map: str | None
@@ -69,7 +69,7 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
     """Compiles the program in a model's answer.
 
     Raises:
-        ProgramRejected: the answer has no program of the language.
+        ProgramRejected: the answer contains no program in the language.
     """
     dialect = Dialect(
         labels=compiler.labels | {name}, label=name, parses=lambda text: "```" not in text and "~~~" not in text
@@ -84,7 +84,7 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
 
 
 def with_source(program: Program, source: str, source_map: SourceMap | None) -> Program:
-    """Returns a prepared program of compiled code with its source's text and places; it is not type-checked."""
+    """Returns a prepared program of compiled code with its source's text and positions, without type checks."""
     remarks = tuple(_placed(each, source_map) for each in program.diagnostics)
     references = program.references
     if references is not None and source_map is not None:

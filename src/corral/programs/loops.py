@@ -1,4 +1,4 @@
-"""Loops over results of calls, as a program writes them down, in either language."""
+"""Finds loops over results of calls, in either language."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_SHOWN = 60
 
 
 class Loop(NamedTuple):
-    """A loop over what a call gives, or over a name that is bound to that alone."""
+    """A loop over the result of a call, or over a name that is bound only to that result."""
 
     path: str
     shown: str
@@ -29,7 +29,7 @@ class Loop(NamedTuple):
 
 
 def loops_over_calls(program: Program) -> list[Loop]:
-    """The loops whose iterable is nothing but a call by the whole name of a tool."""
+    """Returns the loops that iterate directly over a call by a tool's full name."""
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS:
         return []

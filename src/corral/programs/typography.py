@@ -1,4 +1,4 @@
-"""Characters of typesetting where a program needs those of a keyboard: quotes, dashes, wide brackets."""
+"""Replaces typographic characters with ASCII: quotes, dashes, full-width brackets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN_CATEGORIES = ("Z", "P", "S")
 
 
 def typographic(untouched: str) -> re.Pattern[str]:
-    """A search for typographic characters outside the strings and comments that a pattern matches."""
+    """Returns a pattern for typographic characters outside strings and comments, which `untouched` matches."""
     return re.compile(
         rf"(?P<untouched>{untouched})"
         '|(?P<double>[“”„](?:(?P<in_double>[^“”„\n]*)[“”]|(?P<half_open>[^“”„"\n]*)"))'
@@ -32,7 +32,7 @@ def typographic(untouched: str) -> re.Pattern[str]:
 
 
 def plain_characters(source: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
-    """The stretches of a text to replace, in order, and what by."""
+    """Yields the ranges of a text to replace, in order, with their replacements."""
     for match in pattern.finditer(source):
         if match["untouched"] is None:
             for start, end, new in _plain(match):

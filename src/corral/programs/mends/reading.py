@@ -1,6 +1,6 @@
-"""Mends of what a program surely means: names of tools, habits of other frameworks, a tool call in place of a program.
+"""Repairs programs with one possible meaning: misspelt tools, conventions of other frameworks, a JSON tool call.
 
-A mend never changes which call is made: a name is taken for a tool only if it can mean no other. Each is remarked.
+A repair never changes which tool is called: a name is resolved only if a single tool matches. Each adds a warning.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from corral.texts import PositionMap, located
 from corral.types import Diagnostic, Language, Program
 
 _MAX_CHARS = 8_000
-"""A program that is longer is not mended."""
+"""A longer program is not repaired."""
 _AROUND_JSON = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>(.*)</tool_call>", re.DOTALL)
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
 _FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
 _ODD_INPUT = re.compile(r"""\(\s*[fb]?["'`\d]|(?<![\w.])[a-z]+[A-Z]\w*["']?\s*[:=,}]""")
-"""An argument by position, or a name in camel case that may be that of a member."""
+"""An argument by position, or a camel-case name that may be a misspelt member."""
 _AWAITED = re.compile(r"\bawait[\s(]+(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
 _WRITERS: Mapping[Language, Callable[[object], str]] = {
@@ -45,7 +45,7 @@ _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id"})
 
 
 def read_meant(source: str, language: Language, names: ToolNames) -> Program:
-    """Returns the program in a model's answer, prepared to run, with the mends that are certain.
+    """Returns the program in a model's answer, prepared to run, with all certain repairs.
 
     Raises:
         ProgramRejected: it cannot be a program, or takes too long to parse.
@@ -64,10 +64,10 @@ def read_meant(source: str, language: Language, names: ToolNames) -> Program:
 
 
 def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str, Diagnostic] | None:
-    """The program for a source that is the JSON of one tool call, as other interfaces take it; and a remark.
+    """Returns a program and a warning for a source that is one JSON tool call.
 
     Raises:
-        ProgramRejected: it is the call of a tool that there is not.
+        ProgramRejected: no tool matches the call's name.
     """
     text = without_thoughts(source).strip() if len(source) <= _MAX_CHARS else ""
     if (inside := _AROUND_JSON.fullmatch(text)) is not None:
@@ -84,7 +84,7 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
     name, input = call
     if (path := names.resolve(name.removeprefix("functions.").removeprefix("tools."))) is None:
         raise ProgramRejected(
-            "The source is a tool call as JSON, not a program, and no tool has that name for sure. Write a program:"
+            "The source is a tool call as JSON, not a program, and no single tool matches its name. Write a program:"
             f" `await tools.{names.nearest(name)}(...)`."
         )
     shown = _WRITERS[language](input)
@@ -94,7 +94,7 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
 
 
 def _call_in(value: object) -> tuple[str, dict[str, object]] | None:
-    """The name and the input of the tool call that a value is."""
+    """Returns the name and input of a JSON tool call."""
     if isinstance(value, list):
         calls = cast("list[object]", value)
         first = calls[0] if len(calls) == 1 else None
@@ -121,10 +121,10 @@ def _call_in(value: object) -> tuple[str, dict[str, object]] | None:
 
 
 def _mended(program: Program, names: ToolNames) -> Program:
-    """The program with the mends that are certain, if there are any.
+    """Returns the program with all certain repairs.
 
     Raises:
-        ProgramRejected: it defines the tools itself, or is none once it is mended.
+        ProgramRejected: the program defines the tools itself, or is invalid after the repairs.
     """
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS or not _may_need_some(typed.text.decode(), program, names):
@@ -147,7 +147,7 @@ def _mended(program: Program, names: ToolNames) -> Program:
 
 
 def _with_hidden(program: Program, names: ToolNames) -> Program:
-    """Remarks on a function of the program that hides a tool, if it calls no tool at all."""
+    """Adds a warning if the program calls no tool and one of its functions hides a tool."""
     references = program.references
     if program.typed is None or references is None or references.named or references.computed:
         return program

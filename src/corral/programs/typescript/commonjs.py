@@ -1,4 +1,4 @@
-"""Exports the CommonJS way, for programs that are written so: `module.exports = main`, `exports.run = …`."""
+"""CommonJS exports: `module.exports = main`, `exports.run = …`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.programs.syntax.typescript import ENTRY_NAMES, FUNCTION_VALUES, stat
 from corral.programs.typescript.modules import Entry
 
 COMMONJS_PREFIX = "const module = { exports: {} }, exports = module.exports; "
-"""Declares what such a program refers to."""
+"""Declares the variables of CommonJS."""
 
 _EXPORTS = re.compile(r"(?:module\.)?exports(?:\.([\w$]+))?")
 _IS_MAIN = re.compile(
@@ -24,14 +24,14 @@ _IS_MAIN = re.compile(
 class _Assignment:
     target: str
     key: str | None
-    """The property of `exports`, or None for the whole of it."""
+    """The property of `exports`; None for `exports` itself."""
     value: Node
 
 
 def rewrite_commonjs(root: Node, edits: Edits) -> Entry | None:
-    """The export to be run; None for a program that assigns to no `exports`.
+    """Returns the export to run; None if the program does not assign to `exports`.
 
-    The question whether the program is the main module, which it is, is answered in place.
+    Tests for the main module become `true`.
     """
     if b"module" not in edits.text and b"exports" not in edits.text:
         return None
@@ -94,7 +94,7 @@ def _properties(literal: Node) -> list[tuple[str, Node]]:
 
 
 def _declares(root: Node, name: str) -> bool:
-    """True if the program has a variable of that name of its own."""
+    """True if the program declares a variable of that name."""
     for statement in statements(root):
         for declarator in (statement, *statement.named_children):
             declared = declarator.child_by_field_name("name")

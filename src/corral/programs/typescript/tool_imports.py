@@ -1,6 +1,6 @@
-"""Imports of the tools, which are a global and no module: `import { tools } from "…"`, `import { x } from "tools"`.
+"""Rewrites imports of tools, which are a global: `import { tools } from "…"`, `import { x } from "tools"`.
 
-So are the errors of calls: `import { ToolError } from "corral"`.
+The error classes of calls are globals too: `import { ToolError } from "corral"`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from corral.programs.syntax.typescript import (
 _TOOLS = ("tools", "codemode")
 _DEFINITIONS = frozenset({"class_declaration", "internal_module", "object", "class"})
 _GIVEN = re.compile(rb"\b(?:codemode|globalThis)\b")
-"""Names by which a `tools` of the program's own may call those that are given."""
+"""Names through which the program's own `tools` may call the real ones."""
 _ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 _HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
-"""A module from which a program may mean to import single tools."""
+"""Modules from which programs import single tools."""
 
 
 class ToolImport(NamedTuple):
-    """A tool that a program imports by its name, or None: all of them, under another name."""
+    """A tool that a program imports by name; with the path None, all tools under another name."""
 
     path: str | None
     node: Node
@@ -41,7 +41,7 @@ class ToolImport(NamedTuple):
 
 class _Binding(NamedTuple):
     imported: str | None
-    """None: the module as a whole."""
+    """None for the whole module."""
     local: str
     node: Node
 
@@ -49,9 +49,10 @@ class _Binding(NamedTuple):
 def rewrite_tool_imports(
     imports: Sequence[Node], edits: Edits, redeclared: frozenset[int]
 ) -> tuple[list[ToolImport], frozenset[int]]:
-    """Adds the edits that have imports of tools take them from the global.
+    """Adds the edits that turn imports of tools into reads of the global.
 
-    Returns what is imported so, and where these imports begin. `redeclared` are those whose names come again.
+    Returns the imported tools, and the offsets of these imports. `redeclared` are the offsets of imports whose names
+    are declared again.
     """
     tool_imports: list[ToolImport] = []
     rewritten: set[int] = set()
@@ -76,7 +77,7 @@ def rewrite_tool_imports(
 
 
 def own_tools(root: Node) -> Node | None:
-    """The declaration of a `tools` of the program's own, whose functions stand for those that are given."""
+    """Returns the program's own declaration of `tools` that replaces the real one."""
     for statement in statements(root):
         declaration = declaration_of(statement)
         if declaration.type in ("class_declaration", "internal_module"):
@@ -109,7 +110,7 @@ def _bindings(clause: Node) -> list[_Binding]:
 
 
 def _is_all(binding: _Binding) -> bool:
-    """True if it is plainly the tools, whatever the module's name."""
+    """True if a binding is the tools, whatever the module."""
     return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
 
 
