@@ -48,7 +48,7 @@ _CROSSES_AS: Mapping[str, frozenset[str]] = {
     "AsyncIterable": frozenset(),
     "PromiseLike": frozenset(),
 }
-"""How instances of built-in classes reach the host, from the value codec's table."""
+"""Kinds in which instances of built-in classes reach the host, from the value codec's table."""
 _ARRAY_LIKE = frozenset({"Array", "ReadonlyArray", "Iterable"})
 _ANYTHING = frozenset({"any", "unknown", "never", "object", "Object", "this", "{}"})
 
