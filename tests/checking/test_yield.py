@@ -34,7 +34,7 @@ pytestmark = [
 
 CHECKS: Mapping[Language, type[Check]] = {"typescript": TypeScriptCheck, "python": PythonCheck}
 FOUND: Mapping[Language, Mapping[str, str]] = {"typescript": test_findings.FOUND, "python": test_python_hints.FOUND}
-NO_RULES = {"findings", "judge", "_confirmed", "_take"}
+NO_RULES = {"findings", "judge", "_confirmed", "_remember_owner"}
 """Methods that give findings of rules, and find nothing themselves."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "design" / "checking.md"
 

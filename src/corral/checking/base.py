@@ -132,12 +132,12 @@ class Check(ABC):
             return []
         return self._inputs.flaws(schema, written, tool.input)
 
-    def takes_spelt(self, call: Node, name: ToolName, part: Node) -> bool:
+    def accepts_text(self, call: Node, name: ToolName, part: Node) -> bool:
         """True if a tool accepts a numeric string for this part of a call's input."""
         tool, written = self.tools.tools.get(name), self.input_of(call)
         if tool is None or written is None or tool.input_schema is None:
             return False
-        return self._inputs.takes_spelt(tool.input_schema, written, tool.input, part)
+        return self._inputs.accepts_text(tool.input_schema, written, tool.input, part)
 
     def finding_on(self, condition: Condition, finding: Finding) -> Finding:
         """Returns the finding; it rejects the program if the condition is the only exit of a loop with effects."""

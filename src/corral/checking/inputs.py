@@ -93,7 +93,7 @@ class _Literal:
         self.keys: dict[Path, Node] = {}
         self.partial: set[Path] = set()
         """Paths of holes, and of the values that contain them."""
-        self.spelt: set[Path] = set()
+        self.texts: set[Path] = set()
         """Paths of unknown strings."""
         self.value = self._value_of(written, ())
 
@@ -123,7 +123,7 @@ class _Literal:
             return value
         self.partial.add(path)
         if written.kinds == frozenset({"string"}):
-            self.spelt.add(path)
+            self.texts.add(path)
             return _SPELLING
         return None
 
@@ -151,7 +151,7 @@ class Inputs:
                 matches += self._violations(literal, problems, matches)
         return list({(each.node.start_byte, each.message): each for each in matches}.values())[:_MAX_FLAWS]
 
-    def takes_spelt(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
+    def accepts_text(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
         """True if a call accepts a numeric string for a part of an input."""
         self._root = schema
         text = Written(part, frozenset({"string"}))
@@ -184,7 +184,7 @@ class Inputs:
         path = (
             next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.expected else None
         )
-        if path is None or (path in literal.partial and path not in literal.spelt):
+        if path is None or (path in literal.partial and path not in literal.texts):
             return False
         is_wrong = any(each.path == path[: len(each.path)] or each.path[: len(path)] == path for each in problems)
         return not is_wrong and self._leads_plainly(path, literal.partial)
@@ -348,7 +348,7 @@ class Inputs:
     def _flaw(self, value: Written, path: str, expected: Sequence[str]) -> Flaw:
         names = list(dict.fromkeys(expected))
         actual = (
-            _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _spelt(value.value)
+            _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _json(value.value)
         )
         texts = [each.strip('"') for each in names if each.startswith('"')]
         hint = self._near(value.value, texts) if isinstance(value.value, str) else None
@@ -365,13 +365,13 @@ def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
         is_broken = isinstance(value.value, float) and not value.value.is_integer()
         if value.kinds.isdisjoint(kinds) or (is_broken and "integer" in names and "number" not in names):
             values = listing(schema.get("enum"))
-            return [_spelt(each) for each in values[:_MAX_LISTED]] or [_described(each, schema) for each in names]
+            return [_json(each) for each in values[:_MAX_LISTED]] or [_described(each, schema) for each in names]
     values = [schema["const"]] if "const" in schema else listing(schema.get("enum"))
     is_scalar = value.kinds.isdisjoint({"array", "object"})
     may_be_null = schema.get("nullable") is True and "null" in value.kinds
     if not values or not is_scalar or value.value is ABSENT or value.value in values or may_be_null:
         return None
-    return [_spelt(each) for each in values[:_MAX_LISTED]]
+    return [_json(each) for each in values[:_MAX_LISTED]]
 
 
 def _described(kind: str, schema: Mapping[str, Any]) -> str:
@@ -380,7 +380,7 @@ def _described(kind: str, schema: Mapping[str, Any]) -> str:
     return f"{_KINDS[kind]} {{ {cut(listed, _MAX_NAMED_CHARS)} }}" if members else _KINDS[kind]
 
 
-def _spelt(value: object) -> str:
+def _json(value: object) -> str:
     return cut(json.dumps(value, ensure_ascii=False, default=str))
 
 

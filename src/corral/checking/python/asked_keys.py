@@ -24,7 +24,7 @@ _NOTHING = frozenset({"none", "false", "string", "list", "dictionary"})
 _MAX_ASKED = 200
 
 
-class AskedKey(NamedTuple):
+class MissingKey(NamedTuple):
     """A condition on a key that a value does not have."""
 
     condition: Condition
@@ -34,11 +34,11 @@ class AskedKey(NamedTuple):
     members: tuple[str, ...]
 
 
-def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[AskedKey]:
+def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[MissingKey]:
     """Yields conditions on keys that closed tool results do not have, where names can be traced to a call."""
     matches, origins = _ASKED(root), Origins(names, annotated=False)
     for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
-        owner, key, holds = _asked(node)
+        owner, key, holds = _tested(node)
         condition = None if owner is None or key is None else condition_on(node)
         if owner is None or key is None or condition is None:
             continue
@@ -47,14 +47,14 @@ def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[AskedKey]
         except TooMuch:
             return
         if members and _text(key) not in members:
-            yield AskedKey(condition._replace(holds=condition.holds != holds), key, _text(key), owner, members)
+            yield MissingKey(condition._replace(holds=condition.holds != holds), key, _text(key), owner, members)
 
 
-def asked_names(root: Node) -> frozenset[str]:
+def tested_keys(root: Node) -> frozenset[str]:
     """Returns the keys tested by a program's conditions, on any value."""
     matches = _ASKED(root)
     nodes = [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]
-    keys = [key for node in nodes if (key := _asked(node)[1]) is not None and condition_on(node) is not None]
+    keys = [key for node in nodes if (key := _tested(node)[1]) is not None and condition_on(node) is not None]
     return frozenset(map(_text, keys))
 
 
@@ -62,7 +62,7 @@ def _text(key: Node) -> str:
     return text_of(key).strip("\"'")
 
 
-def _asked(node: Node) -> tuple[Node | None, Node | None, bool]:
+def _tested(node: Node) -> tuple[Node | None, Node | None, bool]:
     """Returns the tested value, the key, and the result of the test if the key is missing."""
     if node.type == "call":
         function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")

@@ -17,11 +17,11 @@ from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
-from corral.checking.python.asked_keys import AskedKey, asked_names, missing_keys
+from corral.checking.python.asked_keys import MissingKey, missing_keys, tested_keys
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.expressions import (
     TAKING_VALUES,
-    added_up,
+    aggregated,
     anchor,
     async_generator,
     call_around,
@@ -31,10 +31,10 @@ from corral.checking.python.expressions import (
     is_probed,
     is_result,
     is_tried,
-    keyed,
     operands,
     own_classes,
     path_from,
+    subscript_in,
     takes_apart,
 )
 from corral.checking.python.messages import certainly_differs, is_text_for_number, lacks, mismatch, union_members
@@ -123,7 +123,7 @@ class PythonCheck(PythonOrigins):
     def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
         super().__init__(typed.root, tools, Writes(typed.root, typed.names, typed.edits.text))
         self._typed = typed
-        self._taken: dict[Finding, tuple[Node, str]] = {}
+        self._owners: dict[Finding, tuple[Node, str]] = {}
         """Findings about members: the owner, and the key or `.attribute`."""
         self._replacements: dict[tuple[str, tuple[str, ...], bool], str] = {}
         """Hints for unbound names, by use."""
@@ -162,7 +162,7 @@ class PythonCheck(PythonOrigins):
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        is_silent = not any(map(_is_relevant, remarks)) and not self.flawed and not self._asked_keys
+        is_silent = not any(map(_is_relevant, remarks)) and not self.flawed and not self._missing_key_conditions
         return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
     def judge(self, document: Document) -> list[Finding]:
@@ -181,19 +181,19 @@ class PythonCheck(PythonOrigins):
         return [*self.with_flaws(self._confirmed(document, judged)), *more]
 
     @cached_property
-    def _asked_keys(self) -> list[AskedKey]:
+    def _missing_key_conditions(self) -> list[MissingKey]:
         if self._writes.open:
             return []
         asked = missing_keys(self.root, self.tools, self._typed.names)
         return [each for each in asked if not self._writes.sets(each.key)]
 
     @cached_property
-    def _asked_names(self) -> frozenset[str]:
-        return asked_names(self.root)
+    def _tested_keys(self) -> frozenset[str]:
+        return tested_keys(self.root)
 
     def _missing_keys(self) -> Iterator[Finding]:
         """Yields conditions on keys that results do not have."""
-        for condition, name, key, owner, members in self._asked_keys:
+        for condition, name, key, owner, members in self._missing_key_conditions:
             yield self.finding_on(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
@@ -226,11 +226,11 @@ class PythonCheck(PythonOrigins):
 
         ty reports one type of a union at a time, so `reveal_type` asks for the whole union.
         """
-        taken = {each: self._taken[each] for each in findings if each.kind is not None and each in self._taken}
-        if not taken:
+        members = {each: self._owners[each] for each in findings if each.kind is not None and each in self._owners}
+        if not members:
             return findings
         edits = self._edits()
-        for node in {node.id: node for node, _ in taken.values()}.values():
+        for node in {node.id: node for node, _ in members.values()}.values():
             edits.wrap(node.start_byte, node.end_byte, b"reveal_type(", b")")
         self.put(CheckedText(*edits.apply(self._header)))
         document.write(self.text.text)
@@ -240,8 +240,8 @@ class PythonCheck(PythonOrigins):
                 types[self.text.offsets(remark.span)] = match[1]
         return [
             replace(each, kind=None, hint=None, declared=None)
-            if each in taken
-            and not self._lacks(types.get((taken[each][0].start_byte, taken[each][0].end_byte)), taken[each][1])
+            if each in members
+            and not self._lacks(types.get((members[each][0].start_byte, members[each][0].end_byte)), members[each][1])
             else each
             for each in findings
         ]
@@ -305,7 +305,7 @@ class PythonCheck(PythonOrigins):
         if remark.code == "no-matching-overload" and (together := gathered_list(node)) is not None:
             message = f"{text_of(together)} takes awaitables as separate arguments, not as a list."
             return warning.rejected("unawaited", message=message, hint=f"Write `await {text_of(together)}(*[...])`.")
-        if remark.code == "no-matching-overload" and (added := added_up(node)) is not None:
+        if remark.code == "no-matching-overload" and (added := aggregated(node)) is not None:
             return self._added(warning, *added)
         if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
             return warning.rejected("member", hint=f"{text_of(node)} cannot be iterated over.")
@@ -357,7 +357,7 @@ class PythonCheck(PythonOrigins):
         message = f"`{name}` takes {kind}s, but {text_of(value)} "
         message += "has other items." if function != name else f"is not a {kind}."
         hint = "Write `str(each)`." if kind == "string" else "Take a number from each, with `float(...)` from a string."
-        return self._take(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
+        return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
 
     def _unbound(self, warning: Finding, node: Node) -> Finding:
         if node.type != "identifier" or self._is_dynamic or is_annotation(node):
@@ -396,13 +396,13 @@ class PythonCheck(PythonOrigins):
             value = None if owner is None else owner.child_by_field_name("value")
             if value is None or not self._is_declared(value):
                 return warning
-            return self._take(warning.rejected("member", hint="It is a dict."), value, "0")
+            return self._remember_owner(warning.rejected("member", hint="It is a dict."), value, "0")
         key = text_of(node).strip("\"'")
         if match is None or node.type not in _STRINGS or self._writes.sets(key) or is_probed(node):
             return warning
         types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [match["name"]]
         types = [each for each in types if each != "None"]
-        if key in self._asked_names:
+        if key in self._tested_keys:
             return warning
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning
@@ -413,16 +413,16 @@ class PythonCheck(PythonOrigins):
         rejected = warning.rejected("member", declared=self.tools.class_named(match["name"]))
         above = node.parent
         value = above.child_by_field_name("value") if above is not None and above.type == "subscript" else None
-        return rejected if value is None else self._take(rejected, value, f'"{key}"')
+        return rejected if value is None else self._remember_owner(rejected, value, f'"{key}"')
 
-    def _take(self, finding: Finding, value: Node, member: str) -> Finding:
+    def _remember_owner(self, finding: Finding, value: Node, member: str) -> Finding:
         """Remembers the owner of the member in a finding."""
-        self._taken[finding] = value, member
+        self._owners[finding] = value, member
         return finding
 
     def _subscript(self, warning: Finding, node: Node) -> Finding:
         """Returns the finding for a key that the declared type does not have."""
-        taken, key = keyed(node, warning.message)
+        taken, key = subscript_in(node, warning.message)
         value = None if taken is None else taken.child_by_field_name("value")
         if taken is None or value is None or key is None or is_probed(node):
             return warning
@@ -438,7 +438,7 @@ class PythonCheck(PythonOrigins):
             hint = f"Write `list({shown}.values())[{text_of(key)}]`."
             if key.type == "integer" and text_of(key) != "0":
                 hint = f'Its keys are strings: write `{shown}["{text_of(key)}"]`, or for a value by position {hint[6:]}'
-            return self._take(warning.rejected("member", message=message, hint=hint), value, "0")
+            return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, "0")
         if _OF_DICT.search(warning.message) is not None or self._may_be_object(name):
             return warning
         source = self._iterated(name) if name is not None and _OF_TEXT.search(warning.message) else None
@@ -448,7 +448,7 @@ class PythonCheck(PythonOrigins):
         else:
             message, hint = has_no_keys(shown, text_of(key), warning.message)
         member = f'"{key_of(taken)}"'
-        return self._take(warning.rejected("member", message=message, hint=hint), value, member)
+        return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, member)
 
     def _uncalled(self, warning: Finding, node: Node) -> Finding | None:
         """Returns a finding about a tool that is named but not called."""
@@ -501,7 +501,7 @@ class PythonCheck(PythonOrigins):
         if hint is None and members == ["str"]:
             hint = text_hint(name, text_of(value))
         rejected = warning.rejected("member", hint=hint, declared=self.tools.class_named(members[0]))
-        return self._take(rejected, value, f".{name}")
+        return self._remember_owner(rejected, value, f".{name}")
 
     def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
         call = call_around(node)
@@ -526,7 +526,7 @@ class PythonCheck(PythonOrigins):
             return warning  # the schema decides
         if is_text_for_number(*types) and not self._is_declared(value):
             texts = self._texts(value)
-            if not texts or (self._spells(texts) and self.takes_spelt(call, tool.name, value)):
+            if not texts or (self._spells(texts) and self.accepts_text(call, tool.name, value)):
                 return warning  # the string may be numeric
         differs = certainly_differs(*types, self._objects)
         return warning.rejected("argument", declared=tool.signature) if differs else warning
@@ -560,7 +560,7 @@ class PythonCheck(PythonOrigins):
         rejected = warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
         if len(arguments) > 1 or positional[0].type in _SCALARS:
             return rejected
-        return self._take(rejected, positional[0], f'"{names[0]}"')
+        return self._remember_owner(rejected, positional[0], f'"{names[0]}"')
 
     def _operation(self, warning: Finding, node: Node) -> Finding:
         """Judges arithmetic with a result that is a string, a dict or a list."""

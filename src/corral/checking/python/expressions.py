@@ -78,7 +78,7 @@ def gathered_list(node: Node) -> Node | None:
     return function if kinds in (["list"], ["list_comprehension"], ["generator_expression"]) else None
 
 
-def gone_through(bound: Node) -> Node | None:
+def iterable_of(bound: Node) -> Node | None:
     """Returns the iterable of the loop, or of `sorted` and similar functions, whose items a name is bound to."""
     loop, value = bound.parent, bound
     if loop is not None and loop.type in ("pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
@@ -219,7 +219,7 @@ def path_from(name: Node) -> list[str]:
     return path[:4]
 
 
-def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
+def subscript_in(node: Node, message: str) -> tuple[Node | None, Node | None]:
     """Returns the subscript that a diagnostic about a key refers to, and its key."""
     key_type = _KEY_TYPE.search(message)
     inside = [node, unwrap(node)[1], *node.named_children]
@@ -236,7 +236,7 @@ def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
     return single[0] if single else (None, None)
 
 
-def added_up(node: Node) -> tuple[Node, str] | None:
+def aggregated(node: Node) -> tuple[Node, str] | None:
     """Returns the operand of the `sum(...)` or `text.join(...)` around a node, and the function; `[]` marks a list."""
     call = node
     while call.type != "call":

@@ -10,7 +10,7 @@ from corral.checking.base import Check
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.inputs import spells
 from corral.checking.python.dynamic_members import Writes, key_of
-from corral.checking.python.expressions import anchor, gone_through
+from corral.checking.python.expressions import anchor, iterable_of
 from corral.programs.python.awaits import FUTURES
 from corral.programs.syntax.parsing import text_of
 
@@ -39,17 +39,17 @@ class PythonOrigins(Check):
         """Returns the iterable of the loop whose variable a name is."""
         own = [each for each in self.definitions(name) if each.own]
         bound = self.node_at(own[0]) if len(own) == 1 else None
-        return None if bound is None else gone_through(bound)
+        return None if bound is None else iterable_of(bound)
 
     def _texts(self, value: Node) -> list[Node]:
         """Returns the literals that a string can be: itself, its name's value, or the items of an iterated list."""
         if value.type == "identifier":
             bound = self._initial(value)
-            gone_through = self._iterated(value) if bound is None else None
-            if gone_through is not None and gone_through.type == "identifier":
-                gone_through = self._initial(gone_through)
-            is_listed = gone_through is not None and gone_through.type in ("list", "tuple")
-            texts = gone_through.named_children if gone_through is not None and is_listed else [bound]
+            iterable = self._iterated(value) if bound is None else None
+            if iterable is not None and iterable.type == "identifier":
+                iterable = self._initial(iterable)
+            is_listed = iterable is not None and iterable.type in ("list", "tuple")
+            texts = iterable.named_children if iterable is not None and is_listed else [bound]
         else:
             texts = [value]
         return (

@@ -35,12 +35,12 @@ from corral.checking.typescript.expressions import (
     has_default,
     hedged_name,
     hedged_variable,
-    is_asked,
     is_called,
     is_caught,
     is_compared,
     is_conditional,
     is_on_failure,
+    is_presence_test,
     is_tested,
     is_tried,
     is_typeof,
@@ -303,24 +303,24 @@ class TypeScriptCheck(Origins):
 
     def _member(self, warning: Finding, node: Node) -> Finding | _AssumeAny:
         name, owner = text_of(node).strip("\"'`"), receiver(node)
-        taken = _taken_of(warning.message)
-        if owner is None or taken is None:
+        owner_type = _owner_type(warning.message)
+        if owner is None or owner_type is None:
             return warning
         parent = node.parent
         own = _AssumeAny(root_of(owner), warning)
         is_target = parent is not None and parent.type == "member_expression" and is_written(parent)
-        if taken.startswith("Promise<") and not is_target:
+        if owner_type.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
         if is_target or name in self._dynamic.names:  # an added member says nothing about the others
             return warning if self.declared_types(anchor(owner)) else own
-        if taken in ("never", "any", "{}", "unknown"):
+        if owner_type in ("never", "any", "{}", "unknown"):
             return own
         if name in self._hedged or has_default(node) or bound_by(node) in self._hedged_variables:
             places = self.declared_types(anchor(owner))
             is_misspelt = "Did you mean" in warning.message and not any(map(self._is_rewritten, places))
             hedged = replace(warning, always=is_misspelt)
-            return (self._never(node, owner, taken) or hedged) if places else own
-        if taken in _PLATFORM and self._is_annotated(owner):
+            return (self._never(node, owner, owner_type) or hedged) if places else own
+        if owner_type in _PLATFORM and self._is_annotated(owner):
             return own  # the platform's class
         places = self.declared_types(anchor(owner))
         if any(map(self._is_rewritten, places)):
@@ -328,7 +328,7 @@ class TypeScriptCheck(Origins):
         excerpts = [self.tools.excerpt(each) for each in places]
         if any("): Promise<" in each for each in excerpts):
             return self._unknown_tool(warning, node, owner)
-        members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        members = [each for each in union_members(owner_type) if each not in ("null", "undefined")]
         if any(each.startswith(("Record<", "{ [")) for each in members):
             return own  # the compiler reports nullable dictionaries like this
         is_array = len(members) == 1 and members[0].endswith("]")
@@ -340,8 +340,8 @@ class TypeScriptCheck(Origins):
             hint = None if "Did you mean" in warning.message else near(name, _keys_of(excerpts[0]))
             is_meant = hint is not None or "Did you mean" in warning.message or name in ARRAY_METHODS
             is_meant = is_meant or (parent is not None and is_called(parent))  # results have no functions
-            never = self._never(node, owner, taken)
-            is_hedged = is_asked(node) or (never is not None and not is_compared(node))
+            never = self._never(node, owner, owner_type)
+            is_hedged = is_presence_test(node) or (never is not None and not is_compared(node))
             if not is_meant and (is_hedged or any(map(self.tools.is_open, places))):
                 return never or warning
             if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
@@ -351,12 +351,12 @@ class TypeScriptCheck(Origins):
             return own
         return self._of_text(warning, node, owner) if members[0] in _TEXT else warning.rejected("member")
 
-    def _never(self, name: Node, owner: Node, taken: str) -> Finding | None:
+    def _never(self, name: Node, owner: Node, owner_type: str) -> Finding | None:
         """Returns the finding for a condition on a member that a closed result does not have."""
         member, places = name.parent, self.declared_types(anchor(owner))
         condition = None if member is None else condition_on(member)
         known = [self.tools.types.members_at(*self.tools.span(each)) for each in places]
-        members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        members = [each for each in union_members(owner_type) if each not in ("null", "undefined")]
         if member is None or condition is None or len(members) > len(places) or not all(known):
             return None
         if any(self._is_rewritten(each) or self.tools.is_open(each) for each in places):
@@ -410,7 +410,7 @@ class TypeScriptCheck(Origins):
         if types is None or not differs:
             return own
         if is_text_for_less(*types, self._named) and not (
-            self._is_known(value) and not (self._spells(value) and tool and self.takes_spelt(call, tool.name, value))
+            self._is_known(value) and not (self._spells(value) and tool and self.accepts_text(call, tool.name, value))
         ):
             return own
         hint = None if "Did you mean" in warning.message else _near_literal(*types)
@@ -504,7 +504,7 @@ class TypeScriptCheck(Origins):
         places = self.declared_definitions(name)
         if text_of(name) in self._hedged | self._dynamic.names or not places or any(map(self._is_rewritten, places)):
             return None
-        if self._is_asked_for(owner) or not self._is_declared(owner):
+        if self._is_array_tested(owner) or not self._is_declared(owner):
             return None
         if self._is_dictionary(owner):
             return None  # reported by `_dictionaries`
@@ -539,7 +539,7 @@ class TypeScriptCheck(Origins):
         """Returns a finding about iterating over a declared object."""
         value = iterated(node)
         taken = _TYPE.search(warning.message)
-        if value is None or taken is None or is_tried(value) or self._is_asked_for(value):
+        if value is None or taken is None or is_tried(value) or self._is_array_tested(value):
             return None
         members = [each for each in union_members(taken[1]) if each not in ("null", "undefined")]
         is_object = bool(members) and all(certainly_differs(each, "any[] | string", self._named) for each in members)
@@ -577,7 +577,7 @@ class TypeScriptCheck(Origins):
                 yield Finding(code="dictionary", message=message, offset=name.start_byte, kind="member", hint=hint)
 
     def _is_misused(self, member: Node, owner: Node, name: Node) -> bool:
-        if text_of(name) in self._hedged | self._dynamic.names or is_tried(member) or self._is_asked_for(owner):
+        if text_of(name) in self._hedged | self._dynamic.names or is_tried(member) or self._is_array_tested(owner):
             return False
         if not self._is_declared(owner) or not self._is_dictionary(owner):
             return False
@@ -598,7 +598,7 @@ class TypeScriptCheck(Origins):
         member = self.tools.types.at(*self.tools.span(location))
         return None if member is None else text_of(member)
 
-    def _is_asked_for(self, owner: Node) -> bool:
+    def _is_array_tested(self, owner: Node) -> bool:
         """True if the program tests whether a value is an array."""
         return f"Array.isArray({text_of(owner)})" in text_of(self.root)
 
@@ -652,7 +652,7 @@ def _number(remark: Remark) -> int:
     return int(remark.code) if remark.code.isdecimal() and len(remark.code) < 10 else 0
 
 
-def _taken_of(message: str) -> str | None:
+def _owner_type(message: str) -> str | None:
     """Returns the type that lacks a member, from a message."""
     match = _TAKEN_OF.search(message)
     return match[1] if match else None

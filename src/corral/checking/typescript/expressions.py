@@ -234,7 +234,7 @@ def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loo
 def hedged_name(node: Node) -> str | None:
     """Returns the name of a member that the program does not rely on, as in `page.items ?? []`."""
     if node.type == "call_expression":
-        return _asked_for(node)
+        return _presence_tested(node)
     if node.type != "member_expression":
         return None
     name = text_of(node.child_by_field_name("property") or node)
@@ -283,7 +283,7 @@ def _is_alternative(node: Node) -> bool:
     return False
 
 
-def is_asked(name: Node) -> bool:
+def is_presence_test(name: Node) -> bool:
     """True if a member is only tested for presence, given its name."""
     member = name.parent
     return member is not None and member.parent is not None and is_tested(member, member.parent)
@@ -308,7 +308,7 @@ def is_tested(node: Node, parent: Node) -> bool:
     return parent.type == "unary_expression" and parent.children[0].type == "!"
 
 
-def _asked_for(call: Node) -> str | None:
+def _presence_tested(call: Node) -> str | None:
     """Returns the name in `Object.hasOwn(value, "name")` or `value.hasOwnProperty("name")`."""
     called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
     if called is None or arguments is None or not text_of(called).endswith((".hasOwn", ".hasOwnProperty")):

@@ -214,7 +214,7 @@ class _Program:
             case "call":
                 if _is_print(statement):
                     return False
-                left = self._keep_left(value)
+                left = self._keep_exit_call(value)
                 if left is not None:
                     return left
             case _:
@@ -231,7 +231,7 @@ class _Program:
         self._edits.wrap(statement.start_byte, statement.end_byte, f"{RESULT} = {before}".encode(), after.encode())
         return True
 
-    def _keep_left(self, call: Node) -> bool | None:
+    def _keep_exit_call(self, call: Node) -> bool | None:
         """Keeps the value of a call in `exit(…)`. Returns True if there is one; None for other calls."""
         callee = call.child_by_field_name("function")
         if callee is None or dotted_path(callee) not in _LEAVING:

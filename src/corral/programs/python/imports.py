@@ -87,7 +87,7 @@ def rewrite_imports(
                 stars.setdefault(each.module, each.node)
                 if len(stars) > 1:
                     raise places.rejected(_STARS, each.node.start_byte)
-                starred = _starred(root, names, added)
+                starred = _star_names(root, names, added)
                 holders += ["*"] if starred is None else []
                 for word in starred or ():
                     path = ".".join([*each.module.split(".")[1:], word])
@@ -129,7 +129,7 @@ def _is_stub(node: Node) -> bool:
             return node.type in _SILENT
 
 
-def _starred(root: Node, names: Names, added: Collection[str]) -> list[str] | None:
+def _star_names(root: Node, names: Names, added: Collection[str]) -> list[str] | None:
     """Returns the names that `from tools import *` binds: those that the program uses but does not bind.
 
     A builtin counts only if all of its uses are awaited calls. Returns None if the program is too large.
