@@ -103,15 +103,15 @@ def recover(source: str, dialect: Dialect) -> Recovered:
     lines = source.split("\n")
     fences: dict[int, re.Match[str]] = {}
     if "```" in source or "~~~" in source:
-        fences = {number: found for number, line in enumerate(lines) if (found := _FENCE.match(line))}
+        fences = {number: fence for number, line in enumerate(lines) if (fence := _FENCE.match(line))}
     if fences and not _only_in_comments(source, lines, fences, dialect):
         return _Markdown(lines, fences, dialect).recover()
     text = _without_preamble(source, dialect)
     if not text.lstrip().startswith("`") and dialect.parses(text):
         return Recovered(text)
     candidates = chain(_from_markup(text, dialect.labels), _without_prose(text))
-    found = next((each for each in candidates if dialect.parses(each)), text)
-    return Recovered(_without_preamble(found, dialect))
+    program = next((each for each in candidates if dialect.parses(each)), text)
+    return Recovered(_without_preamble(program, dialect))
 
 
 def without_thoughts(source: str, margin: str = " ") -> str:

@@ -1,4 +1,4 @@
-"""Finds the function that a program of definitions is meant to run."""
+"""Finds the function to call in a program of definitions."""
 
 from __future__ import annotations
 
