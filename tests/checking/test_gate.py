@@ -206,14 +206,14 @@ async def test_a_rejection_says_what_and_where(corral: Corral, language: Languag
 
 
 @pytest.mark.parametrize(
-    ("language", "program", "way_out", "mended"),
+    ("language", "program", "workaround", "mended"),
     [
         ("typescript", "const r = await tools.undeclared({}); return r.total", "as any`.", "return ((await tools.undeclared({})) as any).total"),
         ("python", "r = await tools.undeclared()\nreturn r['total']", "`r: Any = await", "r: Any = await tools.undeclared()\nreturn r['total']"),
     ],
 )  # fmt: skip
 async def test_a_program_that_knows_results_better_runs_as_any_or_when_it_is_sent_again(
-    corral: Corral, language: Language, program: str, way_out: str, mended: str
+    corral: Corral, language: Language, program: str, workaround: str, mended: str
 ) -> None:
     async def run(source: str, session: str) -> ExecutionResult:
         context = ExecutionContext(session_id=session)
@@ -221,14 +221,14 @@ async def test_a_program_that_knows_results_better_runs_as_any_or_when_it_is_sen
 
     assert (await run(mended, "a")).value == "b"
     first = await run(program, "a")
-    assert (first.status, way_out in told(first)) == ("rejected", True)
+    assert (first.status, workaround in told(first)) == ("rejected", True)
     assert (await run(program, "b")).status == "rejected"
     again = await run(program, "a")
     assert (again.value, {each.severity for each in again.diagnostics}) == ("b", {"warning"})
     wrong = f"{REJECTED[language].replace('return ', '')}\n{program}"
     both = [await run(wrong, "a"), await run(wrong, "a"), await run(program, "a")]
     assert [each.status for each in both] == ["rejected"] * 3
-    assert way_out not in told(both[0])
+    assert workaround not in told(both[0])
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ async def test_without_a_server_a_program_runs_unchecked_and_is_told_so_unless_i
         assert (result.status, result.checked) == ("succeeded", False)
         [remark] = result.diagnostics
         assert (remark.code, remark.severity) == ("unchecked", "info")
-        assert "there is no language server for typescript" in remark.message
+        assert "no language server for typescript is installed" in remark.message
         assert "language server" not in result.model_text(), "it is nothing to a model whose program has succeeded"
         with pytest.raises(StartFailed, match=r"no language server for typescript .* `corral doctor`"):
             await corral.execute(HARMLESS["typescript"], check="required")

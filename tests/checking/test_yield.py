@@ -34,7 +34,7 @@ pytestmark = [
 
 CHECKS: Mapping[Language, type[Check]] = {"typescript": TypeScriptCheck, "python": PythonCheck}
 FOUND: Mapping[Language, Mapping[str, str]] = {"typescript": test_findings.FOUND, "python": test_python_hints.FOUND}
-NO_RULES = {"findings", "judged", "_confirmed", "_take"}
+NO_RULES = {"findings", "judge", "_confirmed", "_remember_owner"}
 """Methods that give findings of rules, and find nothing themselves."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "design" / "checking.md"
 
@@ -52,7 +52,7 @@ class Switch:
     def __init__(self, check: type[Check], monkeypatch: pytest.MonkeyPatch) -> None:
         self.off: str | None = None
         self.fired: list[str] = []
-        self._told: list[Finding] = []
+        self._reported: list[Finding] = []
         """Rejections that are some rule's already, which others only pass on."""
         self.rules = {
             name: method
@@ -66,27 +66,27 @@ class Switch:
 
     def begin(self, off: str | None) -> None:
         self.off = off
-        self.fired, self._told = [], []
+        self.fired, self._reported = [], []
 
     def _switched(self, name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
-        may_pass = "| None" in rule.__annotations__["return"] and name != "_judged"
+        may_pass = "| None" in rule.__annotations__["return"] and name != "_judge"
 
         def ask(check: Check, *given: Any) -> Any:
             found = rule(check, *given)
             is_many = isinstance(found, list | Iterator)
             listed = list(cast("Iterable[Any]", found)) if is_many else [found]
-            mine = [each for each in listed if isinstance(each, Finding) and each.kind and not self._is_told(each)]
+            mine = [each for each in listed if isinstance(each, Finding) and each.kind and not self._is_reported(each)]
             self.fired += [name] * bool(mine)
             if self.off == name and mine:
                 listed = [replace(each, kind=None) if each in mine else each for each in listed]
                 return listed if is_many else None if may_pass else listed[0]
-            self._told += mine
+            self._reported += mine
             return listed if is_many else found
 
         return ask
 
-    def _is_told(self, finding: Finding) -> bool:
-        return any(each is finding for each in self._told)
+    def _is_reported(self, finding: Finding) -> bool:
+        return any(each is finding for each in self._reported)
 
 
 async def yields(checker: Checker, language: Language, monkeypatch: pytest.MonkeyPatch) -> dict[str, Yield]:

@@ -83,5 +83,5 @@ def test_a_model_reads_what_keeps_a_program_from_running_before_the_rest() -> No
     for diagnostics, text in shown.items():
         assert CheckResult(language="python", checked=True, diagnostics=diagnostics).model_text() == text
     unchecked = CheckResult(language="python", checked=False)
-    assert unchecked.model_text() == "The program can be read. Its types were not checked."
+    assert unchecked.model_text() == "The program parses. Its types were not checked."
     assert len(CheckResult(language="python", checked=True, diagnostics=(error,) * 99).model_text(1_000)) <= 1_000

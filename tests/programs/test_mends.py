@@ -218,7 +218,7 @@ def test_a_program_that_defines_the_tools_itself_is_rejected() -> None:
         ("typescript", "class tools { static add() { return 1 } }\ntools.add()"),
     ]  # fmt: skip
     for language, source in own:
-        with wrong.case(source), pytest.raises(ProgramRejected, match=r"given.*do not define it"):
+        with wrong.case(source), pytest.raises(ProgramRejected, match=r"is a global; do not define it"):
             meant(source, language)
     others: list[tuple[Language, str]] = [
         ("typescript", "declare const tools: any;\nawait tools.crm.find({})"),

@@ -163,4 +163,4 @@ def test_a_refusal_shows_what_to_write() -> None:
 def test_what_is_gone_through_may_be_a_stream(source: str, fix: str) -> None:
     with pytest.raises(ProgramRejected) as caught:
         prepare_python(source)
-    assert f"write `await tools.lines(...)`, or {fix} if it gives a stream." in str(caught.value)
+    assert f"write `await tools.lines(...)`, or {fix} if it returns a stream." in str(caught.value)

@@ -1,4 +1,4 @@
-"""Checks of programs against the declarations before they run: language servers, and rules on their remarks."""
+"""Type checks of programs before they run: language servers, and rules for their diagnostics."""
 
 from __future__ import annotations
 

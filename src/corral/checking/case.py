@@ -1,4 +1,4 @@
-"""A program that is to be checked."""
+"""A program to check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_NODES = 150_000
 
 @dataclass
 class Case:
-    """A program, and what it is checked against. Its tree is made once, where it is first needed."""
+    """A program and the facts it is checked against. It is parsed once, on first use."""
 
     program: Program
     tools: ToolRegistry
@@ -35,23 +35,23 @@ class Case:
     env: bool = False
     """True if the program has a `process` with its environment."""
     must: bool = False
-    """True if it waits for longer."""
+    """True if it must not run unchecked. Then it waits longer for the check."""
     modules: bool = False
     """True if the program may load packages."""
     network: bool = False
     """True if the program may send requests."""
     context: ExecutionContext | None = None
-    """The tenant of the program."""
+    """The context of the program's caller."""
 
     @cached_property
     def tenant(self) -> TrustDomain | None:
-        """The tenant, who has one share of a server for any number of programs."""
+        """The tenant. All programs of a tenant share one turn at a server."""
         context = self.context
         return None if context is None else context.trust_domain
 
     @property
     def caller(self) -> Caller:
-        """The sender: the tenant, and the session if the host has named one."""
+        """The tenant, and the session if the host set `session_id`."""
         context = self.context
         return self.tenant, None if context is None else context.session_id
 
@@ -69,7 +69,7 @@ class Case:
 
     @cached_property
     def typed(self) -> TypedProgram | TypedPython | None:
-        """The program as it is to be read; None if it does not parse as a whole.
+        """The program's tree; None if it does not parse completely.
 
         Raises:
             TooLongToParse: see `parsing_within`.
@@ -78,7 +78,7 @@ class Case:
 
     @cached_property
     def is_light(self) -> bool:
-        """True if it is short enough to be read on an event loop. Then it has been read."""
+        """True if the program is small enough to parse on an event loop. Reading this parses it."""
         if len(self.source) > _LIGHT_CHARS or self._nodes > _LIGHT_NODES:
             return False
         with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
@@ -88,12 +88,12 @@ class Case:
 
     @cached_property
     def is_heavy(self) -> bool:
-        """True if reading it takes the host tenths of a second."""
+        """True if parsing takes tenths of a second."""
         return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > _LIGHT_CHARS)
 
     @property
     def is_too_dense(self) -> bool:
-        """True if walks over its tree, which keep all threads waiting, take tenths of a second."""
+        """True if walking the tree, which holds the GIL, takes tenths of a second."""
         return self._nodes > _MOST_NODES
 
     @property
@@ -102,18 +102,18 @@ class Case:
 
     @cached_property
     def is_nameless(self) -> bool:
-        """True if it has no name, so that nothing can be wrong with it."""
+        """True if the program contains no identifier, so that no check can fail."""
         return self.typed is not None and not _names_something(self.typed.root)
 
     @cached_property
     def key(self) -> CaseKey:
-        """Key among programs for the same tools."""
+        """Cache key among programs checked against the same tools."""
         digest = blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         return digest, self.env, self.modules, self.network
 
 
 def _names_something(root: Node) -> bool:
-    """Tells if there is any name in a program."""
+    """True if the program contains any identifier."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""The checks of one `Corral`: language servers for each language, and the tools that programs are checked against."""
+"""The checker of one `Corral`: its language servers, and the declared tools."""
 
 from __future__ import annotations
 
@@ -37,53 +37,55 @@ T = TypeVar("T")
 logger = get_logger("corral.checking")
 
 _CHECK_SECONDS = 3.0
-"""For one program. A usual one takes a hundredth of that."""
+"""Time for one program. A typical one takes a hundredth of that."""
 _FIRST_CHECK_SECONDS = 1.0
-"""The same before the first of two servers, behind which everybody waits."""
+"""Time on the first of two servers, for which all tenants queue."""
 _WAIT_SECONDS = 10.0
-"""Seconds that a program waits for a server that starts, and while others are checked, before it goes unchecked. Deno's
-server takes one to four seconds to start, the others tenths of one."""
+"""Seconds that a program waits for a starting or busy server before it runs unchecked.
+
+Deno's server takes one to four seconds to start, the others tenths of a second.
+"""
 _LONG_WAIT_SECONDS = 30.0
-"""The same of one that must not go unchecked."""
+"""Seconds that a program waits if it must not run unchecked."""
 _SUSPECTED_SECONDS = 300.0
-"""Seconds that a tenant's programs go to the second server after one of them ended a server, or held others up."""
+"""Seconds for which a tenant's programs go to the second server after one of them crashed or blocked a server."""
 _HOLDS_UP_SECONDS = 0.03
-"""Processor seconds of a check behind which no other tenant is to wait again."""
+"""CPU seconds of a check above which a tenant moves to the second server if others are waiting."""
 _MAX_SUSPECTS = 10_000
 _SLOW_SECONDS = 60.0
-"""Seconds for which it is remembered that a program takes too long to check."""
+"""Seconds for which a program is known to be too slow to check."""
 _IDLE_SECONDS = 600.0
-"""Seconds that the second server is kept without use."""
+"""Seconds after which the idle second server is stopped."""
 _TOO_SLOW = Verdict(unchecked="it takes too long to check: simplify its types", is_own=True)
 
 
 class _Servers(NamedTuple):
-    """Of one language."""
+    """The two servers for one language."""
 
     first: LanguageServer
     second: LanguageServer
-    """For programs that were, or may be, hard to check. It starts with the first of them."""
+    """For programs that are likely to be slow. The first such program starts it."""
 
 
 class Checker:
-    """Checks programs. Its methods may be called from any thread, and its coroutines awaited on any event loop."""
+    """Checks programs. Methods are thread-safe; coroutines can be awaited on any event loop."""
 
     def __init__(self, servers: Sequence[ServerKind] = SERVERS, *, packages: Path | None = None) -> None:
         self._kinds = servers
-        """Kinds of servers for each language, the best first."""
+        """Kinds of servers in order of preference."""
         self.packages = packages
-        """A `node_modules` with the types of what programs may import."""
+        """A `node_modules` with the types of the packages that programs may import."""
         self._lock = threading.Lock()
         self._servers: dict[Language, _Servers | None] = {}
         self._sets = ToolSets()
         self._suspects: OrderedDict[TrustDomain | None, float] = OrderedDict()
-        """Until when their programs are checked by the second server."""
+        """Tenants whose programs go to the second server, and until when (`time.monotonic`)."""
         self._doubted: OrderedDict[Caller, CaseKey] = OrderedDict()
-        """The program of each caller that was rejected last, if only for what declarations say of results."""
+        """Each caller's last program, if it was rejected only because of declared result types."""
         self._closed = False
 
     def start(self, language: Language, tools: ToolRegistry) -> None:
-        """Has the server of a language started in the background, for these tools first, unless that has been done."""
+        """Starts a language's server in the background, with these tools' declarations. Later calls do nothing."""
         with self._lock:
             if self._closed or language in self._servers:
                 return
@@ -92,7 +94,7 @@ class Checker:
             servers.first.start(partial(self._declared, tools, language))
 
     def server(self, language: Language) -> LanguageServer | None:
-        """The servers for a language, if they have been started and there are any."""
+        """Returns the first server for a language, if it was started and one is installed."""
         servers = self._servers.get(language)
         return None if servers is None else servers.first
 
@@ -102,7 +104,7 @@ class Checker:
         return server is not None and server.ready
 
     def wait(self, language: Language, seconds: float) -> bool:
-        """Waits until the server of a language has been started. Tells if it is ready."""
+        """Waits for a language's server to start; returns True if it is ready."""
         server = self.server(language)
         return server is not None and server.wait(seconds)
 
@@ -115,20 +117,20 @@ class Checker:
         must: bool = False,
         context: ExecutionContext | None = None,
     ) -> Verdict:
-        """The verdict on a program. It blocks.
+        """Checks a program and blocks until the verdict.
 
         Raises:
-            ProgramRejected: as when it is prepared.
+            ProgramRejected: the program cannot be prepared.
         """
         case = Case(read_program(source, language), tools, env=env, must=must, context=context)
-        with ThreadPoolExecutor(1) as own:  # where no event loop runs
-            return own.submit(anyio.run, self.verdict, case).result()
+        with ThreadPoolExecutor(1) as pool:  # in a thread without an event loop
+            return pool.submit(anyio.run, self.verdict, case).result()
 
     async def verdict(self, case: Case) -> Verdict:
-        """Checks a program. It waits until a server that starts is ready, and others have been checked."""
+        """Checks a program. Waits for its turn at a server that may still be starting."""
         servers = self._servers.get(case.language)
         if servers is None:
-            return Verdict(unchecked=f"there is no language server for {case.language} here")
+            return Verdict(unchecked=f"no language server for {case.language} is installed")
         until = time.monotonic() + (_LONG_WAIT_SECONDS if case.must else _WAIT_SECONDS)
         try:
             if case.is_light and case.is_nameless:
@@ -137,7 +139,7 @@ class Checker:
                 await _outcome(servers.first, case, lambda _: None, until)
             declared = await self._declared_for(case)
             if declared is None:
-                return Verdict(unchecked="it may call any of so many tools that declaring them all takes a while")
+                return Verdict(unchecked="it may call any tool, and the declarations of all tools are not ready yet")
             return declared.known(case) or await self._checked(case, declared, servers, until)
         except TimeoutError:
             is_busy = servers.first.ready
@@ -147,10 +149,10 @@ class Checker:
             return _failed(error, case.language)
 
     def reconsidered(self, case: Case, verdict: Verdict) -> Verdict:
-        """The verdict on a program that is to run.
+        """Turns a rejection into warnings if the caller insists.
 
-        A caller that sends the same program again, right after it was rejected only for what declarations say of
-        results, knows better: it runs with warnings.
+        A caller insists by resending the same program right after it was rejected only because of declared result
+        types.
         """
         if not self._doubted and not verdict.is_of_results:
             return verdict
@@ -162,10 +164,10 @@ class Checker:
                     self._doubted.popitem(last=False)
         return verdict.as_warnings() if verdict.is_of_results and before == case.key else verdict
 
-    def begin(self, case: Case) -> Begun | Verdict | None:
-        """Puts a program before a server that is free now, and does not wait. A verdict: it is known already.
+    def begin(self, case: Case) -> PendingCheck | Verdict | None:
+        """Starts a check without waiting. Returns the verdict at once if it is cached.
 
-        None: that takes longer; ask for its `verdict`.
+        Returns None if no server is free or the program takes longer; then call `verdict`.
         """
         server, declared = self.server(case.language), self._sets.known(case.tools, case.language, case.references)
         if server is None or declared is None:
@@ -184,10 +186,10 @@ class Checker:
             _failed(error, case.language)
             return None
         workspace = server.seize(declared.declarations.text)
-        return None if workspace is None else Begun(self, case, check, server, workspace)
+        return None if workspace is None else PendingCheck(self, case, check, server, workspace)
 
     async def types_for(self, program: Program, tools: ToolRegistry) -> str:
-        """Definitions in Python of the declared types that a program uses as values."""
+        """Returns Python definitions of the declared types that a program uses as values."""
         free = () if program.typed is None else program.typed.free
         if not free:
             return ""
@@ -206,7 +208,7 @@ class Checker:
             server.close()
 
     async def _declared_for(self, case: Case) -> ToolSet | None:
-        """The tools that the program is checked against."""
+        """Returns the declared tools that the program is checked against."""
         known = self._sets.known(case.tools, case.language, case.references)
         if known is not None:
             return known
@@ -214,10 +216,7 @@ class Checker:
         return await run_in_own_thread(declare, abandon_on_cancel=True)
 
     async def _checked(self, case: Case, declared: ToolSet, servers: _Servers, until: float) -> Verdict:
-        """The verdict of the first server, or of the second, if the first was lost over the program, or may be.
-
-        A tenant whose check holds another one up has the next ones made by the second server.
-        """
+        """Checks a program on the first server, or on the second if it crashes the first or is likely to be slow."""
         if case.is_too_dense:
             return _TOO_SLOW
         plan = [(servers.first, min(_FIRST_CHECK_SECONDS, _CHECK_SECONDS)), (servers.second, _CHECK_SECONDS)]
@@ -251,17 +250,17 @@ class Checker:
                 self.note_cost(case, server, time.thread_time() - before[0] + workspace.cpu_time() - before[1])
 
     def note_cost(self, case: Case, server: LanguageServer, seconds: float) -> None:
-        """Notes the processor time of a check at its end, while others may wait for the server."""
+        """Marks the tenant as suspect if its check took long while others were waiting."""
         if seconds > _HOLDS_UP_SECONDS and server.is_wanted_by_others(case.tenant):
             self._suspect(case)
 
     def note_loss(self, case: Case, error: ServerLost) -> None:
-        """Notes that a server was lost over a program."""
-        logger.warning("the language server for %s was lost over a program: %s", case.language, error)
+        """Logs that a program crashed or blocked a server, and marks its tenant as suspect."""
+        logger.warning("the language server for %s was lost while checking a program: %s", case.language, error)
         self._suspect(case)
 
     def _suspect(self, case: Case) -> None:
-        """Has other programs of the tenant checked where they are in nobody's way."""
+        """Sends the tenant's next programs to the second server."""
         with self._lock:
             self._suspects.pop(case.tenant, None)
             self._suspects[case.tenant] = time.monotonic() + _SUSPECTED_SECONDS
@@ -269,7 +268,7 @@ class Checker:
                 self._suspects.popitem(last=False)
 
     def _find(self, language: Language) -> _Servers | None:
-        """The best server for a language that is here."""
+        """Returns servers of the best kind that is installed for a language."""
         for kind in self._kinds:
             if kind.language == language and (engine := kind.engine()) is not None:
                 packages = self.packages if kind.reads_packages else None
@@ -281,8 +280,8 @@ class Checker:
         return "" if declared is None else declared.declarations.text
 
 
-class Begun:
-    """A check that is under way on an event loop. It has the server for itself until it is closed."""
+class PendingCheck:
+    """A check in progress on an event loop. It holds the server exclusively until it is closed."""
 
     def __init__(
         self, checker: Checker, case: Case, check: Check, server: LanguageServer, workspace: Workspace
@@ -301,7 +300,7 @@ class Begun:
             raise
 
     async def verdict(self) -> Verdict | None:
-        """The verdict, if all is well; None if there is more to ask, or the server was lost."""
+        """Returns the verdict if the program is correct; None if questions remain or the server was lost."""
         try:
             remarks = await self._document.finish()
         except ServerLost as error:
@@ -320,7 +319,7 @@ class Begun:
         return verdict
 
     def close(self) -> None:
-        """Lets others have the server, as soon as it has answered. Idempotent."""
+        """Releases the server as soon as it has answered. Idempotent."""
         self._hand_back(self._outwait)
 
     def _hand_back(self, rest: Callable[[Workspace | None], object] | None = None) -> None:
@@ -341,16 +340,16 @@ async def _outcome(server: LanguageServer, case: Case, job: Callable[[Workspace 
 
 
 def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:
-    """Checks a program with a server that is there for nobody else."""
+    """Checks a program on a server that the caller holds exclusively."""
     if workspace is None:
         return Verdict(unchecked="the language server does not start")
     if case.typed is None:
-        return Verdict(unchecked="it cannot be parsed as a whole")
+        return Verdict(unchecked="it does not parse completely")
     if case.is_nameless:
         return Verdict()
     check = _check_of(case, declared)
     document = workspace.document(declared.declarations.text, time.monotonic() + seconds)
-    return verdict_on(check.findings(document), check.locate, CHECKED[case.language].way_out)
+    return verdict_on(check.findings(document), check.locate, CHECKED[case.language].workaround)
 
 
 def _check_of(case: Case, tools: ToolSet) -> Check:
@@ -361,11 +360,11 @@ def _check_of(case: Case, tools: ToolSet) -> Check:
 
 
 def _failed(error: Exception, language: Language) -> Verdict:
-    """Logs why a program goes unchecked."""
+    """Logs the error and returns an unchecked verdict."""
     if isinstance(error, TooLongToParse):
         return Verdict(unchecked="it takes too long to parse", is_own=True)
     if isinstance(error, DeclarationsUnread):
         logger.error("programs in %s are not checked: %s; `corral doctor` tries each check", language, error)
         return Verdict(unchecked=str(error))
-    logger.error("a check of %s failed, so its program goes unchecked", language, exc_info=error)
+    logger.error("a check of a program in %s failed; the program is unchecked", language, exc_info=error)
     return Verdict(unchecked="the check failed")

@@ -1,4 +1,4 @@
-"""Conditions on members that results do not have, in either language: when they hold, and what depends on them."""
+"""Conditions on members that results do not have, in both languages, and loops that only they would end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DIVERTING = frozenset({"continue_statement", *_ENDS})
 _THROWS = frozenset({"throw_statement", "raise_statement"})
 _HANDLERS = frozenset({"catch_clause", "except_clause", "except_group_clause"})
 _CAUGHT = frozenset({"switch_statement", *_LOOPS})
-"""Statements that a `break` in them ends."""
+"""Statements that a `break` ends."""
 _ASSIGNMENTS = frozenset(
     {"assignment", "assignment_expression", "augmented_assignment", "augmented_assignment_expression"}
 )
@@ -36,14 +36,14 @@ _MAX_LISTED = 12
 
 
 class Condition(NamedTuple):
-    """An expression whose truth does not change."""
+    """A condition that is always true or always false."""
 
     node: Node
     holds: bool
 
 
 def condition_on(value: Node) -> Condition | None:
-    """The condition that an expression, which is never there, is all of."""
+    """Returns the whole condition that depends only on this missing value."""
     node, holds, is_test = value, False, False
     while (above := node.parent) is not None:
         match above.type:
@@ -54,10 +54,10 @@ def condition_on(value: Node) -> Condition | None:
             case "binary_expression" | "boolean_operator" if above.children[1].type in ("&&", "and") and not holds:
                 is_test = is_test or above.named_children[0] == node
             case "binary_expression" | "comparison_operator" if node == value and len(above.named_children) == 2:
-                found = _compared(above)
-                if found is None:
+                outcome = _compared(above)
+                if outcome is None:
                     return None
-                holds, is_test = found, True
+                holds, is_test = outcome, True
             case "if_statement" | "elif_clause" | "while_statement" | "do_statement" | "ternary_expression":
                 return Condition(node, holds) if above.child_by_field_name("condition") == node else None
             case "conditional_expression" if above.named_children[1:2] == [node]:
@@ -69,7 +69,7 @@ def condition_on(value: Node) -> Condition | None:
 
 
 def _compared(comparison: Node) -> bool | None:
-    """The outcome of comparing a value that is not there with a literal."""
+    """Returns the result of comparing a missing value with a literal."""
     sign = " ".join(each.type for each in comparison.children[1:-1])
     other = comparison.named_children[1]
     if other.type not in _LITERALS:
@@ -79,7 +79,7 @@ def _compared(comparison: Node) -> bool | None:
 
 
 def never_there(value: Node, name: str, members: Iterable[str], owner: str, holds: bool) -> Finding:
-    """The remark on a condition."""
+    """Returns the warning about a constant condition."""
     listed = sorted(members)
     shown = ", ".join(listed[:_MAX_LISTED]) + (", ..." if len(listed) > _MAX_LISTED else "")
     message = f"{owner} has no member {name} (it has {shown}): the condition is {'always' if holds else 'never'} true."
@@ -87,9 +87,9 @@ def never_there(value: Node, name: str, members: Iterable[str], owner: str, hold
 
 
 def is_only_exit(condition: Condition, has_effect: Callable[[Node], bool]) -> bool:
-    """True if a loop with a call that has an effect would end where this condition changes, and nowhere else.
+    """True if this condition is the only exit of a loop that makes a call with effects.
 
-    `has_effect` tells it of a call. Loops over what their calls are about end by themselves.
+    Loops over the arguments of their calls end by themselves.
     """
     above = condition.node.parent
     while above is not None and above.type == "parenthesized_expression":
@@ -117,7 +117,7 @@ def is_only_exit(condition: Condition, has_effect: Callable[[Node], bool]) -> bo
 
 
 def _dead(branch: Node, holds: bool) -> list[Node]:
-    """The parts of a program around an `if` that never run."""
+    """Returns the nodes around an `if` that never run."""
     consequence, block = branch.child_by_field_name("consequence"), branch.parent
     if not holds:
         return [] if consequence is None else [consequence]
@@ -132,7 +132,7 @@ def _dead(branch: Node, holds: bool) -> list[Node]:
 
 
 def _within(node: Node) -> Iterator[Node]:
-    """The nodes in a body, but for those of functions in it, and of calls that only print or wait."""
+    """Yields the nodes in a body, without nested functions and calls that only print or wait."""
     waiting, left = [node], _MAX_NODES
     while waiting and left > 0:
         each = waiting.pop()
@@ -147,7 +147,7 @@ def _is_remark(node: Node) -> bool:
 
 
 def _exits(body: Node) -> Iterator[Node]:
-    """The statements by which a loop ends."""
+    """Yields the statements that end a loop."""
     waiting, left = [(body, False, False)], _MAX_NODES
     while waiting and left > 0:
         node, is_inner, is_tried = waiting.pop()
@@ -163,7 +163,7 @@ def _exits(body: Node) -> Iterator[Node]:
 
 
 def _ends_by(loop: Node, body: Node, dead: list[Node]) -> bool:
-    """True if a variable of a loop's condition is assigned to where nothing runs, and nowhere else in it."""
+    """True if a variable of the loop's condition is assigned only in dead code."""
     condition = loop.child_by_field_name("condition")
     names = _identifiers(condition)
     assigned: dict[str, bool] = {}
@@ -176,7 +176,7 @@ def _ends_by(loop: Node, body: Node, dead: list[Node]) -> bool:
 
 
 def _repeats(loop: Node, body: Node, has_effect: Callable[[Node], bool]) -> bool:
-    """True if a loop calls with an effect, and is not one over what it calls about."""
+    """True if a loop makes a call with effects and does not iterate over that call's input."""
     bound = loop.child_by_field_name("left") or loop.child_by_field_name("initializer")
     over = loop.child_by_field_name("right")
     if over is not None and not text_of(over).startswith("range("):

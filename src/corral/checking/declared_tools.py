@@ -1,4 +1,4 @@
-"""The tools that a program is checked against: their declarations, and messages about unknown names."""
+"""The declared tools that a program is checked against, and messages about unknown names."""
 
 from __future__ import annotations
 
@@ -38,59 +38,59 @@ _WITH_KEYS = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
-"""Names under which models expect tools, as in other systems."""
-_OF_EARLIER = "Programs share nothing: a function of an earlier one has to be defined here again."
+"""Names under which other systems provide tools."""
+_OF_EARLIER = "Programs share no state: define functions of earlier programs again here."
 _SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
 _FEW_TOOLS = 20
-"""Most tools that are all listed when a program names an unknown one."""
+"""Maximum number of tools for which an unknown name is answered with the whole list."""
 _MAX_CLOSE = 200
 _MAX_MEMBERS = 6
-"""In a call that is shown."""
+"""Maximum number of members in an example call."""
 _MAX_VERDICTS = 200
 _DECLARATIONS_SECONDS = 20.0
-"""To parse declarations; those of 2,000 tools take one or two tenths."""
+"""Time to parse declarations; those of 2,000 tools take 0.1 to 0.2 s."""
 _MAX_SETS = 64
 _MAX_SETS_CHARS = 4_000_000
-"""Of the declarations of all sets but the last few."""
+"""Maximum total size of the cached declarations, beyond the `_LEAST_SETS` newest sets."""
 _LEAST_SETS = 8
 _MANY_TOOLS = 200
 _MANY_DEFINITIONS = 2_000
 _MUCH_WEIGHT = 100_000
-"""Above any of these numbers of tools, shared definitions or schema weight, only the tools that a program names are
-declared. A program that may call any tool needs all of them: they are declared in the background, and it runs unchecked
-until then."""
+"""Above any of these limits on tools, shared definitions or schema weight, only the tools that a program names are
+declared. A program that may call any tool needs all declarations: these are made in the background, and until then it
+runs unchecked."""
 _MOST_DEFINITIONS = 20_000
-"""With more, not all tools are declared together: it would take minutes."""
+"""Maximum number of tools or shared definitions declared together: more would take minutes."""
 _OF_TOOLS = "tools."
 _IDENTIFIERS = finder("(identifier) @name")
 _NOT_YET = frozenset({"extra_items", "closed"})
-"""Arguments of `TypedDict` that Python knows only in later versions."""
+"""Arguments of `TypedDict` that only later versions of Python accept."""
 _IMPORTS = frozenset({"import_statement", "import_from_statement"})
 
 
 class DeclaredTool(NamedTuple):
-    """A tool as it is declared."""
+    """The declaration of a tool."""
 
     name: ToolName
     signature: str
-    """Its name and parameters, without its result, which does not matter where an input is wrong."""
+    """Name and parameters. The result type is left out: it does not help with a wrong input."""
     is_stream: bool = False
     returns: str = ""
-    """The type of its result, in Python."""
+    """The result type, in Python."""
 
 
 class ToolSet:
-    """Tools of a registry, declared in one language. Takes a second to make for thousands of tools."""
+    """Tools of a registry, declared in one language. Creating it for thousands of tools takes a second."""
 
     def __init__(self, registry: ToolRegistry, language: Language, tools: Mapping[ToolName, Tool]) -> None:
         self.language: Language = language
         self.tools = tools
         self.among = registry.snapshot()
-        """All tools that the program may know: messages on it must not name others."""
+        """All tools that the program may know. Messages about it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
         self._verdicts: dict[CaseKey, tuple[Verdict, float]] = {}
-        """On the last programs, and until when they hold (`time.monotonic`)."""
+        """Verdicts on recent programs, and when they expire (`time.monotonic`)."""
         others = {other: tools[name] for other, name in registry.spellings().items() if name in tools}
         declared = {**affordable({**tools, **others}), **checked_discovery(registry, language)}
         declarations = declare_tools(declared, language, checked=True)
@@ -98,7 +98,7 @@ class ToolSet:
 
     @cached_property
     def every(self) -> tuple[object, ...]:
-        """Key of `among` among others, with the reasons for missing tools."""
+        """Cache key of `among`, including the reasons for missing tools."""
         return _identity(self.among), self._registry.problems
 
     def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
@@ -113,7 +113,7 @@ class ToolSet:
         return verdict if time.monotonic() < until else None
 
     def declared_at(self, location: Location) -> DeclaredTool | None:
-        """The tool that is declared at a place of the declarations."""
+        """Returns the tool declared at a location."""
         node: Node | None = self._root.named_descendant_for_byte_range(*self.span(location))
         while node is not None and node.type not in _METHODS:
             node = node.parent
@@ -128,85 +128,87 @@ class ToolSet:
         return DeclaredTool(name, signature, is_stream, text_of(node.child_by_field_name("return_type")))
 
     def call_of(self, name: ToolName) -> str:
-        """A call of a tool in TypeScript, with the members that its input must have, or else with its first one."""
+        """Returns an example call in TypeScript, with the required members of the input, or else its first member."""
         tool = self.tools.get(name)
         schema = {} if tool is None or tool.input_schema is None else tool.input_schema
         known, required = schema.get("properties", {}), schema.get("required", [])
         members = [each for each in known if each in required][:_MAX_MEMBERS] or list(known)[:1]
-        given = "".join(f"{each if each.isidentifier() else json.dumps(each)}: ..., " for each in members).removesuffix(
+        shown = "".join(f"{each if each.isidentifier() else json.dumps(each)}: ..., " for each in members).removesuffix(
             ", "
         )
-        return f"tools.{name}({{ {given or '...'} }})"
+        return f"tools.{name}({{ {shown or '...'} }})"
 
     def span(self, location: Location) -> tuple[int, int]:
-        """Offsets of a location in the declarations, in bytes."""
+        """Returns the byte offsets of a location in the declarations."""
         return self.declarations.offsets(location.span)
 
     def excerpt(self, location: Location) -> str:
-        """The declaration at a location, in one line."""
+        """Returns the declaration at a location, on one line."""
         return _in_one_line(self.declarations.excerpt(location.span))
 
-    def may_have_more(self, location: Location) -> bool:
-        """True if an object in a result may have members that it does not list: nothing removes them if a schema
-        describes that is only a document."""
+    def is_open(self, location: Location) -> bool:
+        """True if an object in a result can have members that are not declared.
+
+        Nothing removes such members if the output schema is only documentation.
+        """
         members = self.types.members_at(*self.span(location))
         return self._open is None or members in self._open
 
     @cached_property
     def taking_keywords(self) -> frozenset[str]:
-        """The paths of the tools that are declared in Python with keywords, and not with their input as one value."""
+        """Paths of the tools that Python declares with keyword parameters instead of one input value."""
         classes = (each for each in self._root.named_children if _name(each) == "tools")
         return frozenset(path for each in classes for path in _taking_keywords(each))
 
-    def lists_all(self, name: str) -> bool:
-        """True if a declared class of Python has only the members that it lists, by its schema or type."""
+    def is_closed(self, name: str) -> bool:
+        """True if a declared Python class has no members besides the listed ones."""
         members = frozenset(_members(self._root, name))
         return bool(members) and self._open is not None and members not in self._open
 
     @cached_property
     def _open(self) -> frozenset[frozenset[str]] | None:
-        """The objects among results whose schemas leave other members open. Types leave none."""
-        found: set[frozenset[str]] = set()
+        """Result objects whose schemas allow other members; None if that is unknown. Types allow none."""
+        open_sets: set[frozenset[str]] = set()
         for tool in self.tools.values():
             schema = None if isinstance(tool.output, TypeOutput) else tool.output_schema
             objects = set[frozenset[str]]() if schema is None else open_objects(schema)
             if objects is None:
                 return None
-            found |= objects
-        return frozenset(found)
+            open_sets |= objects
+        return frozenset(open_sets)
 
     def class_named(self, name: str) -> str | None:
-        """The declaration of a name, in Python."""
+        """Returns the Python declaration of a name."""
         for node in self._root.named_children:
             if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
                 return (node.text or b"").decode()
         return None
 
     def declares(self, name: str, key: str) -> bool:
-        """True if a declared type of Python has a member of that name."""
+        """True if a declared Python type has a member of that name."""
         declared = self.class_named(name) or ""
         return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
 
     @cached_property
     def objects(self) -> frozenset[str]:
-        """The names of the declared types of Python that have keys."""
+        """Names of the declared TypedDicts."""
         return frozenset(first or second for first, second in _WITH_KEYS.findall(self.declarations.text))
 
     @cached_property
     def type_declarations(self) -> Mapping[str, Node]:
-        """The statements that declare types of Python, by the names of the types."""
+        """The statements that declare Python types, by type name."""
         return _declared_names(self._root)
 
     def values_of(self, name: str) -> tuple[str, ...]:
-        """The values of a type of Python that is nothing but a `Literal`, as they are written."""
+        """Returns the values of a declared Python `Literal` type, as source text."""
         return _literal_values(self.type_declarations.get(name))
 
     def runnable_types(self, names: Iterable[str]) -> str:
-        """Definitions of declared types of Python that run, as far as these are names of types."""
+        """Returns executable definitions of the declared Python types among these names."""
         return _runnable_types(self._root, self.type_declarations, names)
 
     def not_found(self, path: str) -> str:
-        """The message about a path that leads to no tool."""
+        """Returns the message about a path that is not a tool."""
         try:
             self._registry.resolve(path)
         except ToolNotFound as error:
@@ -215,12 +217,12 @@ class ToolSet:
         return f"no tool {path!r}"
 
     def hint_for(self, name: str, *, is_called: bool, path: str = "") -> str | None:
-        """The likely meaning of an unbound name. `path`: the members read of it, as `shop.find`."""
+        """Returns a hint about an unbound name. `path` is the member chain read from it, such as `shop.find`."""
         names = self._registry.names()
         if name in {tool.namespace for tool in names}:
             return f"Did you mean `tools.{name}`?"
-        if path and (found := self._tool_in(path, names)):
-            return f"Did you mean `tools.{found}`?"
+        if path and (tool_name := self._tool_in(path, names)):
+            return f"Did you mean `tools.{tool_name}`?"
         known = CHECKED[self.language].names
         if hint := known.get(f"{name}.{path}", known.get(name)):
             return hint
@@ -233,19 +235,19 @@ class ToolSet:
             return f"Did you mean `tools.{same}`?"
         paths = {tool.name: str(tool) for tool in reversed(names[:_MAX_CLOSE])}
         question = near(name, paths)
-        meant = None if question is None else paths.get(question.partition("'")[2].partition("'")[0])
-        return None if meant is None else f"Did you mean `tools.{meant}`? {_OF_EARLIER}"
+        match = None if question is None else paths.get(question.partition("'")[2].partition("'")[0])
+        return None if match is None else f"Did you mean `tools.{match}`? {_OF_EARLIER}"
 
     def _tool_in(self, path: str, names: Sequence[ToolName]) -> ToolName | None:
-        """The tool at which a path leads, or passes: of `shop.find.length` `shop.find`."""
+        """Returns the tool that a path starts with: `shop.find` for `shop.find.length`."""
         parts = path.split(".")
-        wanted = [ToolName(None, parts[0]), *([ToolName(parts[0], parts[1])] if len(parts) > 1 else [])]
-        exact = next((each for each in wanted if each in names), None)
+        candidates = [ToolName(None, parts[0]), *([ToolName(parts[0], parts[1])] if len(parts) > 1 else [])]
+        exact = next((each for each in candidates if each in names), None)
         return exact or next((each for each in names if each.name == parts[0]), None)
 
     @cached_property
     def types(self) -> DeclaredTypes:
-        """The types in declarations for TypeScript."""
+        """The types declared in TypeScript."""
         return DeclaredTypes(self._root)
 
     @cached_property
@@ -256,37 +258,38 @@ class ToolSet:
 
 
 class ToolSets:
-    """The sets that were needed last. Any thread may ask for one."""
+    """A cache of recent tool sets. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sets: list[ToolSet] = []
         self._measured: dict[int, tuple[Mapping[ToolName, Tool], bool]] = {}
-        """The tools that were looked at last, by their ids, and whether they are many."""
+        """Recent tool mappings by id, and whether each is large."""
         self._declaring: set[tuple[object, ...]] = set()
 
     def known(self, registry: ToolRegistry, language: Language, references: References | None) -> ToolSet | None:
-        """The declared tools of a registry for a program with these references, if they exist already."""
-        return self._find(self._wanted(registry, references), registry, language)
+        """Returns the cached tool set for a program with these references, if there is one."""
+        return self._find(self._selected(registry, references), registry, language)
 
     def declared(
         self, registry: ToolRegistry, language: Language, references: References | None = None, *, must: bool = False
     ) -> ToolSet | None:
-        """The declared tools of a registry for a program with these references.
+        """Returns the tool set for a program with these references, and declares it if necessary.
 
-        None: that takes a while, and is begun; with `must` it waits. Or it would take for ever.
+        A large set is declared in the background, and None returned, unless `must` is true. None also stands for a set
+        that is too large to declare.
         """
-        wanted = self._wanted(registry, references)
-        found = self._find(wanted, registry, language)
-        if found is not None or _is_too_large(wanted):
-            return found
-        if must or not _is_large(wanted):
-            return self._declare(registry, language, wanted)
-        key = (language, *_identity(wanted))
+        selected = self._selected(registry, references)
+        known = self._find(selected, registry, language)
+        if known is not None or _is_too_large(selected):
+            return known
+        if must or not _is_large(selected):
+            return self._declare(registry, language, selected)
+        key = (language, *_identity(selected))
         with self._lock:
             if key not in self._declaring and len(self._declaring) < _LEAST_SETS:
                 self._declaring.add(key)
-                threading.Thread(target=self._declare, args=(registry, language, wanted, key), daemon=True).start()
+                threading.Thread(target=self._declare, args=(registry, language, selected, key), daemon=True).start()
         return None
 
     def _find(self, now: Mapping[ToolName, Tool], registry: ToolRegistry, language: Language) -> ToolSet | None:
@@ -305,8 +308,8 @@ class ToolSets:
                     return each
         return None
 
-    def _wanted(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
-        """All tools; of many, those that a program refers to, if it says which."""
+    def _selected(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
+        """Returns all tools; from a large registry only those that the program refers to, if these are known."""
         tools = registry.snapshot()
         measured = self._measured.get(id(tools))
         if measured is None or measured[0] is not tools:
@@ -315,8 +318,8 @@ class ToolSets:
         is_large = measured[1]
         if not is_large or references is None or references.computed:
             return tools
-        wanted = _named(tools, [registry.guest_name(reference.path) for reference in references.named])
-        return tools if len(wanted) > _MANY_TOOLS else wanted
+        selected = _named(tools, [registry.guest_name(reference.path) for reference in references.named])
+        return tools if len(selected) > _MANY_TOOLS else selected
 
     def _declare(
         self,
@@ -336,7 +339,7 @@ class ToolSets:
 
 
 def _last(sets: list[ToolSet]) -> list[ToolSet]:
-    """The sets that are kept: the last ones."""
+    """Returns the newest sets, within the limits of the cache."""
     chars = 0
     for number, each in enumerate(reversed(sets)):
         chars += len(each.declarations.text)
@@ -359,28 +362,31 @@ def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:
 
 
 def _definitions(tools: Mapping[ToolName, Tool]) -> int:
-    """Number of definitions in all schemas. It makes those that a source makes on demand."""
+    """Counts the definitions in all schemas. This loads schemas that their source creates on demand."""
     schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
     return sum(len(schema.get("$defs", ())) for schema in schemas if schema is not None)
 
 
 def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[ToolName, Tool]:
-    """The tools that paths lead to, or through; all of a namespace that is named alone, and one of a namespace in which
-    there is no such tool, so that it is declared."""
-    wanted: dict[ToolName, Tool] = {}
+    """Returns the tools that the paths name or pass through.
+
+    A bare namespace selects all of its tools. For an unknown tool in a namespace, one tool of that namespace is
+    selected, so that the namespace is declared.
+    """
+    selected: dict[ToolName, Tool] = {}
     for path in paths:
         name = ToolName.parse(path)
         above = name if name.namespace is None else ToolName(None, name.namespace)
-        found = [each for each in (name, above) if each in tools]
-        if not found:
+        matches = [each for each in (name, above) if each in tools]
+        if not matches:
             space = [each for each in tools if each.namespace == above.name]
-            found = space[:1] if name.namespace is not None else space
-        wanted |= {each: tools[each] for each in found}
-    return wanted
+            matches = space[:1] if name.namespace is not None else space
+        selected |= {each: tools[each] for each in matches}
+    return selected
 
 
 def _identity(tools: Mapping[ToolName, Tool]) -> tuple[object, ...]:
-    """Key of tools among others that are alive."""
+    """Cache key of tools; valid while they are alive."""
     return tuple((name, id(tool)) for name, tool in tools.items())
 
 
@@ -389,7 +395,7 @@ def _in_one_line(declaration: str) -> str:
 
 
 def _head(declared: Node) -> str:
-    """The declaration of a tool up to its result."""
+    """Returns the declaration of a tool without its result type."""
     text, parameters = declared.text or b"", declared.child_by_field_name("parameters")
     return text.decode() if parameters is None else text[: parameters.end_byte - declared.start_byte].decode()
 
@@ -408,7 +414,7 @@ def _taking_keywords(owner: Node, prefix: str = "") -> Iterator[str]:
 
 
 def _members(root: Node, name: str) -> Iterator[str]:
-    """The members of a TypedDict among declarations, whether it is a class or made by a call."""
+    """Yields the members of a declared TypedDict, in either syntax."""
     for node in root.named_children:
         body, assigned = node.child_by_field_name("body"), node.named_children[0] if node.named_children else node
         if _name(node) == name and body is not None:
@@ -428,16 +434,16 @@ def _name(node: Node) -> str:
 
 
 def _declared_names(root: Node) -> dict[str, Node]:
-    """The statements that declare types, without what else declarations hold, by the names of the types."""
+    """Returns the statements that declare types, by type name."""
     return {name: each for each in root.named_children if (name := _declared(each))}
 
 
 def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Iterable[str]) -> str:
-    """The types with these names, and what they refer to; those that are wanted as `tools.Name` become its members."""
-    wanted = [name for name in names if name.removeprefix(_OF_TOOLS) in declared]
-    if not wanted:
+    """Returns definitions of the named types and their dependencies; `tools.Name` also becomes a member of `tools`."""
+    used = [name for name in names if name.removeprefix(_OF_TOOLS) in declared]
+    if not used:
         return ""
-    waiting, needed = [name.removeprefix(_OF_TOOLS) for name in wanted], dict[str, list[str]]()
+    waiting, needed = [name.removeprefix(_OF_TOOLS) for name in used], dict[str, list[str]]()
     while waiting:
         name = waiting.pop()
         if name not in needed:
@@ -446,12 +452,12 @@ def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Ite
     imports = (_import(each) for each in declarations.named_children if each.type in _IMPORTS)
     lines = [*imports, *(_runnable(declared[name]) for name in needed if _is_class(declared[name]))]
     at_once = {name: words for name, words in needed.items() if not _is_class(declared[name])}
-    members = (f'vars(tools)["{name}"] = {name}' for each in wanted if (name := each.removeprefix(_OF_TOOLS)) != each)
+    members = (f'vars(tools)["{name}"] = {name}' for each in used if (name := each.removeprefix(_OF_TOOLS)) != each)
     return "\n".join([*lines, *_in_order(at_once, declared), *members])
 
 
 def _literal_values(declaration: Node | None) -> tuple[str, ...]:
-    """The values of a declared type that is nothing but a `Literal`, as they are written."""
+    """Returns the values of a declared `Literal` type, as source text."""
     assigned = None if declaration is None else declaration.named_children[0]
     literal = None if assigned is None else assigned.child_by_field_name("right")
     if literal is None or literal.type != "subscript" or text_of(literal.child_by_field_name("value")) != "Literal":
@@ -460,7 +466,7 @@ def _literal_values(declaration: Node | None) -> tuple[str, ...]:
 
 
 def _in_order(needed: Mapping[str, list[str]], declared: Mapping[str, Node]) -> Iterator[str]:
-    """Definitions that are evaluated at once, each after those that it needs; those in circles have gaps."""
+    """Yields definitions that are evaluated eagerly, dependencies first; cycles get `object` as a placeholder."""
     try:
         order = list(TopologicalSorter({name: needed.keys() & words for name, words in needed.items()}).static_order())
     except CycleError:
@@ -488,7 +494,7 @@ def _is_class(statement: Node) -> bool:
 
 
 def _words(declaration: Node) -> dict[str, None]:
-    """The names in a declaration, without the one that it declares."""
+    """Returns the names in a declaration, except the one that it declares."""
     defined = declaration.child_by_field_name("body") or declaration.named_children[0].child_by_field_name("right")
     return dict.fromkeys(text_of(each) for each in _IDENTIFIERS(defined or declaration).get("name", ()))
 

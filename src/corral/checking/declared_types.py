@@ -1,4 +1,4 @@
-"""Types in declarations for TypeScript, by their place in the text, and all that they refer to."""
+"""TypeScript types of the declarations, by location, and the types that they refer to."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ class DeclaredTypes:
 
     @cached_property
     def aliases(self) -> dict[str, Node]:
-        """The types that have a name."""
+        """Named types, by name."""
         names = _ALIASES(self._root).get("name", [])
         return {text_of(name): name.parent for name in names if name.parent is not None}
 
     @cached_property
     def members(self) -> dict[str, list[Node]]:
-        """The members of all types, by name."""
-        found: dict[str, list[Node]] = {}
+        """Members of all types, by name."""
+        by_name: dict[str, list[Node]] = {}
         for name in _MEMBERS(self._root).get("name", []):
             if name.parent is not None:
-                found.setdefault(text_of(name).strip("\"'"), []).append(name.parent)
-        return found
+                by_name.setdefault(text_of(name).strip("\"'"), []).append(name.parent)
+        return by_name
 
     @cached_property
     def dictionaries(self) -> frozenset[str]:
-        """The names of members, and of tools, whose values are dictionaries."""
-        found = {name for name, members in self.members.items() if any(map(is_dictionary, members))}
+        """Names of members and tools whose values are dictionaries."""
+        names = {name for name, members in self.members.items() if any(map(is_dictionary, members))}
         methods = _METHODS(self._root).get("name", [])
-        return frozenset(found | {text_of(each) for each in methods if each.parent and is_dictionary(each.parent)})
+        return frozenset(names | {text_of(each) for each in methods if each.parent and is_dictionary(each.parent)})
 
     def arrays(self, span: tuple[int, int]) -> list[str]:
-        """The members of an object that are arrays."""
+        """Returns the array members of an object."""
         node = self.at(*span)
         members = [] if node is None else [each for each in node.named_children if each.type == "property_signature"]
         types = ((each.child_by_field_name("name"), each.child_by_field_name("type")) for each in members)
         return [text_of(name) for name, type_ in types if name and type_ and text_of(type_).endswith("]")]
 
     def members_at(self, start: int, end: int) -> frozenset[str]:
-        """The names of the members of the object type at a place; of several, of the first."""
+        """Returns the member names of the first object type at a location."""
         waiting = [node for node in [self.at(start, end)] if node is not None]
         while waiting:
             node = waiting.pop(0)
@@ -62,7 +62,7 @@ class DeclaredTypes:
         return frozenset()
 
     def at(self, start: int, end: int) -> Node | None:
-        """The type at a place: of a member's name that member, of a tool's name what the tool gives."""
+        """Returns the type at a location: the member for a member's name, the result type for a tool's name."""
         node = self._root.named_descendant_for_byte_range(start, max(start, end - 1))
         above = None if node is None else node.parent
         if node is None or above is None or above.child_by_field_name("name") != node:
@@ -71,7 +71,7 @@ class DeclaredTypes:
 
 
 def tool_name(declared: Node) -> ToolName:
-    """The tool that a method declares, in either language."""
+    """Returns the name of the tool that a method declares, in either language."""
     names, above = [_name_of(declared)], declared.parent
     while above is not None:
         names += [_name_of(above)] if above.type in _NAMESPACES else []
@@ -86,9 +86,9 @@ def _name_of(node: Node) -> str:
 
 
 def is_dictionary(declared: Node) -> bool:
-    """True if a member, a tool's answer or a type is an object with arbitrary member names; it may be null too."""
+    """True if a member, a tool's result or a type is an object with arbitrary member names, possibly nullable."""
     waiting = [declared]
-    found = False
+    has_record = False
     while waiting:
         node = waiting.pop()
         match node.type:
@@ -102,16 +102,16 @@ def is_dictionary(declared: Node) -> bool:
             case "generic_type" if text_of(node).startswith("Promise<"):
                 waiting += node.named_children[-1].named_children
             case "generic_type" if text_of(node).startswith("Record<"):
-                found = True
+                has_record = True
             case "object_type" if [each.type for each in node.named_children] == ["index_signature"]:
-                found = True
+                has_record = True
             case _:
                 return False
-    return found
+    return has_record
 
 
 class Reach:
-    """Parts of declarations: types that were added, and all types that they refer to."""
+    """A part of the declarations: the added types, and every type that they refer to."""
 
     def __init__(self, types: DeclaredTypes) -> None:
         self._types = types
@@ -120,7 +120,7 @@ class Reach:
         self._is_everything = False
 
     def add(self, node: Node | None) -> None:
-        """Adds a type, or that of a member."""
+        """Adds a type, or a member's type."""
         waiting = [] if node is None else [node]
         while waiting:
             node = waiting.pop()
@@ -132,7 +132,7 @@ class Reach:
                     waiting.append(self._types.aliases[name])
 
     def add_members(self, name: str) -> None:
-        """Adds the types of all members that have a name."""
+        """Adds the types of all members with this name."""
         for member in self._types.members.get(name, ()):
             self.add(member)
 
@@ -140,5 +140,5 @@ class Reach:
         self._is_everything = True
 
     def covers(self, start: int) -> bool:
-        """True if a location lies in them."""
+        """True if the offset is inside this part."""
         return self._is_everything or any(first <= start < last for first, last in self._stretches)

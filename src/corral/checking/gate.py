@@ -7,21 +7,21 @@ from concurrent.futures import Future
 import anyio
 
 from corral.checking.case import Case
-from corral.checking.checker import Begun, Checker
+from corral.checking.checker import Checker, PendingCheck
 from corral.checking.verdict import Verdict
 from corral.concurrency.threads import thread_safe_callback
 from corral.errors import ProgramRejected
 
 
 class Gate:
-    """Of one program. It starts meanwhile, so that a check as a rule costs it nothing."""
+    """The gate of one program. The program starts during the check, so the check usually costs no time."""
 
     def __init__(self, checker: Checker, case: Case) -> None:
         self._checker = checker
         self._case = case
-        begun = checker.begin(case)
-        self.verdict = checker.reconsidered(case, begun) if isinstance(begun, Verdict) else None
-        self._begun = begun if isinstance(begun, Begun) else None
+        started = checker.begin(case)
+        self.verdict = checker.reconsidered(case, started) if isinstance(started, Verdict) else None
+        self._pending = started if isinstance(started, PendingCheck) else None
         self._decided = Future[None]()
         if self.verdict is not None:
             self._decide()
@@ -32,7 +32,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """True if the program may go on: it has been checked, or could not be and need not be."""
+        """True if the program may continue: its check passed, or was neither possible nor required."""
         if not self._decided.done():
             return False
         return self.verdict.rejection is None if self.is_checked and self.verdict else not self._case.must
@@ -43,18 +43,18 @@ class Gate:
 
     @property
     def rejection(self) -> ProgramRejected | None:
-        """The reason that the program must not run, if it is the program's own."""
+        """The error for a program that must not run; None if the program itself is not the reason."""
         if self.verdict is None:
             return None
         if self._case.must and self.verdict.is_own:
-            return ProgramRejected(f"the program could not be checked, as it must be: {self.verdict.unchecked}")
+            return ProgramRejected(f"the program could not be checked, which is required: {self.verdict.unchecked}")
         return self.verdict.rejection
 
     async def decide(self) -> None:
-        """Has the program checked."""
+        """Checks the program and decides."""
         try:
-            if self._begun is not None:
-                self.verdict = await self._begun.verdict()
+            if self._pending is not None:
+                self.verdict = await self._pending.verdict()
             if self.verdict is None:
                 self.verdict = await self._checker.verdict(self._case)
             self.verdict = self._checker.reconsidered(self._case, self.verdict)
@@ -62,9 +62,9 @@ class Gate:
             self.close()
 
     def close(self) -> None:
-        """Decides, if nothing has been decided yet. Idempotent."""
-        if self._begun is not None:
-            self._begun.close()
+        """Opens or closes the gate for good, with or without a verdict. Idempotent."""
+        if self._pending is not None:
+            self._pending.close()
         self._decide()
 
     def _decide(self) -> None:
@@ -72,7 +72,7 @@ class Gate:
             self._decided.set_result(None)
 
     async def wait(self) -> None:
-        """Waits until it is decided, on any event loop."""
+        """Waits for the decision, on any event loop."""
         decided = anyio.Event()
         notify = thread_safe_callback(decided.set)
         self._decided.add_done_callback(lambda _: notify())

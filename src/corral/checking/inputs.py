@@ -1,7 +1,7 @@
-"""Values that a program writes out, beside the schema of the tool that they are given to.
+"""Checks literal inputs of calls against the tools' schemas.
 
-A part that is not written out is a hole. A hole fits every schema. What is written out is validated as a call would
-validate it, unless that takes code of the tool's author, or a worker.
+A part that is not a literal is a hole. A hole fits every schema. Literal parts are validated as in a call, unless that
+would run code of the tool's author, or need a worker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from corral.tools.schema import InputSchema
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000
-"""Schemas that values are held against in one program, some 3 µs each. What is left then counts as right."""
+"""Maximum number of schemas applied for one program, about 3 µs each. Beyond it, inputs count as valid."""
 _NEAR_STEPS = 20
-"""To look for a name that was meant takes as long as so many."""
+"""Cost of a search for a similar name, in steps."""
 _MAX_FLAWS = 20
 _MAX_PROBLEMS = 100
 _MAX_LISTED = 20
@@ -44,47 +44,47 @@ _KINDS: Mapping[str, str] = {
 }
 _HARD_TO_SAY = frozenset({"patternProperties", "if", "dependentSchemas"})
 _VALIDATION_SECONDS = 0.01
-"""Processor time for validating the inputs of one program. What is left then counts as right."""
+"""CPU seconds for validating the inputs of one program. Beyond it, inputs count as valid."""
 _ABOUT_NAMES = frozenset({"field required", UNEXPECTED})
 _SPELT = re.compile(r"[+-]?\d+(?:\.\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _SPELLING = "1"
-"""In place of a text that is not known, where a text may spell a number or a boolean."""
+"""Stands for an unknown string that may be numeric or boolean."""
 
 
 class Written(NamedTuple):
-    """An expression, as far as it is written out."""
+    """The literal parts of an expression."""
 
     node: Node
     kinds: frozenset[str] = frozenset()
-    """JSON's types that the value may be of; none: nothing is known of it."""
+    """JSON types that the value can have; empty if nothing is known."""
     value: object = ABSENT
-    """The value of a scalar, if it is known."""
+    """The value of a known scalar."""
     members: Mapping[str, tuple[Node, Node | None]] = {}
-    """Key and value. None: another value may be put in its place."""
+    """Key node and value node by name. The value is None if it can be overwritten."""
     elements: Sequence[Node] = ()
     complete: bool = True
-    """It has no other members or elements."""
+    """True if there are no other members or elements."""
     asserted: bool = False
-    """The program asserts its type, as by `as any`: only missing members count."""
+    """True if the program asserts its type, such as by `as any`. Then only missing members are reported."""
 
 
 Read = Callable[[Node], Written]
 
 
 class Flaw(NamedTuple):
-    """Something that is wrong with an input, at a node of it."""
+    """A problem in an input, at one of its nodes."""
 
     node: Node
     message: str
     hint: str | None = None
-    wanted: tuple[str, ...] = ()
-    """The values or types that are possible there."""
+    expected: tuple[str, ...] = ()
+    """The values or types that are allowed there."""
     of_value: bool = False
-    """True if it is of the right type, but the schema does not allow this value of it."""
+    """True if the type is right, but the schema does not allow this value."""
 
 
 class _Literal:
-    """An input as far as it is written out, for a validator. Holes are null, or a text that spells a number."""
+    """The literal parts of an input, for a validator. Holes become null or a numeric string."""
 
     def __init__(self, read: Read, written: Written, most: int) -> None:
         self._read = read
@@ -92,9 +92,9 @@ class _Literal:
         self.nodes: dict[Path, Node] = {}
         self.keys: dict[Path, Node] = {}
         self.partial: set[Path] = set()
-        """The places of holes, and of what has any."""
-        self.spelt: set[Path] = set()
-        """The places of texts that are not known."""
+        """Paths of holes, and of the values that contain them."""
+        self.texts: set[Path] = set()
+        """Paths of unknown strings."""
         self.value = self._value_of(written, ())
 
     def _value_of(self, written: Written, path: Path) -> object:
@@ -123,13 +123,13 @@ class _Literal:
             return value
         self.partial.add(path)
         if written.kinds == frozenset({"string"}):
-            self.spelt.add(path)
+            self.texts.add(path)
             return _SPELLING
         return None
 
 
 class Inputs:
-    """The inputs in one program. Every answer that is cut short is that nothing is wrong."""
+    """Checks the inputs in one program. When a limit is reached, the rest counts as valid."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -139,20 +139,20 @@ class Inputs:
         self._seconds = _VALIDATION_SECONDS
 
     def flaws(self, schema: Mapping[str, Any], written: Written, called: InputSchema | None = None) -> list[Flaw]:
-        """The flaws of an input, at any depth. `called` validates it when the tool is called."""
+        """Returns the flaws of an input, at any depth. `called` is the schema that validates it in a call."""
         self._root = schema
         self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
-        found = self._of(schema, written, "", 0)
+        matches = self._of(schema, written, "", 0)
         if called is not None and written.kinds:
             literal = _Literal(self._read, written, max(self._left, 0))
             self._left -= len(literal.nodes)
             if (problems := self._problems(called, literal)) is not None:
-                found = [each for each in found if not self._is_accepted(each, literal, problems)]
-                found += self._violations(literal, problems, found)
-        return list({(each.node.start_byte, each.message): each for each in found}.values())[:_MAX_FLAWS]
+                matches = [each for each in matches if not self._is_accepted(each, literal, problems)]
+                matches += self._violations(literal, problems, matches)
+        return list({(each.node.start_byte, each.message): each for each in matches}.values())[:_MAX_FLAWS]
 
-    def takes_spelt(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
-        """True if a call takes a text that spells a number for a part of an input."""
+    def accepts_text(self, schema: Mapping[str, Any], written: Written, called: InputSchema, part: Node) -> bool:
+        """True if a call accepts a numeric string for a part of an input."""
         self._root = schema
         text = Written(part, frozenset({"string"}))
         literal = _Literal(lambda node: text if node == part else self._read(node), written, max(self._left, 0))
@@ -163,7 +163,7 @@ class Inputs:
         return all(each.path != path for each in problems)
 
     def _problems(self, called: InputSchema, literal: _Literal) -> list[Problem] | None:
-        """The problems that a call would find in an input; None: that is not to be known here."""
+        """Returns the problems that a call would report; None if that cannot be known here."""
         if self._seconds < 0 or self._left < 0 or called.runs_code:
             return None
         before = time.thread_time()
@@ -173,23 +173,25 @@ class Inputs:
                 return loaded.problems_here()
         except SchemaMismatch as mismatch:
             return mismatch.problems
-        except Exception:  # of a library, about a value that it cannot read
+        except Exception:  # a library cannot read the value
             return None
         finally:
             self._seconds -= time.thread_time() - before
         return []
 
     def _is_accepted(self, flaw: Flaw, literal: _Literal, problems: Sequence[Problem]) -> bool:
-        """True if a call takes a value of another type than the schema says, such as a text for a number."""
-        path = next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.wanted else None
-        if path is None or (path in literal.partial and path not in literal.spelt):
+        """True if a call accepts a value of another type than the schema's, such as a string for a number."""
+        path = (
+            next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.expected else None
+        )
+        if path is None or (path in literal.partial and path not in literal.texts):
             return False
         is_wrong = any(each.path == path[: len(each.path)] or each.path[: len(path)] == path for each in problems)
         return not is_wrong and self._leads_plainly(path, literal.partial)
 
-    def _violations(self, literal: _Literal, problems: Iterable[Problem], found: Sequence[Flaw]) -> Iterator[Flaw]:
-        """The problems of what is written out, but for those that are told of already."""
-        told = {each.node.id for each in found}
+    def _violations(self, literal: _Literal, problems: Iterable[Problem], flaws: Sequence[Flaw]) -> Iterator[Flaw]:
+        """Yields the problems of literal parts, without those already reported."""
+        reported = {each.node.id for each in flaws}
         for problem in islice(problems, _MAX_PROBLEMS):
             path = problem.path
             is_of_name = problem.text in _ABOUT_NAMES
@@ -200,11 +202,11 @@ class Inputs:
             if node is None or not is_known or not self._leads_plainly(path, literal.partial):
                 continue
             keys = literal.keys.items() if is_of_name else ()
-            if told.isdisjoint((node.id, *(key.id for where, key in keys if where[:-1] == path))):
+            if reported.isdisjoint((node.id, *(key.id for where, key in keys if where[:-1] == path))):
                 yield Flaw(node, problem.public(), of_value=True)
 
     def _leads_plainly(self, path: Path, partial: Iterable[Path]) -> bool:
-        """True if what a schema says of the value at a path does not depend on any hole beside it."""
+        """True if the schema of the value at a path does not depend on a hole beside it."""
         schema: object = self._root
         for number, step in enumerate(path):
             if path[:number] not in partial:
@@ -216,7 +218,7 @@ class Inputs:
         return schema is not None
 
     def is_whole(self, value: Node) -> bool:
-        """True if there is no hole in a value."""
+        """True if a value contains no hole."""
         waiting = [value]
         for _ in range(_MAX_STEPS):
             if not waiting:
@@ -238,33 +240,33 @@ class Inputs:
         if not value.kinds or self._left < 0 or depth > _MAX_DEPTH:
             return []
         if depth and "$id" in known:
-            return []  # whose references lead elsewhere
-        found: list[Flaw] = []
+            return []  # its references are relative to another document
+        flaws: list[Flaw] = []
         if isinstance(reference := known.get("$ref"), str):
-            found += self._of(resolved(self._root, reference), value, path, depth + 1)
+            flaws += self._of(resolved(self._root, reference), value, path, depth + 1)
             if self._ignores_siblings:
-                return found
+                return flaws
         for each in listing(known.get("allOf")):
-            found += self._of(each, value, path, depth + 1)
+            flaws += self._of(each, value, path, depth + 1)
         for word in ("anyOf", "oneOf"):
-            found += self._of_alternatives(listing(known.get(word)), value, path, depth)
-        if not value.asserted and (wanted := _misfit(known, value)) is not None:
-            return [*found, self._flaw(value, path, wanted)]
+            flaws += self._of_alternatives(listing(known.get(word)), value, path, depth)
+        if not value.asserted and (expected := _misfit(known, value)) is not None:
+            return [*flaws, self._flaw(value, path, expected)]
         if "object" in value.kinds:
-            found += self._of_object(known, value, path, depth)
+            flaws += self._of_object(known, value, path, depth)
         elif "array" in value.kinds:
-            found += self._of_array(known, value, path, depth)
-        return found
+            flaws += self._of_array(known, value, path, depth)
+        return flaws
 
     def _of_alternatives(self, schemas: Sequence[object], value: Written, path: str, depth: int) -> list[Flaw]:
-        """The flaws by the alternative with the fewest; for a value that fits no type, the expectations of all."""
-        found = [self._of(each, value, path, depth + 1) for each in schemas]
-        if not found or not all(found):
+        """Returns the flaws of the closest alternative; if no type fits, the expectations of all alternatives."""
+        options = [self._of(each, value, path, depth + 1) for each in schemas]
+        if not options or not all(options):
             return []
-        within = [each for each in found if not (len(each) == 1 and each[0].wanted and each[0].node == value.node)]
+        within = [each for each in options if not (len(each) == 1 and each[0].expected and each[0].node == value.node)]
         if within:
             return min(within, key=len)
-        return [self._flaw(value, path, [name for each in found for name in each[0].wanted])]
+        return [self._flaw(value, path, [name for each in options for name in each[0].expected])]
 
     def _of_array(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
         items: object = schema.get("items")
@@ -272,28 +274,28 @@ class Inputs:
         if first and not value.complete:
             return []
         rest = None if isinstance(items, list) else items
-        wanted = [*first, *([rest] * max(len(value.elements) - len(first), 0))]
+        schemas = [*first, *([rest] * max(len(value.elements) - len(first), 0))]
         return [
             flaw
-            for each, inner in zip(wanted, value.elements, strict=False)
+            for each, inner in zip(schemas, value.elements, strict=False)
             if isinstance(each, Mapping) and self._left > 0
             for flaw in self._of(cast("object", each), self._read(inner), f"{path}[]", depth + 1)
         ]
 
     def _of_object(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
         properties = mapping(schema.get("properties"))
-        found = list(self._of_names(schema, properties, value, path))
+        flaws = list(self._of_names(schema, properties, value, path))
         others = None if "patternProperties" in schema else schema.get("additionalProperties")
         for name, (_, inner) in value.members.items():
             if inner is not None and self._left > 0:
                 where = f"{path}.{name}" if path else name
-                found += self._of(properties.get(name, others), self._read(inner), where, depth + 1)
-        return found
+                flaws += self._of(properties.get(name, others), self._read(inner), where, depth + 1)
+        return flaws
 
     def _of_names(
         self, schema: Mapping[str, Any], properties: Mapping[str, object], value: Written, path: str
     ) -> Iterator[Flaw]:
-        """Members that are missing, and those that there must not be."""
+        """Yields missing and unexpected members."""
         required = [each for each in listing(schema.get("required")) if isinstance(each, str)]
         missing = [
             name
@@ -310,12 +312,12 @@ class Inputs:
                 hints.append(f"Put {both([repr(each) for each in nested])} into {name!r}.")
                 continue
             question = self._near(name, others) if others else None
-            meant = question[len("Did you mean '") : -len("'?")] if question else None
-            if meant is None and len(missing) == len(others) == 1:
-                meant = next(iter(others))
-            if meant is not None:
-                node = others.pop(meant)
-                hints.append(f"Did you mean {name!r}, where it says {meant!r}?")
+            match = question[len("Did you mean '") : -len("'?")] if question else None
+            if match is None and len(missing) == len(others) == 1:
+                match = next(iter(others))
+            if match is not None:
+                node = others.pop(match)
+                hints.append(f"Did you mean {name!r} instead of {match!r}?")
         if missing:
             names = ", ".join(map(repr, missing))
             where = f" in {path}" if path else " in the input"
@@ -323,17 +325,17 @@ class Inputs:
             yield Flaw(node, message, " ".join(hints) or None)
         if others and not value.asserted and (known := self._only(schema)) is not None:
             for name in [each for each in others if each not in known][:_MAX_FLAWS]:
-                meant = self._near(name, known - value.members.keys())
-                yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", meant)
+                match = self._near(name, known - value.members.keys())
+                yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", match)
 
     def _members(self, schema: object) -> frozenset[str]:
-        """The members that a schema names of an object."""
+        """Returns the member names in an object's schema."""
         return frozenset(
             name for each in alternatives(self._root, [schema]) for name in mapping(each.get("properties"))
         )
 
     def _only(self, schema: Mapping[str, Any]) -> frozenset[str] | None:
-        """The members that an object may have; None: any."""
+        """Returns the members that an object can have; None if any are allowed."""
         if schema.get("additionalProperties") is False and "patternProperties" not in schema:
             return frozenset(mapping(schema.get("properties")))
         if schema.get("unevaluatedProperties") is not False:
@@ -343,33 +345,33 @@ class Inputs:
             return None
         return frozenset(name for each in parts for name in mapping(each.get("properties")))
 
-    def _flaw(self, value: Written, path: str, wanted: Sequence[str]) -> Flaw:
-        names = list(dict.fromkeys(wanted))
-        given = (
-            _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _spelt(value.value)
+    def _flaw(self, value: Written, path: str, expected: Sequence[str]) -> Flaw:
+        names = list(dict.fromkeys(expected))
+        actual = (
+            _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _json(value.value)
         )
         texts = [each.strip('"') for each in names if each.startswith('"')]
         hint = self._near(value.value, texts) if isinstance(value.value, str) else None
-        return Flaw(value.node, f"{path or 'The input'} is {either(names)}, not {given}", hint, tuple(names))
+        return Flaw(value.node, f"{path or 'The input'} is {either(names)}, not {actual}", hint, tuple(names))
 
 
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
-    """A schema's expectation, for a value that certainly has none of its types or values."""
-    given = schema.get("type")
-    types = [given] if isinstance(given, str) else listing(given)
+    """Returns the types or values that a schema expects, if the value certainly has none of them."""
+    declared = schema.get("type")
+    types = [declared] if isinstance(declared, str) else listing(declared)
     if types and all(each in _KINDS for each in types):
         names = [str(each) for each in types] + (["null"] if schema.get("nullable") is True else [])
         kinds = {"number" if each == "integer" else each for each in names}
         is_broken = isinstance(value.value, float) and not value.value.is_integer()
         if value.kinds.isdisjoint(kinds) or (is_broken and "integer" in names and "number" not in names):
             values = listing(schema.get("enum"))
-            return [_spelt(each) for each in values[:_MAX_LISTED]] or [_described(each, schema) for each in names]
+            return [_json(each) for each in values[:_MAX_LISTED]] or [_described(each, schema) for each in names]
     values = [schema["const"]] if "const" in schema else listing(schema.get("enum"))
     is_scalar = value.kinds.isdisjoint({"array", "object"})
     may_be_null = schema.get("nullable") is True and "null" in value.kinds
     if not values or not is_scalar or value.value is ABSENT or value.value in values or may_be_null:
         return None
-    return [_spelt(each) for each in values[:_MAX_LISTED]]
+    return [_json(each) for each in values[:_MAX_LISTED]]
 
 
 def _described(kind: str, schema: Mapping[str, Any]) -> str:
@@ -378,7 +380,7 @@ def _described(kind: str, schema: Mapping[str, Any]) -> str:
     return f"{_KINDS[kind]} {{ {cut(listed, _MAX_NAMED_CHARS)} }}" if members else _KINDS[kind]
 
 
-def _spelt(value: object) -> str:
+def _json(value: object) -> str:
     return cut(json.dumps(value, ensure_ascii=False, default=str))
 
 
@@ -387,5 +389,5 @@ def _has_default(schema: object) -> bool:
 
 
 def spells(text: str) -> bool:
-    """True if a text spells a number or a boolean."""
+    """True if a string spells a number or a boolean."""
     return len(text) <= _MAX_NAMED_CHARS and _SPELT.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The part of a check that depends on the language of the program."""
+"""The language-specific parts of a check."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.types import Language
 
 ANY = "_corral_any"
-"""Function in declarations for Python that returns its argument as a value of any type."""
+"""Function in the Python declarations that returns its argument as `Any`."""
 _PYTHON_ANY = f"import typing as _typing\ndef {ANY}(value: object, /) -> _typing.Any: ...\n"
 _PYTHON_FAILURES = "".join(
     f"class {name}({', '.join(base.__name__ for base in each.__bases__)}):\n"
     "    code: str\n    retry_after_seconds: float | None\n    def __getattr__(self, name: str): ...\n"
     for name, each in failure_classes().items()
 )
-"""Error classes of calls, which programs may catch."""
+"""Error classes of calls, which programs can catch."""
 
 
 class CheckedLanguage(NamedTuple):
-    """Facts about a language that checks need."""
+    """Facts about a language."""
 
     parse: Callable[[bytes], Tree]
     names: Mapping[str, str]
-    """Substitutes for names that other surroundings have."""
+    """Hints for names from other languages and environments."""
     surroundings: str
-    """Declarations that programs find beside the tools."""
-    way_out: str
-    """Sentence on what to write where the declaration of a result is wrong."""
+    """Declarations besides those of the tools."""
+    workaround: str
+    """Advice for a result whose declaration is wrong."""
     takes_one_object: bool
-    """True if a call has one object as its input, so that a missing input is answered with an example of it."""
+    """True if a call takes one object; then a missing input is answered with an example call."""
 
 
 CHECKED: Mapping[Language, CheckedLanguage] = {
@@ -44,14 +44,14 @@ CHECKED: Mapping[Language, CheckedLanguage] = {
         parse_typescript,
         typescript_hints.NAMES,
         "",
-        "If a result is declared wrongly, write `(await tools...) as any`.",
+        "If the declaration of a result is wrong, write `(await tools...) as any`.",
         takes_one_object=True,
     ),
     "python": CheckedLanguage(
         parse_python,
         python_hints.NAMES,
         _PYTHON_FAILURES + _PYTHON_ANY,
-        "If a result is declared wrongly, write `r: Any = await tools...`.",
+        "If the declaration of a result is wrong, write `r: Any = await tools...`.",
         takes_one_object=False,
     ),
 }

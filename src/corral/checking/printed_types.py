@@ -1,4 +1,4 @@
-"""Types as compilers print them, in any language: their parts, and values that are of none of another type's kinds."""
+"""Parses types as compilers print them, and tells when two of them have no value in common."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 _MAX_PARTS = 200
-"""Maximum number of parts; the last one is all the rest."""
+"""Maximum number of parts; the last one holds the rest."""
 
 
 class PrintedKind(NamedTuple):
-    """A kind of values, as `string`; `literal` is set where it is one value only, or the elements of an array."""
+    """A kind of values, such as `string`. `literal` is the value of a literal type, or an array's element type."""
 
     name: str
     literal: str | None = None
 
 
 def split_outside(text: str, separator: str, *, brackets: tuple[str, str], quotes: str) -> list[str]:
-    """The parts of a text between separators that are outside of brackets and quotations."""
+    """Splits a text at separators outside brackets and quotes."""
     opening, closing = brackets
     parts, depth, start, quote, at = list[str](), 0, 0, "", 0
     while at < len(text) and len(parts) < _MAX_PARTS:
@@ -40,17 +40,17 @@ def split_outside(text: str, separator: str, *, brackets: tuple[str, str], quote
 
 
 def are_disjoint(
-    given: Collection[PrintedKind],
-    wanted: Collection[PrintedKind],
+    source: Collection[PrintedKind],
+    target: Collection[PrintedKind],
     may_be: Callable[[PrintedKind, PrintedKind], bool],
 ) -> bool:
-    """True if no value of the given kinds is of a wanted one; of string literals, if one of them is not."""
-    fitting = [any(may_be(one, other) for other in wanted) for one in given]
-    if all(each.literal is not None and each.name == "string" for each in given):
+    """True if no value of `source` belongs to `target`. For string literals, one that does not is enough."""
+    fitting = [any(may_be(one, other) for other in target) for one in source]
+    if all(each.literal is not None and each.name == "string" for each in source):
         return not all(fitting)
     return not any(fitting)
 
 
-def is_text_for(given: Collection[PrintedKind], wanted: Collection[PrintedKind], kinds: frozenset[str]) -> bool:
-    """True if strings are given where one of these kinds is wanted, whose values a string may spell."""
-    return {each.name for each in given} == {"string"} and not kinds.isdisjoint(each.name for each in wanted)
+def is_text_for(source: Collection[PrintedKind], target: Collection[PrintedKind], kinds: frozenset[str]) -> bool:
+    """True if the source is a string and the target includes one of these kinds, which a string can spell."""
+    return {each.name for each in source} == {"string"} and not kinds.isdisjoint(each.name for each in target)

@@ -1,4 +1,4 @@
-"""The text that a language server reads, and the mapping between its positions and those of the program."""
+"""The text that a language server reads, mapped to positions in the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINE_END = rb"\r\n|\r|\n"
 
 
 class CheckedText:
-    """Text for a server, made from a program's text by edits. Offsets are in UTF-8 bytes of the program's text."""
+    """A program's text with edits for the server. Offsets are UTF-8 bytes of the program's text."""
 
     def __init__(self, text: bytes, positions: PositionMap) -> None:
         self.text = text.decode()
@@ -18,23 +18,23 @@ class CheckedText:
         self._index = TextIndex(text, LINE_END)
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """The span of the program behind a span of the server's."""
+        """Maps a server's span to the program."""
         start = self._index.offset(span.line + 1, span.character + 1)
         end = self._index.offset(span.end_line + 1, span.end_character + 1)
         first = self._positions.source_offset(start)
         return first, max(self._positions.source_offset(end), first)
 
     def place(self, offset: int) -> tuple[int, int] | None:
-        """Line and character, from 0, by which the server knows a byte of the program; None: it does not see it."""
-        found = self._positions.output_offset(offset)
-        if found is None:
+        """Maps a byte of the program to the server's line and character, from 0; None if the server does not see it."""
+        output_offset = self._positions.output_offset(offset)
+        if output_offset is None:
             return None
-        position = self._index.position(found)
+        position = self._index.position(output_offset)
         return position.line - 1, position.column - 1
 
 
 class Declarations:
-    """Declarations as text, with excerpts by the spans of a server."""
+    """Text of the declarations, with excerpts by a server's spans."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,11 +42,11 @@ class Declarations:
         self._index = TextIndex(self._bytes, LINE_END)
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Offsets of a span, in bytes of UTF-8."""
+        """Returns the offsets of a span, in UTF-8 bytes."""
         start = self._index.offset(span.line + 1, span.character + 1)
         return start, self._index.offset(span.end_line + 1, span.end_character + 1)
 
     def excerpt(self, span: Span) -> str:
-        """Text of a span."""
+        """Returns the text of a span."""
         start, end = self.offsets(span)
         return self._bytes[start:end].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Outcomes of a check, worded for the program's result and for the model."""
+"""Outcomes of checks, and their texts for results and models."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from corral.rendering.preview import preview_text
 from corral.types import Diagnostic, Language, Position
 
 _MAX_DIAGNOSTICS = 50
-"""Of each kind."""
-_MAX_TOLD = 10
+"""Maximum number of errors, and of warnings."""
+_MAX_LISTED = 10
 _ONCE = frozenset({"unawaited", "unbound"})
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a check. With a `rejection` the program must not run."""
+    """The outcome of a check. A program with a `rejection` must not run."""
 
     diagnostics: tuple[Diagnostic, ...] = ()
     rejection: ProgramRejected | None = None
     unchecked: str | None = None
-    """The reason that the program could not be checked, as a clause. Then there is nothing else."""
+    """The reason that the program could not be checked, as a clause. Then all else is empty."""
     is_own: bool = False
-    """True if the program itself is the reason."""
+    """True if the program itself is the reason that it is unchecked."""
     is_of_results: bool = False
-    """True if it is rejected only for what declarations say of results of tools, and these may be wrong."""
+    """True if it is rejected only because of declared result types, which can be wrong."""
 
     def as_warnings(self) -> Verdict:
-        """The same of a program that is to run all the same."""
+        """Returns the verdict with warnings instead of a rejection."""
         return Verdict(tuple(replace(each, severity="warning") for each in self.diagnostics))
 
 
-def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], way_out: str = "") -> Verdict:
-    """The verdict; `locate` gives the place of an offset in the source as the model wrote it.
+def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], workaround: str = "") -> Verdict:
+    """Combines findings into a verdict. `locate` maps an offset to the model's source.
 
-    `way_out` says how a program goes on where the declaration of a result is wrong.
+    `workaround` is the advice for results whose declaration is wrong.
     """
     placed = [(locate(each.offset), each) for each in findings]
     placed.sort(key=lambda pair: (pair[0].line, pair[0].column))
-    problems = _once((place, each) for place, each in placed if each.kind is not None)
+    problems = _without_repeats((place, each) for place, each in placed if each.kind is not None)
     warnings = [(place, each) for place, each in placed if each.kind is None][:_MAX_DIAGNOSTICS]
     diagnostics = tuple(
         Diagnostic(
@@ -58,55 +58,55 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position], w
     if not problems:
         return Verdict(diagnostics)
     is_of_results = all(each.kind == "member" for _, each in problems)
-    rejection = _rejection(problems, way_out if is_of_results else "")
+    rejection = _rejection(problems, workaround if is_of_results else "")
     return Verdict(diagnostics, rejection, is_of_results=is_of_results)
 
 
-def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
-    """Problems, but for those that say of a name, or of a call that nothing awaits, what has been said of it before.
+def _without_repeats(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
+    """Drops repeated problems about the same name or unawaited call.
 
-    A declaration is shown with the first of those that concern it.
+    A declaration is shown only with the first problem about it.
     """
-    found: dict[object, tuple[Position, Finding]] = {}
+    kept: dict[object, tuple[Position, Finding]] = {}
     shown: set[str] = set()
     for place, each in problems:
         key = (each.kind, each.hint or each.message) if each.kind in _ONCE else (each.code, each.message, each.offset)
-        if key not in found:
-            found[key] = place, replace(each, declared=None) if each.declared in shown else each
+        if key not in kept:
+            kept[key] = place, replace(each, declared=None) if each.declared in shown else each
             shown.update([each.declared] if each.declared else [])
-    return list(found.values())
+    return list(kept.values())
 
 
-def _rejection(problems: list[tuple[Position, Finding]], way_out: str) -> ProgramRejected:
+def _rejection(problems: list[tuple[Position, Finding]], workaround: str) -> ProgramRejected:
     lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems]
     count = "it does" if len(problems) == 1 else f"{len(problems)} places do"
     first = problems[0][0]
     text = f"{count} not fit the declarations.\n" + "\n".join(
-        [*first_few(lines, _MAX_TOLD), *([way_out] if way_out else [])]
+        [*first_few(lines, _MAX_LISTED), *([workaround] if workaround else [])]
     )
     return ProgramRejected(text, line=first.line, column=first.column)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The outcome of a check: what is wrong with a program, as far as can be told without running it.
+    """The outcome of a check without running the program.
 
-    `checked` tells if a language server has looked at it; without that, only what cannot be a program is found.
+    If `checked` is false, no language server has seen the program and only syntax errors are reported.
     """
 
     language: Language
     checked: bool
     unchecked: str | None = None
-    """The reason that no language server has looked at it, as a clause."""
+    """The reason that no language server has checked it, as a clause."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """True if it would run: nothing but remarks was found."""
+        """True if the program would run: there are no errors."""
         return all(each.severity != "error" for each in self.diagnostics)
 
     def model_text(self, max_chars: int = 50_000) -> str:
-        """The text for a model: findings that keep the program from running, and then the rest."""
+        """Returns the text for a model: errors first, then notes."""
         errors = [_located(each) for each in self.diagnostics if each.severity == "error"]
         notes = [f"- {_located(each)}" for each in self.diagnostics if each.severity != "error"]
         if errors:
@@ -115,7 +115,7 @@ class CheckResult:
             parts = ["The program fits the declarations."]
         else:
             reason = f": {self.unchecked}" if self.unchecked else ""
-            parts = [f"The program can be read. Its types were not checked{reason}."]
+            parts = [f"The program parses. Its types were not checked{reason}."]
         if notes:
             parts.append("\n".join(["Notes:", *notes]))
         return "\n\n".join(preview_text(part, max_chars) for part in parts)

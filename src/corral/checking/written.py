@@ -1,4 +1,4 @@
-"""Literals of TypeScript and Python as values of JSON."""
+"""Reads TypeScript and Python literals as JSON values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.tools.json_schema.problems import ABSENT
 _MAX_PARTS = 2_000
 _NUMBER = frozenset({"number"})
 _PYTHON_NUMBER = frozenset({"number", "boolean"})
-"""One stands for the other where a tool written in Python takes it."""
+"""Tools written in Python accept one for the other."""
 _TEXT = frozenset({"string"})
 _ARRAY = frozenset({"array"})
 _OBJECT = frozenset({"object"})
@@ -26,7 +26,7 @@ Members = dict[str, tuple[Node, Node | None]]
 
 
 def read_typescript(node: Node) -> Written:
-    """An expression of TypeScript."""
+    """Reads the literal parts of a TypeScript expression."""
     if _is_asserted(node):
         inner = read_typescript(unwrapped(node))
         return inner._replace(value=ABSENT, members=_replaceable(inner.members), elements=(), asserted=True)
@@ -79,12 +79,12 @@ def _object(node: Node) -> Written:
 
 
 def _replaceable(members: Mapping[str, tuple[Node, Node | None]]) -> Members:
-    """The members, in whose place others may come."""
+    """Returns the members without their values, which can be overwritten."""
     return {name: (key, None) for name, (key, _) in members.items()}
 
 
 def read_python(node: Node, bound: Callable[[Node], Node | None]) -> Written:
-    """An expression of Python. `bound` is the dict that a name surely stands for."""
+    """Reads the literal parts of a Python expression. `bound` returns the dict that a name certainly refers to."""
     while node.type == "parenthesized_expression" and node.named_child_count == 1:
         node = node.named_children[0]
     match node.type:
@@ -126,16 +126,16 @@ def _dictionary(node: Node) -> Written:
 
 
 def python_arguments(call: Node, bound: Callable[[Node], Node | None]) -> Written:
-    """The input that the arguments of a call make: keywords, or one dict."""
+    """Reads the input of a call from its keywords or its single dict."""
     arguments = call.child_by_field_name("arguments")
     if arguments is None or arguments.type != "argument_list" or arguments.named_child_count > _MAX_PARTS:
         return Written(call)
-    given = [each for each in arguments.named_children if each.type != "comment"]
-    if len(given) == 1 and given[0].type not in ("keyword_argument", *_SPREADS):
-        return read_python(given[0], bound)
+    passed = [each for each in arguments.named_children if each.type != "comment"]
+    if len(passed) == 1 and passed[0].type not in ("keyword_argument", *_SPREADS):
+        return read_python(passed[0], bound)
     members: Members = {}
     complete = True
-    for each in given:
+    for each in passed:
         name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
         if each.type == "keyword_argument" and name is not None:
             members[text_of(name)] = name, value
@@ -173,7 +173,7 @@ def _number(node: Node, kinds: frozenset[str]) -> Written:
 
 
 def _text(node: Node, part: str) -> object:
-    """The text of a string. ABSENT: it has escapes or parts that are not read."""
+    """Returns the text of a string; ABSENT if it contains escapes or interpolations."""
     parts = node.named_children
     if any(each.type not in (part, "string_start", "string_end") or each.named_child_count for each in parts):
         return ABSENT

@@ -1,4 +1,4 @@
-"""Source to Program: what a model wrote, made runnable."""
+"""Turns a model's source into a runnable Program."""
 
 from corral.programs.python import TypedPython, prepare_python, typed_python
 from corral.programs.reading import read_program, read_types

@@ -1,4 +1,4 @@
-"""Programs in languages that a compiler of the host's turns into JavaScript."""
+"""Programs in languages that the host compiles to JavaScript."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from corral.types import Diagnostic, Program, ToolReference
 class CompiledProgram(NamedTuple):
     """JavaScript, and its source map (version 3, as JSON) if the compiler has one.
 
-    Without a map, places are those of the JavaScript.
+    Without a map, positions are those of the JavaScript.
     """
 
     code: str
@@ -27,38 +27,38 @@ class Compiler(ABC):
     """Compiler of one language into JavaScript: statements, or a module with a default export."""
 
     labels: frozenset[str] = frozenset()
-    """Names of the language on a Markdown fence, in lower case, besides that under which a Corral has the compiler."""
+    """Names of the language on a Markdown fence, in lower case, besides the compiler's name in the Corral."""
 
     @abstractmethod
     async def compile(self, source: str) -> CompiledProgram:
-        """Compiles a program, which models write: it is hostile.
+        """Compiles a program. Models write programs, so treat `source` as hostile.
 
         Raises:
             ProgramRejected: it is not in this language, or too large; `line` and `column` are those of `source`.
         """
 
     async def open(self) -> None:
-        """Called by each Corral that has the compiler, when it opens. Programs may be compiled without."""
+        """Called when a Corral with this compiler opens. `compile` can also be called without it."""
 
     async def aclose(self) -> None:
-        """Called by each of them when it closes."""
+        """Called when a Corral with this compiler closes."""
 
 
-class _Found(NamedTuple):
+class _Source(NamedTuple):
     text: str
     margin: int
 
 
-def _found(source: str, dialect: Dialect) -> _Found:
-    """The program in a model's answer: what is in its fences, or all of it."""
+def _program_in(source: str, dialect: Dialect) -> _Source:
+    """Returns the program in a model's answer: the content of its fences, or all of it."""
     text = recover(source.replace("\r\n", "\n"), dialect).text.rstrip()
     dedented = textwrap.dedent(text)
     first = next((number for number, line in enumerate(dedented.split("\n")) if line.strip()), 0)
-    return _Found(dedented, len(text.split("\n")[first]) - len(dedented.split("\n")[first]))
+    return _Source(dedented, len(text.split("\n")[first]) - len(dedented.split("\n")[first]))
 
 
 class Compiled(NamedTuple):
-    """Code, its source map as a compiler gave it, and the columns that the source was moved to the left before."""
+    """Code, the compiler's source map, and the number of columns removed from the source's margin."""
 
     code: str
     source_map: str | None
@@ -69,43 +69,43 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
     """Compiles the program in a model's answer.
 
     Raises:
-        ProgramRejected: the answer has no program of the language.
+        ProgramRejected: the answer contains no program in the language.
     """
     dialect = Dialect(
         labels=compiler.labels | {name}, label=name, parses=lambda text: "```" not in text and "~~~" not in text
     )
-    found = _found(source, dialect)
+    program = _program_in(source, dialect)
     try:
-        compiled = await compiler.compile(found.text)
+        compiled = await compiler.compile(program.text)
     except ProgramRejected as error:
-        column = None if error.column is None else error.column + found.margin
+        column = None if error.column is None else error.column + program.margin
         raise ProgramRejected(str(error), line=error.line, column=column) from error
-    return Compiled(compiled.code, compiled.source_map, found.margin)
+    return Compiled(compiled.code, compiled.source_map, program.margin)
 
 
-def with_source(program: Program, source: str, way: SourceMap | None) -> Program:
-    """Returns a prepared program of compiled code with its source's text and places; it is not type-checked."""
-    remarks = tuple(_placed(each, way) for each in program.diagnostics)
+def with_source(program: Program, source: str, source_map: SourceMap | None) -> Program:
+    """Returns a prepared program of compiled code with its source's text and positions, without type checks."""
+    remarks = tuple(_placed(each, source_map) for each in program.diagnostics)
     references = program.references
-    if references is not None and way is not None:
-        references = references._replace(named=tuple(_moved(each, way) for each in references.named))
+    if references is not None and source_map is not None:
+        references = references._replace(named=tuple(_moved(each, source_map) for each in references.named))
     return replace(
         program,
         source=source,
-        positions=program.positions if way is None else (*program.positions, way),
+        positions=program.positions if source_map is None else (*program.positions, source_map),
         diagnostics=remarks,
         references=references,
         typed=None,
     )
 
 
-def _moved(reference: ToolReference, way: SourceMap) -> ToolReference:
-    place = way(reference.line, reference.column)
+def _moved(reference: ToolReference, source_map: SourceMap) -> ToolReference:
+    place = source_map(reference.line, reference.column)
     return reference._replace(line=place.line, column=place.column)
 
 
-def _placed(remark: Diagnostic, way: SourceMap | None) -> Diagnostic:
-    if way is None or remark.line is None:
+def _placed(remark: Diagnostic, source_map: SourceMap | None) -> Diagnostic:
+    if source_map is None or remark.line is None:
         return remark
-    place = way(remark.line, remark.column or 1)
+    place = source_map(remark.line, remark.column or 1)
     return replace(remark, line=place.line, column=place.column)

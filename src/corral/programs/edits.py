@@ -1,4 +1,4 @@
-"""Edits on a source text that keep its lines: none but `insert` adds or removes a line terminator."""
+"""Edits on a source text that preserve its lines: only `insert` can add line terminators."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
 _PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
 
 _CLOSING, _OPENING, _REPLACING = range(3)
-"""Order of edits at one offset: what ends there, what begins there, then what takes the place of the text."""
+"""Order of edits at one offset: closing text, opening text, then replacements."""
 
 
 class Edits:
-    """Edits collected on one text. Of two that overlap, the one that starts first wins, or came first.
+    """Edits collected on one text. Of two that overlap, the one with the lower start wins, then the older one.
 
-    `line_end` is a regular expression for what ends a line: by default for what does in JavaScript.
+    `line_end` is a regular expression for line terminators; the default is JavaScript's.
     """
 
     def __init__(self, text: bytes, line_end: bytes = LINE_END, made: Iterable[Edit] = ()) -> None:
@@ -27,7 +27,7 @@ class Edits:
 
     @property
     def made(self) -> tuple[Edit, ...]:
-        """The edits as data, in the order in which they were made."""
+        """The edits as data, in the order of their creation."""
         return tuple(self._edits)
 
     @property
@@ -35,30 +35,30 @@ class Edits:
         return abs(self._edits[-1].order) + 1 if self._edits else 0
 
     def copy(self) -> Edits:
-        """The same edits, to which others may be added."""
+        """Returns an independent copy."""
         return Edits(self.text, self._line_end, self._edits)
 
     def replace(self, start: int, end: int, new: bytes) -> None:
-        """Puts `new` in the place of a stretch. Neither may contain a line terminator."""
+        """Replaces a range with `new`. Neither may contain a line terminator."""
         self._edits.append(Edit(start, _REPLACING, 0, self._order, end, new))
 
     def wrap(self, start: int, end: int, before: bytes, after: bytes) -> None:
-        """Puts text around a stretch. Of two wraps of one stretch the later one is outside."""
+        """Puts text around a range. Of two wraps of the same range, the later one is outside."""
         order = self._order
         self._edits.append(Edit(start, _OPENING, -end, -order, start, before))
         self._edits.append(Edit(end, _CLOSING, -start, order, end, after))
 
     def insert(self, at: int, new: bytes) -> None:
-        """Puts `new` before everything that begins at an offset. It may hold whole lines."""
+        """Inserts `new` before everything that begins at an offset. It may contain whole lines."""
         self._edits.append(Edit(at, _OPENING, -len(self.text) - 1, self._order, at, new))
 
     def blank(self, start: int, end: int, *, first: bytes = b"", last: bytes = b"") -> None:
-        """Puts spaces in the place of a stretch, its lines kept; `first` and `last` stand at its two ends."""
+        """Replaces a range with spaces, keeping its lines; `first` and `last` are written at its ends."""
         spaces = blanked(self.text[start:end].decode()).encode()
         self.replace(start, end, first + spaces[len(first) : len(spaces) - len(last)] + last)
 
     def replaced(self) -> list[tuple[int, int]]:
-        """The stretches that are replaced or blanked, sorted and apart."""
+        """Returns the replaced and blanked ranges, sorted and disjoint."""
         stretches: list[tuple[int, int]] = []
         for start, end in sorted((edit.start, edit.end) for edit in self._edits if edit.start < edit.end):
             if stretches and start < stretches[-1][1]:
@@ -68,7 +68,7 @@ class Edits:
         return stretches
 
     def apply(self, prefix: bytes = b"", suffix: bytes = b"") -> tuple[bytes, PositionMap]:
-        """The edited text between `prefix` and `suffix`, and the map back from it."""
+        """Returns the edited text between `prefix` and `suffix`, and the map back to the source."""
         output, length, taken = [prefix], len(prefix), 0
         pieces: list[Piece] = []
         for edit in sorted(self._edits):
@@ -86,10 +86,10 @@ class Edits:
 
 
 def blanked(text: str) -> str:
-    """As many spaces as `text` has UTF-16 units, its line terminators kept."""
+    """Replaces each UTF-16 unit of `text` with a space, keeping line terminators."""
     return _PRINTED.sub(" ", text if text.isascii() else _ASTRAL.sub("  ", text))
 
 
 def position_at(text: bytes, offset: int) -> Position:
-    """The line and column of an offset. For many offsets of one text, keep a TextIndex."""
+    """Returns the line and column of an offset. For many offsets of one text, use a TextIndex."""
     return TextIndex(text[:offset]).position(offset)

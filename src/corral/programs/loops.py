@@ -1,4 +1,4 @@
-"""Loops over results of calls, as a program writes them down, in either language."""
+"""Finds loops over results of calls, in either language."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_SHOWN = 60
 
 
 class Loop(NamedTuple):
-    """A loop over what a call gives, or over a name that is bound to that alone."""
+    """A loop over the result of a call, or over a name that is bound only to that result."""
 
     path: str
     shown: str
@@ -29,7 +29,7 @@ class Loop(NamedTuple):
 
 
 def loops_over_calls(program: Program) -> list[Loop]:
-    """The loops whose iterable is nothing but a call by the whole name of a tool."""
+    """Returns the loops that iterate directly over a call by a tool's full name."""
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS:
         return []
@@ -51,7 +51,7 @@ def loops_over_calls(program: Program) -> list[Loop]:
             bound.setdefault(text_of(name), []).append(value)
         elif node.type in ("assignment_expression", "augmented_assignment", "augmented_assignment_expression"):
             bound.setdefault(text_of(node.child_by_field_name("left")), []).append(None)
-    found: list[Loop] = []
+    matches: list[Loop] = []
     for loop in loops:
         iterable = loop.child_by_field_name("right")
         if iterable is None:
@@ -65,8 +65,8 @@ def loops_over_calls(program: Program) -> list[Loop]:
             index = typed.text[: loop.start_byte].count(b"\n") + 1
             shown = text_of(inner)
             line = located(typed.positions, index, 1).line
-            found.append(Loop(path, shown if len(shown) <= _MAX_SHOWN else f"{owner}.{path}(...)", line))
-    return found
+            matches.append(Loop(path, shown if len(shown) <= _MAX_SHOWN else f"{owner}.{path}(...)", line))
+    return matches
 
 
 def _goes_through_values(loop: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Reading programs of any language."""
+"""Reads programs of any language."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _MOST_CHARS = 200_000
 _FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
 _KEYS = ("code", "program", "source", "script", "typescript", "javascript", "python")
 _AROUND = ("arguments", "input", "parameters")
-"""Members of a whole tool call that hold its arguments."""
+"""Members of a complete tool call that contain its arguments."""
 _SIGNS = re.compile(r"\b(?:tools|codemode|await|return)\b|\bconsole\.log\b|\bprint\s*\(")
-"""Words that a text has if it is a program."""
+"""Words that occur in programs."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrt\"'`\\]))")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _ENTITY = re.compile(r"&(?:[lg]t|amp|quot|apos|#0*39|#x0*27);")
 
 
 def read_program(source: str, language: Language) -> Program:
-    """Returns the program in a model's answer, prepared to run. A worker can call it too.
+    """Returns the program in a model's answer, prepared to run. Also runs in workers.
 
     Raises:
         ProgramRejected: it cannot be a program, or takes too long to parse.
@@ -47,12 +47,12 @@ def read_program(source: str, language: Language) -> Program:
 
 @lru_cache(maxsize=8)
 def _recently(source: str, language: Language) -> Program:
-    """Prepares a program that may soon be asked for again, as after `Corral.check`."""
+    """Prepares a program and caches it, for a run soon after `Corral.check`."""
     return _prepared(source, language)
 
 
 def _prepared(source: str, language: Language) -> Program:
-    """Prepares a program, decoded if it makes sense only so."""
+    """Prepares a program; decodes it first if only the decoded text is a program."""
     prepare = _PREPARE[language]
     inner = _program_in_json(source)
     if inner is not None:
@@ -76,13 +76,13 @@ def _first_that_parses(source: str, prepare: Callable[[str], Program]) -> Progra
 
 
 def _decoded(program: Program, form: str) -> Program:
-    message = f"The source came as {form}, and was decoded. Send the program as it is."
+    message = f"The source was sent as {form} and was decoded. Send the program itself."
     remark = Diagnostic(severity="warning", code="encoded_source", message=message)
     return replace(program, diagnostics=(remark, *program.diagnostics))
 
 
 def read_types(program: Program) -> TypedProgram | TypedPython | None:
-    """Returns the tree of a program that was read, for a type checker; None if it does not parse as a whole.
+    """Returns the tree of a prepared program, for a type checker; None if it does not parse completely.
 
     Raises:
         TooLongToParse: parsing takes longer than `parsing_within` allows.
@@ -91,25 +91,25 @@ def read_types(program: Program) -> TypedProgram | TypedPython | None:
 
 
 def _program_in_json(source: str) -> str | None:
-    """The program in a JSON text, or in a JSON object as a tool is called with; None if the source is neither."""
+    """Returns the program in a JSON string or in a tool call's JSON object; None if the source is neither."""
     text = source.strip() if len(source) <= _MOST_CHARS else ""
     if text.startswith("`") and (fenced := _FENCED.fullmatch(source)) is not None:
         text = fenced[1].strip()
     if not (text.startswith(("{", '"')) and text.endswith(("}", '"'))):
         return None
     try:
-        found: object = from_json(text)
+        value: object = from_json(text)
     except ValueError:
         return None
     for _ in range(2):
-        if isinstance(found, dict):
-            members = cast("dict[str, Any]", found)
-            found = next((members[key] for key in (*_KEYS, *_AROUND) if key in members), None)
-    return found if isinstance(found, str) and _SIGNS.search(found) else None
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+            value = next((members[key] for key in (*_KEYS, *_AROUND) if key in members), None)
+    return value if isinstance(value, str) and _SIGNS.search(value) else None
 
 
 def _decodings(source: str) -> Iterator[str]:
-    """Yields programs that a source which is none may stand for."""
+    """Yields decoded versions of a source that is not a program."""
     if len(source) > _MOST_CHARS:
         return
     if "\\n" in source and "\n" not in source.strip():

@@ -1,7 +1,7 @@
-"""Finds the program in what a model wrote: in Markdown fences, in tags, in inline code, between lines of prose.
+"""Finds the program in a model's answer: in Markdown fences, tags or inline code, or between lines of prose.
 
-The program keeps its lines and columns; everything else becomes spaces. Whether a text is a program is asked of the
-language's own parser.
+The program keeps its lines and columns; everything else becomes spaces. The language's own parser decides whether a
+text is a program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOSING_TAG = re.compile(r"</[A-Za-z][\w-]*>")
 _THOUGHT = re.compile(
     r"^[ \t]*<(/?)(think|thinking|thought|thoughts|reasoning|reflection|scratchpad)>", re.MULTILINE | re.IGNORECASE
 )
-"""The tag around a draft."""
+"""A tag around a model's reasoning."""
 _TOKEN = re.compile(r"(?:\A\s*|^[ \t]*)(?:<[|｜][\w▁]+[|｜]>)+|(?<![|｜]>)(?:<[|｜][\w▁]+[|｜]>)+\s*\Z", re.MULTILINE)
 """A special token of a model's template, such as `<|python_tag|>`."""
 _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
@@ -44,15 +44,15 @@ _CODE_WORD = re.compile(
 )
 _MARKDOWN = frozenset({"markdown", "md"})
 _MAX_ENDS = 8
-"""Most ends tried for one fence."""
+"""Maximum number of ends tried for one fence."""
 _MAX_TRIES = 100
-"""Most stretches tried as blocks. Beyond it, each block ends at the first fence that can close it."""
+"""Maximum number of ranges tried as blocks. Beyond it, each block ends at the first fence that can close it."""
 _MAX_TRIED = 50_000
-"""Most characters of these stretches together, in addition to the length of the source."""
+"""Maximum total size of these ranges in characters, in addition to the length of the source."""
 _MAX_BLOCKS = 40
-"""Over so many blocks each ends at the first fence that can close it."""
+"""Number of blocks above which each block ends at the first fence that can close it."""
 _MAX_TAGS = 4
-"""Most tags tried."""
+"""Maximum number of tags tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +60,26 @@ class Dialect:
     """The facts about a language that recovery needs."""
 
     labels: frozenset[str]
-    """Names of the language on a fence, in lower case; the first line of a program may be one of them too."""
+    """Names of the language on a fence, in lower case. The first line of an answer can also be one of them."""
     label: str
-    """The name to recommend."""
+    """The recommended name."""
     parses: Callable[[str], bool]
     """True if a text is a program."""
     separator: str = ";"
-    """Separator of two blocks, in the line between them."""
+    """Separator between two blocks, on the line between them."""
     margin: str = " "
-    """White space behind which a line begins as if nothing stood before it."""
+    """White space that does not count as indentation."""
     foreign: str = "#"
-    """A character that stands in no program but in comments and strings."""
+    """A character that programs contain only in comments and strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A program's text, each character where it stood in the source."""
+    """A program's text, with each character at its position in the source."""
 
     text: str
     blocks: tuple[int, ...] = ()
-    """The lines, from 0, where the blocks of a program begin that came in several fences."""
+    """First lines of the blocks, from 0, if the program came in several fences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +94,30 @@ class _Block:
 
 
 def recover(source: str, dialect: Dialect) -> Recovered:
-    """The program in `source`, whose lines end in LF or CRLF.
+    """Returns the program in `source`, whose lines end in LF or CRLF.
 
-    Raises ProgramRejected if every fence is labelled as another language and nothing around them is a program.
+    Raises ProgramRejected if every fence is labelled as another language and no text around them is a program.
     """
     if "<" in source and (_THOUGHT.match(source.lstrip()) or not dialect.parses(source)):
         source = without_thoughts(source, dialect.margin)
     lines = source.split("\n")
     fences: dict[int, re.Match[str]] = {}
     if "```" in source or "~~~" in source:
-        fences = {number: found for number, line in enumerate(lines) if (found := _FENCE.match(line))}
+        fences = {number: fence for number, line in enumerate(lines) if (fence := _FENCE.match(line))}
     if fences and not _only_in_comments(source, lines, fences, dialect):
         return _Markdown(lines, fences, dialect).recover()
     text = _without_preamble(source, dialect)
     if not text.lstrip().startswith("`") and dialect.parses(text):
         return Recovered(text)
     candidates = chain(_from_markup(text, dialect.labels), _without_prose(text))
-    found = next((each for each in candidates if dialect.parses(each)), text)
-    return Recovered(_without_preamble(found, dialect))
+    program = next((each for each in candidates if dialect.parses(each)), text)
+    return Recovered(_without_preamble(program, dialect))
 
 
 def without_thoughts(source: str, margin: str = " ") -> str:
-    """Blanks what a model thought before its program, and the special tokens of its template around it.
+    """Blanks a model's reasoning before its program, and special tokens of its template.
 
-    A template may leave out the tag that begins a thought.
+    A template can omit the opening tag of the reasoning.
     """
     spans: list[tuple[int, int]] = []
     unclosed: set[str] = set()
@@ -144,10 +144,9 @@ def without_thoughts(source: str, margin: str = " ") -> str:
 
 
 def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:
-    """True if a whole source is a program that merely mentions fences.
+    """True if the whole source is a program with fences only in comments or strings.
 
-    What looks like a fence can stand in a comment or a string. Outside of them backticks may parse too, as tagged
-    templates do, but a foreign character would not.
+    Elsewhere backticks can still parse, as tagged templates, but a foreign character cannot.
     """
     if min(fences) == next(number for number, line in enumerate(lines) if line.strip()):
         return False
@@ -175,13 +174,13 @@ class _Markdown:
         chosen = self._of_language(blocks)
         if not chosen:
             return self._around(blocks)
-        found = self._joined(chosen)
-        if len(blocks) > _MAX_BLOCKS or self._dialect.parses(found.text):
-            return found
+        joined = self._joined(chosen)
+        if len(blocks) > _MAX_BLOCKS or self._dialect.parses(joined.text):
+            return joined
         chosen = self._of_language(list(self._blocks(self._parsing_end)))
         if not chosen[0].label:
             chosen = [block for block in chosen if self._is_program(block)] or chosen
-        return found if self._exhausted else self._joined(chosen)
+        return joined if self._exhausted else self._joined(chosen)
 
     def _blocks(self, end_of: Callable[[_Block], _Block]) -> Iterator[_Block]:
         outer: list[str] = []
@@ -205,9 +204,9 @@ class _Markdown:
         return next(self._closed(block))
 
     def _parsing_end(self, block: _Block) -> _Block:
-        """The block up to the first end that makes it a program.
+        """Returns the block up to the first end that makes it a program.
 
-        It may end where the next block in the language begins, for a block that was never closed.
+        An unclosed block can end where the next block in the language begins.
         """
         other_language = block.label and block.label not in self._dialect.labels
         if other_language or self._exhausted:
@@ -215,10 +214,10 @@ class _Markdown:
         labelled = (_ending(block, number) for number in self._after(block) if self._in_language(number))
         closed = list(islice(self._closed(block), _MAX_ENDS))
         ends = sorted([*closed, *islice(labelled, _MAX_ENDS)], key=attrgetter("end"))
-        return next((found for found in ends if self._is_program(found)), closed[0])
+        return next((end for end in ends if self._is_program(end)), closed[0])
 
     def _is_program(self, block: _Block) -> bool:
-        """True if a block alone is a program, as far as tries are left."""
+        """True if a block alone is a program. False once the tries are used up."""
         text = "\n".join(self._content(block))
         self._tries_left -= 1
         self._characters_left -= len(text)
@@ -229,7 +228,7 @@ class _Markdown:
         return self._tries_left < 0 or self._characters_left < 0
 
     def _closed(self, block: _Block) -> Iterator[_Block]:
-        """The block with each end it may have: every bare fence of its kind and at least its length, then the end."""
+        """Yields the block with each possible end: bare fences of its kind, at least as long, then the text's end."""
         for number in self._after(block):
             fence = self._fences[number]
             if not fence["info"].strip() and fence["run"].startswith(block.run):
@@ -237,7 +236,7 @@ class _Markdown:
         yield block
 
     def _after(self, block: _Block) -> Iterator[int]:
-        """The lines of the fences behind the head of a block."""
+        """Returns the line numbers of the fences after a block's opening fence."""
         return (self._numbers[index] for index in range(bisect_left(self._numbers, block.first), len(self._numbers)))
 
     def _in_language(self, number: int) -> bool:
@@ -252,7 +251,7 @@ class _Markdown:
         return Recovered(text, tuple(block.first for block in blocks) if len(blocks) > 1 else ())
 
     def _text(self, blocks: list[_Block]) -> str:
-        """The content of some blocks where it stands, with what keeps a block apart from the block before it."""
+        """Returns the content of the blocks in place, with separators between them."""
         kept = list(self._blank_lines)
         for number, block in enumerate(blocks):
             kept[block.first : block.end] = self._content(block)
@@ -262,14 +261,14 @@ class _Markdown:
         return "\n".join(kept)
 
     def _content(self, block: _Block) -> list[str]:
-        """The lines of a block, without what quotes them."""
+        """Returns the lines of a block, without quote marks."""
         content = self._lines[block.first : block.end]
         if block.quoted:
-            content = [_QUOTE_MARK.sub(lambda found: " " * len(found[0]), line, count=1) for line in content]
+            content = [_QUOTE_MARK.sub(lambda mark: " " * len(mark[0]), line, count=1) for line in content]
         return _without_run(content, block.run) if content and block.end == len(self._lines) else content
 
     def _around(self, blocks: list[_Block]) -> Recovered:
-        """The program around fences that hold something else."""
+        """Returns the program around fences in other languages."""
         lines = list(self._lines)
         for block in blocks:
             for number in range(block.first - 1, min(block.end + 1, len(lines))):
@@ -280,14 +279,14 @@ class _Markdown:
                 return Recovered(_without_preamble(candidate, self._dialect))
         labels = ", ".join(sorted({block.label for block in blocks}))
         raise ProgramRejected(
-            f"The source holds no program, only fenced blocks labelled {labels or 'markdown'}."
+            f"The source contains no program, only fenced blocks labelled {labels or 'markdown'}."
             f" Put the program in a fence labelled {self._dialect.label}."
         )
 
 
 def _label(fence: re.Match[str]) -> str:
-    found = _LABEL.match(fence["info"])
-    label = found[1].lower() if found else ""
+    match = _LABEL.match(fence["info"])
+    label = match[1].lower() if match else ""
     return "" if label == "none" else label
 
 
@@ -296,14 +295,14 @@ def _ending(block: _Block, end: int) -> _Block:
 
 
 def _without_run(content: list[str], run: str) -> list[str]:
-    """The content of an unclosed block, without a fence that stands at the end of its last line."""
+    """Returns the content of an unclosed block, without a fence at the end of its last line."""
     text = "\n".join(content)
     last = len(text.rstrip())
     return f"{text[:last].removesuffix(run)}{text[last:]}".split("\n")
 
 
 def _without_preamble(text: str, dialect: Dialect) -> str:
-    """Blanks a line that only names the language or only introduces the program, and a shebang."""
+    """Blanks a first line that only names the language or introduces the program, and a shebang."""
     word = _WORD_LINE.match(text)
     if word and (word[1].lower() in dialect.labels or (word[1][0].isupper() and word[2] and text.count(word[1]) == 1)):
         text = blanked(text[: word.end()]) + text[word.end() :]
@@ -312,7 +311,7 @@ def _without_preamble(text: str, dialect: Dialect) -> str:
 
 
 def _from_markup(text: str, labels: frozenset[str]) -> Iterator[str]:
-    """Content of the first closed tag, or of backticks around the whole."""
+    """Yields the content of closed tags, or of backticks around the whole text."""
     for tag in islice(_TAG.finditer(text), _MAX_TAGS):
         end = text.rfind(f"</{tag[1]}>", tag.end())
         around = _TAG.sub("", text[: tag.start()]) + "\n" + _CLOSING_TAG.sub("", text[end:])
@@ -327,7 +326,7 @@ def _from_markup(text: str, labels: frozenset[str]) -> Iterator[str]:
 
 
 def _without_prose(text: str) -> Iterator[str]:
-    """The text without the lines of prose at its head and its tail."""
+    """Yields the text without lines of prose at its start, its end, or both."""
     lines = text.split("\n")
     head = next((number for number, line in enumerate(lines) if not _is_prose(line)), len(lines))
     tail = next((number for number in range(len(lines), head, -1) if not _is_prose(lines[number - 1])), head)

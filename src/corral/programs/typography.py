@@ -1,4 +1,4 @@
-"""Characters of typesetting where a program needs those of a keyboard: quotes, dashes, wide brackets."""
+"""Replaces typographic characters with ASCII: quotes, dashes, full-width brackets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN_CATEGORIES = ("Z", "P", "S")
 
 
 def typographic(untouched: str) -> re.Pattern[str]:
-    """A search for typographic characters outside the strings and comments that a pattern matches."""
+    """Returns a pattern for typographic characters outside strings and comments, which `untouched` matches."""
     return re.compile(
         rf"(?P<untouched>{untouched})"
         '|(?P<double>[“”„](?:(?P<in_double>[^“”„\n]*)[“”]|(?P<half_open>[^“”„"\n]*)"))'
@@ -32,21 +32,21 @@ def typographic(untouched: str) -> re.Pattern[str]:
 
 
 def plain_characters(source: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
-    """The stretches of a text to replace, in order, and what by."""
-    for found in pattern.finditer(source):
-        if found["untouched"] is None:
-            for start, end, new in _plain(found):
-                yield found.start() + start, found.start() + end, new
+    """Yields the ranges of a text to replace, in order, with their replacements."""
+    for match in pattern.finditer(source):
+        if match["untouched"] is None:
+            for start, end, new in _plain(match):
+                yield match.start() + start, match.start() + end, new
 
 
-def _plain(found: re.Match[str]) -> list[tuple[int, int, str]]:
-    if found["sign"] is not None:
-        sign = found["sign"]
+def _plain(match: re.Match[str]) -> list[tuple[int, int, str]]:
+    if match["sign"] is not None:
+        sign = match["sign"]
         if sign in _SIGNS:
             return [(0, 1, _SIGNS[sign])]
         plain = unicodedata.normalize("NFKC", sign)
         return [(0, 1, plain)] if plain.isascii() and unicodedata.category(sign)[0] in _PLAIN_CATEGORIES else []
-    content = next(each for each in (found["in_double"], found["half_open"], found["in_single"]) if each is not None)
-    fitting = [quote for quote in ('"' if found["double"] is not None else "'", '"', "'") if quote not in content]
-    last = len(found[0]) - 1
+    content = next(each for each in (match["in_double"], match["half_open"], match["in_single"]) if each is not None)
+    fitting = [quote for quote in ('"' if match["double"] is not None else "'", '"', "'") if quote not in content]
+    last = len(match[0]) - 1
     return [(0, 1, fitting[0]), (last, last + 1, fitting[0])] if fitting else []

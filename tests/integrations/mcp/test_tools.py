@@ -262,6 +262,6 @@ async def test_a_program_that_could_not_be_checked_says_so_even_if_it_succeeds(m
     async with make_corral(check=True) as corral, Client(mcp_server(corral)) as client:
         result = await run(client, "return await tools.add({ a: 0, b: 1 })")
     assert text_of(result) == (
-        "Result: 1\n\nNotes:\n- the program was not checked: there is no language server for typescript here"
+        "Result: 1\n\nNotes:\n- the program was not checked: no language server for typescript is installed"
     )
     assert result.structured_content["checked"] is False

@@ -1,1 +1,1 @@
-"""Substitutes for names and methods that other languages and surroundings have."""
+"""Replacements for names and methods from other languages and environments."""

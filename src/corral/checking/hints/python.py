@@ -1,4 +1,4 @@
-"""Replacements for methods that Python's lists, dicts and strings do not have."""
+"""Hints for names from other languages, and for methods that Python's lists, dicts and strings lack."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _STRINGS = {
     "replaceAll": "write `{0}.replace(...)`",
     "padStart": "write `{0}.rjust(...)`",
     "padEnd": "write `{0}.ljust(...)`",
-    "toString": "it is a text already",
+    "toString": "it is already a string",
 }
 _OF_TIMES = frozenset(
     {"year", "month", "day", "hour", "minute", "strftime", "isoformat", "timestamp", "weekday", "date", "astimezone"}
@@ -80,63 +80,63 @@ _MAX_SHOWN = 60
 
 
 def method_hint(type_: str, name: str, value: str) -> str | None:
-    """The replacement of a method that a list, a dict or a string has in JavaScript.
+    """Returns the replacement for a JavaScript method of a list, a dict or a string.
 
-    `type_` is the value's type as a type checker prints it, `value` what the program writes for it.
+    `type_` is the value's type as the type checker prints it, `value` its source text.
     """
     shown = value if len(value) <= _MAX_SHOWN and "\n" not in value else "it"
     tables = (table for pattern, table in _TABLES if pattern.match(type_))
-    found = next((table.get(name) for table in tables), None)
-    return None if found is None else f"{found.format(shown)[0].upper()}{found.format(shown)[1:]}."
+    replacement = next((table.get(name) for table in tables), None)
+    return None if replacement is None else f"{replacement.format(shown)[0].upper()}{replacement.format(shown)[1:]}."
 
 
 def text_hint(name: str, value: str) -> str | None:
-    """The replacement of a member that the value has which a text stands for."""
+    """Returns the replacement for a member of the value that a string encodes."""
     if name in _OF_TIMES:
-        return f"Write `datetime.fromisoformat({value}).{name}`: times are texts."
+        return f"Write `datetime.fromisoformat({value}).{name}`: times are strings."
     return "If it holds JSON, parse it with `json.loads` first." if name in _OF_DICTS else None
 
 
 def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:
-    """Says, given a remark on it, what is wrong with a key of what has none, and what to do."""
-    found = _OF_TYPE.search(message)
-    type_ = found["type"] if found else ""
+    """Returns message and hint for a key of a value without keys; `message` is the type checker's."""
+    match = _OF_TYPE.search(message)
+    type_ = match["type"] if match else ""
     if type_ == "None":
-        return f"{value} is None here, and has no {key}.", "Check for None first."
+        return f"{value} is None here and has no {key}.", "Check for None first."
     if type_ == "str":
-        return f"{value} is a `str`, and has no {key}.", "If it holds JSON, parse it with `json.loads` first."
+        return f"{value} is a `str` and has no {key}.", "If it holds JSON, parse it with `json.loads` first."
     if type_.startswith("tuple["):
-        return f"{value} is a `tuple`, and has no {key}.", "Take its items by number."
+        return f"{value} is a `tuple` and has no {key}.", "Access its items by index."
     if type_.startswith("list["):
-        return f"{value} is a `list`, and has no {key}.", "Take an item of it first, or go through it."
-    return f"{value} is a `{type_}`, and has no {key}.", None
+        return f"{value} is a `list` and has no {key}.", "Take one of its items first, or iterate over it."
+    return f"{value} is a `{type_}` and has no {key}.", None
 
 
 def operation_hint(message: str, objects: frozenset[str]) -> str | None:
-    """The remedy for arithmetic with values of these types, one of which does not allow it; None: it may be right."""
-    found = _OPERATION.search(message)
-    if found is None:
+    """Returns the fix for arithmetic with a type that does not allow it; None if it can be correct."""
+    match = _OPERATION.search(message)
+    if match is None:
         return None
-    types = [found["left"], found["right"] or found["left"]]
+    types = [match["left"], match["right"] or match["left"]]
     kinds = {_kind(each, objects) for each in types}
     if None in kinds or not kinds & {"text", "container"}:
         return None
     if kinds == {"text"}:
-        return "A `str`: texts of times become times by `datetime.fromisoformat(...)`, numbers by `float(...)`."
-    return "A `str` becomes a number by `float(...)`." if kinds == {"text", "number"} else "Take the number out of it."
+        return "It is a `str`: parse times with `datetime.fromisoformat(...)`, numbers with `float(...)`."
+    return "Convert the `str` with `float(...)`." if kinds == {"text", "number"} else "Take a number from it first."
 
 
 def cannot_be_added(type_: str, function: str, objects: frozenset[str]) -> bool:
     """True if `sum` or `join` fails with any item of a type. For the type of a list, `function` ends in `[]`."""
     if function.endswith("[]"):
-        found = _ITEMS.fullmatch(type_)
-        return found is not None and cannot_be_added(found[1], function.removesuffix("[]"), objects)
+        items = _ITEMS.fullmatch(type_)
+        return items is not None and cannot_be_added(items[1], function.removesuffix("[]"), objects)
     wrong = ("text", "container") if function == "sum" else ("number", "container")
     return _kind(type_, objects) in wrong
 
 
 def _kind(type_: str, objects: frozenset[str]) -> str | None:
-    """The kind of a type in arithmetic; None if it may be of several kinds."""
+    """Returns the kind of a type in arithmetic; None if there can be several."""
     if "|" in type_ or "&" in type_ or "Unknown" in type_ or "Any" in type_:
         return None
     name = re.split(r"[\[*]", type_)[0]

@@ -1,10 +1,10 @@
-"""Replacements in TypeScript for names of other languages and environments, and for members that texts do not have."""
+"""Hints for names from other languages and environments, and for members that strings lack, in TypeScript."""
 
 from __future__ import annotations
 
 import re
 
-SENDS_REQUESTS = "Programs send requests by `fetch`, and load no libraries, files or pages."
+SENDS_REQUESTS = "Send requests with `fetch`; programs cannot load libraries, files or pages."
 NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
 _ABSENT = (
     "$ _ fs path os axios lodash moment dayjs jQuery http https url util document window navigator location "
@@ -12,7 +12,7 @@ _ABSENT = (
 )
 NAMES = {
     **dict.fromkeys(_ABSENT.split(), NO_LIBRARIES),
-    "require": "Programs may load nothing: use the global `tools`.",
+    "require": "Programs cannot load modules: use the global `tools`.",
     "process": "There is no process: end with `return`, or throw an Error. No environment was passed.",
     **dict.fromkeys(("process.stdout.write", "alert"), "Write `console.log(...)`."),
     "process.stderr.write": "Write `console.error(...)`.",
@@ -54,7 +54,7 @@ NAMES = {
     "math": "Write `Math`.",
     **dict.fromkeys(("Exception", "ValueError", "KeyError"), "Write `new Error(...)`."),
 }
-"""Hints by name, with the members read of it where these matter."""
+"""Hints by name, or by name and members where these matter."""
 
 _OF_NUMBERS = frozenset({"toFixed", "toPrecision", "toExponential"})
 _OF_DATES = re.compile(r"(?:get|set)(?:UTC)?(?:Time|Date|Day|FullYear|Month|Hours|Minutes|Seconds|Milliseconds)")
@@ -64,18 +64,18 @@ _PRINTING = frozenset(
 _MARKUP = re.compile(
     r" Did you mean '(?:anchor|big|blink|bold|fixed|fontcolor|fontsize|italics|link|small|strike|sub|sup)'\?"
 )
-"""Methods of texts that make HTML. Nobody means them."""
+"""Suggestions of legacy string methods that make HTML, which no program needs."""
 
 
 def conversion_hint(name: str, value: str) -> str | None:
-    """The conversion that a text needs before it has a member. `value`: what the program writes for the text."""
+    """Returns the conversion that a string needs before a member exists. `value` is the string's source text."""
     if name in _OF_NUMBERS:
-        return f"It is a text: write `Number({value}).{name}(...)`."
+        return f"It is a string: write `Number({value}).{name}(...)`."
     if name in _PRINTING or _OF_DATES.fullmatch(name):
-        return f"It is a text: write `new Date({value}).{name}(...)`."
+        return f"It is a string: write `new Date({value}).{name}(...)`."
     return None
 
 
 def without_markup(message: str) -> str:
-    """A message of the compiler's about a text, without a suggestion to make HTML."""
+    """Removes a suggestion to make HTML from a compiler message about a string."""
     return _MARKUP.sub("", message)

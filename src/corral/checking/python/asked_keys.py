@@ -1,4 +1,4 @@
-"""Keys that a program asks for, and that results cannot have: `.get("key")` and `"key" in value` in conditions."""
+"""Conditions on keys that results cannot have: `.get("key")` and `"key" in value`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = frozenset({"none", "false", "string", "list", "dictionary"})
 _MAX_ASKED = 200
 
 
-class AskedKey(NamedTuple):
+class MissingKey(NamedTuple):
     """A condition on a key that a value does not have."""
 
     condition: Condition
@@ -34,11 +34,11 @@ class AskedKey(NamedTuple):
     members: tuple[str, ...]
 
 
-def keys_asked_in_vain(root: Node, tools: ToolSet, names: Names) -> Iterator[AskedKey]:
-    """The conditions on keys that closed results of tools do not have, as far as a name leads to a call."""
-    found, origins = _ASKED(root), Origins(names, annotated=False)
-    for node in [*found.get("call", ()), *found.get("in", ())][:_MAX_ASKED]:
-        owner, key, holds = _asked(node)
+def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[MissingKey]:
+    """Yields conditions on keys that closed tool results do not have, where names can be traced to a call."""
+    matches, origins = _ASKED(root), Origins(names, annotated=False)
+    for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
+        owner, key, holds = _tested(node)
         condition = None if owner is None or key is None else condition_on(node)
         if owner is None or key is None or condition is None:
             continue
@@ -47,14 +47,14 @@ def keys_asked_in_vain(root: Node, tools: ToolSet, names: Names) -> Iterator[Ask
         except TooMuch:
             return
         if members and _text(key) not in members:
-            yield AskedKey(condition._replace(holds=condition.holds != holds), key, _text(key), owner, members)
+            yield MissingKey(condition._replace(holds=condition.holds != holds), key, _text(key), owner, members)
 
 
-def asked_names(root: Node) -> frozenset[str]:
-    """The keys that conditions of a program ask for, whatever has them."""
-    found = _ASKED(root)
-    nodes = [*found.get("call", ()), *found.get("in", ())][:_MAX_ASKED]
-    keys = [key for node in nodes if (key := _asked(node)[1]) is not None and condition_on(node) is not None]
+def tested_keys(root: Node) -> frozenset[str]:
+    """Returns the keys tested by a program's conditions, on any value."""
+    matches = _ASKED(root)
+    nodes = [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]
+    keys = [key for node in nodes if (key := _tested(node)[1]) is not None and condition_on(node) is not None]
     return frozenset(map(_text, keys))
 
 
@@ -62,14 +62,14 @@ def _text(key: Node) -> str:
     return text_of(key).strip("\"'")
 
 
-def _asked(node: Node) -> tuple[Node | None, Node | None, bool]:
-    """The value that is asked for a key, the key, and the outcome if it has none."""
+def _tested(node: Node) -> tuple[Node | None, Node | None, bool]:
+    """Returns the tested value, the key, and the result of the test if the key is missing."""
     if node.type == "call":
         function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        given = [] if arguments is None else arguments.named_children
-        is_plain = len(given) == 1 or (len(given) == 2 and given[1].type in _NOTHING and _is_empty(given[1]))
+        passed = [] if arguments is None else arguments.named_children
+        is_plain = len(passed) == 1 or (len(passed) == 2 and passed[1].type in _NOTHING and _is_empty(passed[1]))
         owner = None if function is None else function.child_by_field_name("object")
-        return owner, given[0] if is_plain and given[0].type == "string" else None, False
+        return owner, passed[0] if is_plain and passed[0].type == "string" else None, False
     sign = " ".join(each.type for each in node.children[1:-1])
     sides = node.named_children
     is_key = sign in ("in", "not in") and len(sides) == 2 and sides[0].type == "string"
@@ -81,12 +81,12 @@ def _is_empty(literal: Node) -> bool:
 
 
 def _members(value: Node, tools: ToolSet, origins: Origins) -> tuple[str, ...]:
-    """All that an object may have; none: it may have others, or may be none."""
+    """Returns the keys of a closed object; empty if it can have others or is not an object."""
     origin = origins.of(value)
     tool = None if origin is None else tools.tools.get(ToolName.parse(origin.path))
     if origin is None or tool is None or tool.stream or tool.output_schema is None:
         return ()
-    known = part_of(tool.output_schema, origin.way)
+    known = part_of(tool.output_schema, origin.steps)
     if known is None or known.get("type", "object") != "object" or "patternProperties" in known:
         return ()
     others = known.get("additionalProperties")

@@ -1,4 +1,4 @@
-"""Python before it runs: which of a type checker's remarks mean that a program does not fit the declarations."""
+"""Checks Python programs: decides which diagnostics of ty mean that a program does not fit the declarations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written
 from corral.checking.languages import ANY
-from corral.checking.python.asked_keys import AskedKey, asked_names, keys_asked_in_vain
+from corral.checking.python.asked_keys import MissingKey, missing_keys, tested_keys
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.expressions import (
     TAKING_VALUES,
-    added_up,
+    aggregated,
     anchor,
     async_generator,
     call_around,
@@ -31,10 +31,10 @@ from corral.checking.python.expressions import (
     is_probed,
     is_result,
     is_tried,
-    keyed,
     operands,
     own_classes,
     path_from,
+    subscript_in,
     takes_apart,
 )
 from corral.checking.python.messages import certainly_differs, is_text_for_number, lacks, mismatch, union_members
@@ -55,10 +55,10 @@ from corral.types import Position
 
 _WARNED = frozenset({1, 2})
 _SYNTAX = "invalid-syntax"
-"""`await` and `return` outside of functions, which work here; what does not is found when the program is recovered."""
+"""`await` and `return` outside functions, which work here. Other syntax errors are found when a program is prepared."""
 _UNBOUND = frozenset({"unresolved-reference"})
 _UNFOUND = frozenset({"import-not-found", "unresolved-import"})
-"""Codes of a module that is not found, by version."""
+"""Codes for a missing module, in different versions."""
 _KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
 _ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
 _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
@@ -84,15 +84,15 @@ _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
 _IMPORT = f"from typing import Any; from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
-"""Remarks that show a value where the declarations do not allow it."""
+"""Diagnostics about a value that the declarations do not allow."""
 _OPERATIONS = frozenset({"binary_operator", "comparison_operator", "augmented_assignment"})
 _FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
 _STATEMENTS = frozenset({"block", "module", "function_definition", "lambda"})
 _MISTAKEN = frozenset({"not-iterable", "not-subscriptable", "no-matching-overload", "invalid-argument-type"})
-"""Remarks on an async generator that is taken for an iterable, and on a method of a dict for its member."""
+"""Diagnostics about async generators used as iterables, and dict methods used as members."""
 _METHOD = re.compile(r"`bound method (?P<type>\w+)\.(?P<name>\w+)\(")
 _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
-"""Remarks on uses that fail for any coroutine."""
+"""Diagnostics about uses that fail for any coroutine."""
 _SCALARS = frozenset(
     {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
 )
@@ -101,12 +101,12 @@ _CALLS = finder(
     "(named_expression name: (identifier) @held value: (call))"
 )
 _MAX_NAMES = 1_000
-_MAX_MEANT = 60
-"""Unbound names for which another one is looked for: more are not told of."""
+_MAX_REPLACEMENTS = 60
+"""Maximum number of unbound names that get a specific hint."""
 _NAMES = finder("(identifier) @name")
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
-_READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
-_ASYNC_GENERATOR = "A generator expression with `await` is an async generator, which is no iterable."
+_READ_STREAM = "It is a stream: read it with `async for item in ...` or collect it with `[item async for item in ...]`."
+_ASYNC_GENERATOR = "A generator expression with `await` is an async generator, not an iterable."
 _LIST_IT = "Write a list: `[... for ...]` in brackets."
 _AWAIT_IT = "It is a coroutine: `await` it first."
 _MAX_VALUES = 12
@@ -118,25 +118,25 @@ _MAX_CALLS = 500
 
 
 class PythonCheck(PythonOrigins):
-    """A program, as ty sees it."""
+    """Checks a Python program with ty."""
 
     def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
         super().__init__(typed.root, tools, Writes(typed.root, typed.names, typed.edits.text))
         self._typed = typed
-        self._taken: dict[Finding, tuple[Node, str]] = {}
-        """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
-        self._meanings: dict[tuple[str, tuple[str, ...], bool], str] = {}
-        """The replacements of unbound names, by their uses."""
+        self._owners: dict[Finding, tuple[Node, str]] = {}
+        """Findings about members: the owner, and the key or `.attribute`."""
+        self._replacements: dict[tuple[str, tuple[str, ...], bool], str] = {}
+        """Hints for unbound names, by use."""
         self._used_types = [each for each in typed.free if each in tools.type_declarations]
         self.put(self._composed())
 
     def _composed(self) -> CheckedText:
-        """The text that the server reads."""
+        """Builds the text that the server reads."""
         return CheckedText(*self._edits().apply(self._header))
 
     @cached_property
     def _header(self) -> bytes:
-        """The line that imports what a program finds: the types too that it uses as values."""
+        """The line that imports a program's globals, including the types that it uses as values."""
         return ", ".join([_IMPORT, *self._used_types]).encode() + b"\n"
 
     def _edits(self) -> Edits:
@@ -150,22 +150,22 @@ class PythonCheck(PythonOrigins):
 
     @cached_property
     def _is_dynamic(self) -> bool:
-        """True if names may be bound in ways that cannot be seen."""
+        """True if the program can bind names dynamically."""
         return _DYNAMIC.search(self._typed.edits.text) is not None
 
     @cached_property
     def _objects(self) -> frozenset[str]:
-        """The declared types that have keys, but for those whose names the program uses for something else."""
+        """Names of the declared TypedDicts that the program does not redefine."""
         return self.tools.objects - own_classes(self.root)
 
     def locate(self, offset: int) -> Position:
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        is_silent = not any(map(_is_told, remarks)) and not self.flawed and not self._asked_keys
+        is_silent = not any(map(_is_relevant, remarks)) and not self.flawed and not self._missing_key_conditions
         return is_silent and not any(True for _ in chain(self._consumed(), self._enumerations()))
 
-    def judged(self, document: Document) -> list[Finding]:
+    def judge(self, document: Document) -> list[Finding]:
         document.write(self.text.text)
         remarks = document.remarks()
         if self._forgets(remarks):
@@ -174,27 +174,27 @@ class PythonCheck(PythonOrigins):
             remarks = document.remarks()
         if any(each.code in _UNFOUND and each.span.line == 0 for each in remarks):  # the header's import
             raise DeclarationsUnread("ty does not find the module that declares the tools")
-        judged = [each for remark in remarks if (each := self._judged(remark))]
-        told = {each.offset for each in judged if each.kind == "unawaited"}
-        forgotten = [each for each in self._forgotten() if each.offset not in told]
-        more = [*forgotten, *self._enumerations(), *self._asked_in_vain()]
+        judged = [each for remark in remarks if (each := self._judge(remark))]
+        reported = {each.offset for each in judged if each.kind == "unawaited"}
+        forgotten = [each for each in self._forgotten() if each.offset not in reported]
+        more = [*forgotten, *self._enumerations(), *self._missing_keys()]
         return [*self.with_flaws(self._confirmed(document, judged)), *more]
 
     @cached_property
-    def _asked_keys(self) -> list[AskedKey]:
+    def _missing_key_conditions(self) -> list[MissingKey]:
         if self._writes.open:
             return []
-        asked = keys_asked_in_vain(self.root, self.tools, self._typed.names)
+        asked = missing_keys(self.root, self.tools, self._typed.names)
         return [each for each in asked if not self._writes.sets(each.key)]
 
     @cached_property
-    def _asked_names(self) -> frozenset[str]:
-        return asked_names(self.root)
+    def _tested_keys(self) -> frozenset[str]:
+        return tested_keys(self.root)
 
-    def _asked_in_vain(self) -> Iterator[Finding]:
-        """Conditions on keys that results do not have."""
-        for condition, name, key, owner, members in self._asked_keys:
-            yield self.told_of(condition, never_there(name, key, members, text_of(owner), condition.holds))
+    def _missing_keys(self) -> Iterator[Finding]:
+        """Yields conditions on keys that results do not have."""
+        for condition, name, key, owner, members in self._missing_key_conditions:
+            yield self.finding_on(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
         return _taken_for_enums(self._used_types, self.tools, self._typed.names)
@@ -222,32 +222,32 @@ class PythonCheck(PythonOrigins):
         return _input_bound(name, self._typed.names)
 
     def _confirmed(self, document: Document, findings: list[Finding]) -> list[Finding]:
-        """The findings; what is wrong with a member only for one of the types that a value may have is a warning.
+        """Turns a member's finding into a warning unless every type of a union lacks the member.
 
-        A type checker speaks of one type of a union at a time, so it is asked for all of it.
+        ty reports one type of a union at a time, so `reveal_type` asks for the whole union.
         """
-        taken = {each: self._taken[each] for each in findings if each.kind is not None and each in self._taken}
-        if not taken:
+        members = {each: self._owners[each] for each in findings if each.kind is not None and each in self._owners}
+        if not members:
             return findings
         edits = self._edits()
-        for node in {node.id: node for node, _ in taken.values()}.values():
+        for node in {node.id: node for node, _ in members.values()}.values():
             edits.wrap(node.start_byte, node.end_byte, b"reveal_type(", b")")
         self.put(CheckedText(*edits.apply(self._header)))
         document.write(self.text.text)
         types: dict[tuple[int, int], str] = {}
         for remark in document.remarks():
-            if remark.code == _REVEALED and (said := _TYPE.search(remark.message)) is not None:
-                types[self.text.offsets(remark.span)] = said[1]
+            if remark.code == _REVEALED and (match := _TYPE.search(remark.message)) is not None:
+                types[self.text.offsets(remark.span)] = match[1]
         return [
             replace(each, kind=None, hint=None, declared=None)
-            if each in taken
-            and not self._lacks(types.get((taken[each][0].start_byte, taken[each][0].end_byte)), taken[each][1])
+            if each in members
+            and not self._lacks(types.get((members[each][0].start_byte, members[each][0].end_byte)), members[each][1])
             else each
             for each in findings
         ]
 
     def _lacks(self, type_: str | None, member: str) -> bool:
-        """True if no value of a type has a member: the text of a key, or the name of an attribute behind a dot."""
+        """True if no value of a type has a member: a key as source text, or `.attribute`."""
         if member.startswith("+"):
             return cannot_be_added(type_ or "", member[1:], self._objects)
         members = [each for each in union_members(type_ or "") if each != "None"]
@@ -257,12 +257,12 @@ class PythonCheck(PythonOrigins):
         return name not in self._objects or self.tools.declares(name, key)
 
     def _forgets(self, remarks: Sequence[Remark]) -> bool:
-        """True if, by these remarks, the program stores a value that the declarations do not allow there."""
+        """True if these diagnostics show a new place where the program stores an undeclared type."""
         owners = [owner for each in remarks if each.code in _MISFITS and (owner := self._filled(each)) is not None]
         return len([owner for owner in owners if self._writes.forget(owner)]) > 0
 
     def _filled(self, remark: Remark) -> Node | None:
-        """The container in a remark about a stored value."""
+        """Returns the container in a diagnostic about a stored value."""
         node = self.node_between(*self.text.offsets(remark.span))
         while node is not None and node.type not in _STATEMENTS:
             if node.type == "call" and remark.code in _ARGUMENT:
@@ -276,9 +276,9 @@ class PythonCheck(PythonOrigins):
             node = node.parent
         return None
 
-    def _judged(self, remark: Remark) -> Finding | None:
-        """The finding of a remark. None: nothing."""
-        if not _is_told(remark):
+    def _judge(self, remark: Remark) -> Finding | None:
+        """Turns a diagnostic into a finding; None if it means nothing."""
+        if not _is_relevant(remark):
             return None
         start, end = self.text.offsets(remark.span)
         node = self.node_between(start, end)
@@ -290,25 +290,25 @@ class PythonCheck(PythonOrigins):
         if _COROUTINE.search(warning.message):
             if remark.code in _FOREIGN and " | " not in warning.message:
                 return self._unawaited(warning, node) or warning.rejected("unawaited", hint=_AWAIT_IT)
-            if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
-                return found
+            if remark.severity == 1 and (finding := self._unawaited(warning, node)) is not None:
+                return finding
         if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
             return warning.rejected("stream", hint=_READ_STREAM)
-        if remark.code in _MISTAKEN and not is_tried(node) and (found := self._method(warning, node)) is not None:
-            return found
+        if remark.code in _MISTAKEN and not is_tried(node) and (finding := self._method(warning, node)) is not None:
+            return finding
         if remark.code in _MISTAKEN and (generator := async_generator(node)) is not None and not is_tried(node):
             hint = _LIST_IT if may_await(generator) else f"{_LIST_IT} The function around it must be `async def`."
             return warning.rejected("unawaited", message=_ASYNC_GENERATOR, hint=hint)
         may_be_uncalled = "`def " in warning.message or remark.code == "no-matching-overload"
-        if may_be_uncalled and not is_tried(node) and (found := self._uncalled(warning, node)) is not None:
-            return found
+        if may_be_uncalled and not is_tried(node) and (finding := self._uncalled(warning, node)) is not None:
+            return finding
         if remark.code == "no-matching-overload" and (together := gathered_list(node)) is not None:
-            message = f"{text_of(together)} takes each awaitable by itself, not a list of them."
+            message = f"{text_of(together)} takes awaitables as separate arguments, not as a list."
             return warning.rejected("unawaited", message=message, hint=f"Write `await {text_of(together)}(*[...])`.")
-        if remark.code == "no-matching-overload" and (added := added_up(node)) is not None:
+        if remark.code == "no-matching-overload" and (added := aggregated(node)) is not None:
             return self._added(warning, *added)
         if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
-            return warning.rejected("member", hint=f"{text_of(node)} has no items to go through.")
+            return warning.rejected("member", hint=f"{text_of(node)} cannot be iterated over.")
         if remark.code == _OF_INSTANCES and not is_tried(node):
             return warning.rejected("type", hint="Write `isinstance(value, dict)`.")
         if remark.code == "unsupported-operator":
@@ -317,9 +317,8 @@ class PythonCheck(PythonOrigins):
             return self._key(warning, node)
         if remark.code == "invalid-await" and (named := _NOT_AWAITABLE.search(warning.message)) is not None:
             is_namespace = named[1] in {tool.namespace for tool in self.tools.tools}
-            return (
-                warning.rejected("tool", hint=f"tools.{named[1]} has tools; it is none.") if is_namespace else warning
-            )
+            hint = f"tools.{named[1]} is a namespace, not a tool."
+            return warning.rejected("tool", hint=hint) if is_namespace else warning
         if remark.code == "not-subscriptable" or "`__getitem__`" in warning.message:
             return self._subscript(warning, node)
         if remark.code in _ATTRIBUTE:
@@ -329,9 +328,9 @@ class PythonCheck(PythonOrigins):
         return warning
 
     def _method(self, warning: Finding, node: Node) -> Finding | None:
-        """The finding on a method of a dict that is used as if it were a member of a result."""
-        said = _METHOD.search(warning.message)
-        type_, name = ("", "") if said is None else (said["type"], said["name"])
+        """Returns a finding about a dict method that is used as a member of a result."""
+        match = _METHOD.search(warning.message)
+        type_, name = ("", "") if match is None else (match["type"], match["name"])
         if type_ not in self._objects:
             return None
         call = call_around(node)
@@ -342,40 +341,41 @@ class PythonCheck(PythonOrigins):
         if taken is None or is_passed or not self.tools.declares(type_, name):
             return None
         shown = text_of(taken.child_by_field_name("object"))
-        message = f"{text_of(taken)} is a method of dicts, and not the member {name}."
+        message = f"{text_of(taken)} is a method of dicts, not the member {name}."
         return warning.rejected("member", message=message, hint=f'Write `{shown}["{name}"]`.')
 
     def _is_certain(self, value: Node) -> bool:
-        """True if a value is as declared, and nothing catches its failure."""
+        """True if a value is declared, and no code catches its failure."""
         return not is_probed(value) and not is_tried(value) and self._is_declared(value)
 
     def _added(self, warning: Finding, value: Node, function: str) -> Finding:
-        """The finding about items that are summed or joined: it counts if they are no numbers, or no strings."""
+        """Returns the finding about `sum` of items that are not numbers, or `join` of items that are not strings."""
         if not self._is_certain(value):
             return warning
         name = function.removesuffix("[]")
-        message = f"`{name}` takes {'numbers' if name == 'sum' else 'texts'}, and {text_of(value)} "
-        message += "has others." if function != name else f"is not a {'number' if name == 'sum' else 'text'}."
-        hint = "Take a number of each, by `float(...)` if it is a text." if name == "sum" else "Write `str(each)`."
-        return self._take(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
+        kind = "number" if name == "sum" else "string"
+        message = f"`{name}` takes {kind}s, but {text_of(value)} "
+        message += "has other items." if function != name else f"is not a {kind}."
+        hint = "Write `str(each)`." if kind == "string" else "Take a number from each, with `float(...)` from a string."
+        return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
 
     def _unbound(self, warning: Finding, node: Node) -> Finding:
         if node.type != "identifier" or self._is_dynamic or is_annotation(node):
             return warning
-        hint = None if "Did you mean" in warning.message else self._meant(node)
+        hint = None if "Did you mean" in warning.message else self._replacement(node)
         return warning.rejected("unbound", hint=hint)
 
-    def _meant(self, name: Node) -> str:
-        """The replacement of an unbound name."""
+    def _replacement(self, name: Node) -> str:
+        """Returns a hint about an unbound name."""
         is_called = name.parent is not None and name.parent.type == "call"
         use = text_of(name), tuple(path_from(name)), is_called
-        if use not in self._meanings:
-            if len(self._meanings) == _MAX_MEANT:
+        if use not in self._replacements:
+            if len(self._replacements) == _MAX_REPLACEMENTS:
                 return NOTHING_SHARED
-            self._meanings[use] = self._meaning(*use)
-        return self._meanings[use]
+            self._replacements[use] = self._find_replacement(*use)
+        return self._replacements[use]
 
-    def _meaning(self, word: str, path: tuple[str, ...], is_called: bool) -> str:
+    def _find_replacement(self, word: str, path: tuple[str, ...], is_called: bool) -> str:
         hint = self.tools.hint_for(word, is_called=is_called, path=".".join(path[1:]))
         if hint is not None:
             return hint
@@ -385,44 +385,44 @@ class PythonCheck(PythonOrigins):
 
     @cached_property
     def _bound(self) -> list[str]:
-        """The names that the program binds."""
+        """Names that the program binds."""
         names = _NAMES(self.root).get("name", ())[:_MAX_NAMES]
         return list(dict.fromkeys(text_of(each) for each in names if is_binding(each)))
 
     def _key(self, warning: Finding, node: Node) -> Finding:
-        found = _TYPED_DICT.search(warning.message)
+        match = _TYPED_DICT.search(warning.message)
         if _BY_NUMBER.search(warning.message) and not is_probed(node):
             owner = node if node.type == "subscript" else node.parent
             value = None if owner is None else owner.child_by_field_name("value")
             if value is None or not self._is_declared(value):
                 return warning
-            return self._take(warning.rejected("member", hint="It is a dict."), value, "0")
+            return self._remember_owner(warning.rejected("member", hint="It is a dict."), value, "0")
         key = text_of(node).strip("\"'")
-        if found is None or node.type not in _STRINGS or self._writes.sets(key) or is_probed(node):
+        if match is None or node.type not in _STRINGS or self._writes.sets(key) or is_probed(node):
             return warning
-        types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
+        types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [match["name"]]
         types = [each for each in types if each != "None"]
-        if key in self._asked_names:
+        if key in self._tested_keys:
             return warning
         if any(self._is_of_declared(each) for each in self._writes.open):
             return warning
         if not self._objects.issuperset(types) or any(self.tools.declares(each, key) for each in types):
             return warning
-        if "did you mean" not in warning.message and not all(map(self.tools.lists_all, types)):
-            return warning  # schemas that are silent about other members
-        rejected = warning.rejected("member", declared=self.tools.class_named(found["name"]))
+        if "did you mean" not in warning.message and not all(map(self.tools.is_closed, types)):
+            return warning  # the schemas allow other members
+        rejected = warning.rejected("member", declared=self.tools.class_named(match["name"]))
         above = node.parent
         value = above.child_by_field_name("value") if above is not None and above.type == "subscript" else None
-        return rejected if value is None else self._take(rejected, value, f'"{key}"')
+        return rejected if value is None else self._remember_owner(rejected, value, f'"{key}"')
 
-    def _take(self, finding: Finding, value: Node, member: str) -> Finding:
-        """Remembers what a member is taken of."""
-        self._taken[finding] = value, member
+    def _remember_owner(self, finding: Finding, value: Node, member: str) -> Finding:
+        """Remembers the owner of the member in a finding."""
+        self._owners[finding] = value, member
         return finding
 
     def _subscript(self, warning: Finding, node: Node) -> Finding:
-        """A key of what has none such, as far as the declarations say what it is."""
-        taken, key = keyed(node, warning.message)
+        """Returns the finding for a key that the declared type does not have."""
+        taken, key = subscript_in(node, warning.message)
         value = None if taken is None else taken.child_by_field_name("value")
         if taken is None or value is None or key is None or is_probed(node):
             return warning
@@ -434,29 +434,27 @@ class PythonCheck(PythonOrigins):
         if key.type != "string":
             if _OF_DICT.search(warning.message) is None or key.type not in ("integer", "slice"):
                 return warning
-            message = f"{shown} is a dict, and {text_of(key)} none of its keys."
+            message = f"{shown} is a dict, and {text_of(key)} is not one of its keys."
             hint = f"Write `list({shown}.values())[{text_of(key)}]`."
             if key.type == "integer" and text_of(key) != "0":
-                hint = (
-                    f'Its keys are texts: write `{shown}["{text_of(key)}"]`, or for a value by its position {hint[6:]}'
-                )
-            return self._take(warning.rejected("member", message=message, hint=hint), value, "0")
+                hint = f'Its keys are strings: write `{shown}["{text_of(key)}"]`, or for a value by position {hint[6:]}'
+            return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, "0")
         if _OF_DICT.search(warning.message) is not None or self._may_be_object(name):
             return warning
         source = self._iterated(name) if name is not None and _OF_TEXT.search(warning.message) else None
         if source is not None and self._is_dict(source):
-            message = f"{shown} is a key of {text_of(source)}, which is a dict: to go through it gives its keys."
+            message = f"{shown} is a key of {text_of(source)}, which is a dict: iterating over it gives its keys."
             hint = f"Write `{text_of(source)}.values()`."
         else:
             message, hint = has_no_keys(shown, text_of(key), warning.message)
         member = f'"{key_of(taken)}"'
-        return self._take(warning.rejected("member", message=message, hint=hint), value, member)
+        return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, member)
 
     def _uncalled(self, warning: Finding, node: Node) -> Finding | None:
-        """A finding about a tool that is named and not called."""
+        """Returns a finding about a tool that is named but not called."""
         call = call_around(node) if warning.code.endswith(("argument-type", "overload")) else None
-        given = None if call is None else call.child_by_field_name("arguments")
-        around = [node, *operands(node)] if call is None else [] if given is None else given.named_children
+        arguments = None if call is None else call.child_by_field_name("arguments")
+        around = [node, *operands(node)] if call is None else [] if arguments is None else arguments.named_children
         if call is not None and text_of(call.child_by_field_name("function")) not in TAKING_VALUES | FUTURES:
             return self._mapped(warning, around)
         for each in around:
@@ -465,14 +463,14 @@ class PythonCheck(PythonOrigins):
             is_callee = above is not None and above.type == "call" and above.child_by_field_name("function") == each
             if named is not None and named.type == "attribute" and not is_callee and self._tool_of(named) is not None:
                 shown = text_of(named)
-                message = f"{shown} is a tool that is not called."
+                message = f"{shown} is a tool, but it is not called."
                 return warning.rejected("unawaited", message=message, hint=f"Write `await {shown}(...)`.")
         return None
 
     def _attribute(self, warning: Finding, node: Node) -> Finding:
         name = text_of(node.child_by_field_name("attribute") or node)
-        found = _OBJECT.search(warning.message)
-        if found is None:
+        match = _OBJECT.search(warning.message)
+        if match is None:
             return warning
         owner = node if node.type == "attribute" else node.parent
         value = None if owner is None else owner.child_by_field_name("object")
@@ -485,13 +483,13 @@ class PythonCheck(PythonOrigins):
             space = [] if text_of(value) in ("tools", "codemode") else [text_of(value).rpartition(".")[2]]
             path = ".".join((*space, *path_from(value)[1:]))
             if name in failure_classes():
-                return warning.rejected("tool", hint=f"Write `{name}`: it is there without an import.")
+                return warning.rejected("tool", hint=f"Write `{name}`: it needs no import.")
             return warning.rejected("tool", message=self.tools.not_found(path))
-        members = union_members(found["type"])
+        members = union_members(match["type"])
         hint = None if value is None or len(members) > 1 else method_hint(members[0], name, text_of(value))
         if value is None or is_probed(node) or any(" & ~" in each for each in members):
-            return warning  # what is left of a dict that is none does not exist
-        is_list = members[0].startswith("tuple[")  # which a tuple is when it has come from the host
+            return warning  # ty has narrowed the type too far
+        is_list = members[0].startswith("tuple[")  # a tuple reaches the program as a list
         is_declared = len(members) == 1 and not is_list and self._is_declared(value)
         holds_objects = len(members) == 1 and any(
             re.search(rf"\b{re.escape(each)}\b", members[0]) for each in self._objects
@@ -503,7 +501,7 @@ class PythonCheck(PythonOrigins):
         if hint is None and members == ["str"]:
             hint = text_hint(name, text_of(value))
         rejected = warning.rejected("member", hint=hint, declared=self.tools.class_named(members[0]))
-        return self._take(rejected, value, f".{name}")
+        return self._remember_owner(rejected, value, f".{name}")
 
     def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
         call = call_around(node)
@@ -513,59 +511,59 @@ class PythonCheck(PythonOrigins):
         if call is None or tool is None or arguments is None:
             return warning
         self._calls.append((call, tool))
-        given = arguments.named_children
-        positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
+        passed = arguments.named_children
+        positional = [each for each in passed if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
         if code in _COUNT:
             is_object = bool(python_arguments(call, self._dict_of).members)
             is_misplaced = positional and not is_object and "input: " not in tool.signature
-            return self._by_position(warning, tool, positional, given, code) if is_misplaced else warning
-        if any("splat" in each.type and each.named_children[0].type != "dictionary" for each in given):
+            return self._by_position(warning, tool, positional, passed, code) if is_misplaced else warning
+        if any("splat" in each.type and each.named_children[0].type != "dictionary" for each in passed):
             return warning
-        found = mismatch(warning.message)
+        types = mismatch(warning.message)
         pair = node.parent if node.parent is not None and node.parent.type == "pair" else node
         value = pair.child_by_field_name("value") or node
-        if found is None or self._inputs.is_whole(value):
-            return warning  # which its schema is to judge
-        if is_text_for_number(*found) and not self._is_declared(value):
+        if types is None or self._inputs.is_whole(value):
+            return warning  # the schema decides
+        if is_text_for_number(*types) and not self._is_declared(value):
             texts = self._texts(value)
-            if not texts or (self._spells(texts) and self.takes_spelt(call, tool.name, value)):
-                return warning  # it may spell one
-        differs = certainly_differs(*found, self._objects)
+            if not texts or (self._spells(texts) and self.accepts_text(call, tool.name, value)):
+                return warning  # the string may be numeric
+        differs = certainly_differs(*types, self._objects)
         return warning.rejected("argument", declared=tool.signature) if differs else warning
 
-    def _mapped(self, warning: Finding, given: list[Node]) -> Finding | None:
-        """A finding about a tool that `map` is to call with texts or numbers, which have to be keywords."""
-        tool = self._tool_of(given[0]) if given and _MAPPED.search(warning.message) else None
+    def _mapped(self, warning: Finding, arguments: list[Node]) -> Finding | None:
+        """Returns a finding about a tool given to `map`, which would pass its arguments by position."""
+        tool = self._tool_of(arguments[0]) if arguments and _MAPPED.search(warning.message) else None
         names = [] if tool is None else _PARAMETER.findall(tool.signature)
         if tool is None or not names or "input: " in tool.signature:
             return None
         message = f"tools.{tool.name} takes its arguments by keyword."
-        hint = f"Write `[tools.{tool.name}({names[0]}=each) for each in {text_of(given[-1])}]`."
+        hint = f"Write `[tools.{tool.name}({names[0]}=each) for each in {text_of(arguments[-1])}]`."
         return warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
 
     def _by_position(
-        self, warning: Finding, tool: DeclaredTool, positional: list[Node], given: list[Node], code: str
+        self, warning: Finding, tool: DeclaredTool, positional: list[Node], arguments: list[Node], code: str
     ) -> Finding:
-        """The finding about positional arguments; a single one may be the whole input."""
+        """Returns the finding about positional arguments; a single one can be the whole input."""
         names = _PARAMETER.findall(tool.signature)
-        if code == "missing-argument" or any(each.type == "list_splat" for each in given):
+        if code == "missing-argument" or any(each.type == "list_splat" for each in arguments):
             return warning
         if not names:
-            is_value = len(given) > 1 or positional[0].type in _SCALARS
+            is_value = len(arguments) > 1 or positional[0].type in _SCALARS
             return warning.rejected("argument", declared=tool.signature) if is_value else warning
         keywords = [f"{name}={text_of(each)}" for name, each in zip(names, positional, strict=False)]
-        others = [text_of(each) for each in given if each not in positional]
+        others = [text_of(each) for each in arguments if each not in positional]
         right = f"await tools.{tool.name}({', '.join([*keywords, *others])})"
         is_shown = len(right) <= _MAX_SHOWN and "\n" not in right
         hint = f"Write `{right}`." if is_shown else "Name each argument."
         message = f"tools.{tool.name} takes its arguments by keyword."
         rejected = warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
-        if len(given) > 1 or positional[0].type in _SCALARS:
+        if len(arguments) > 1 or positional[0].type in _SCALARS:
             return rejected
-        return self._take(rejected, positional[0], f'"{names[0]}"')
+        return self._remember_owner(rejected, positional[0], f'"{names[0]}"')
 
     def _operation(self, warning: Finding, node: Node) -> Finding:
-        """Arithmetic with a result that is a text, a dict or a list."""
+        """Judges arithmetic with a result that is a string, a dict or a list."""
         while node.type not in _OPERATIONS and node.parent is not None:
             if node.type in ("block", "module", "call"):
                 return warning
@@ -576,14 +574,14 @@ class PythonCheck(PythonOrigins):
         return warning.rejected("member", hint=hint)
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
-        """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
+        """Returns a finding about an unawaited tool call in or around a node."""
         for each in (node, *operands(node)):
             if (name := self._promised(each)) is not None:
-                return warning.rejected("unawaited", hint=f"{name} gives a coroutine: write `await {name}(...)`.")
+                return warning.rejected("unawaited", hint=f"{name} returns a coroutine: write `await {name}(...)`.")
         return None
 
     def _promised(self, expression: Node) -> str | None:
-        """The tool, as the program calls it, whose coroutine an expression is: its call, or a name for that."""
+        """Returns the source text of the tool whose coroutine an expression is, directly or through a name."""
         call = self._initial(expression) if expression.type == "identifier" else expression
         function = None if call is None or call.type != "call" else call.child_by_field_name("function")
         tool = None if function is None else self._tool_of(function)
@@ -597,21 +595,21 @@ class PythonCheck(PythonOrigins):
                 function = None if call is None or call.type != "call" else call.child_by_field_name("function")
                 path = "" if function is None else dotted_path(function)
                 if path in FUTURES | _TASKS:
-                    message = f"{text_of(node)} is what {path}(...) gives: a future, and not yet its value."
+                    message = f"{text_of(node)} is the future that {path}(...) returns, not its value."
                     hint = f"Write `await {path}(...)`, or `await {text_of(node)}`."
                     yield _not_awaited(node, message, hint)
             if (name := self._promised(node)) is not None:
-                message = f"{name}(...) is used without `await`: this is a coroutine, and not yet its value."
+                message = f"{name}(...) is used without `await`: this is a coroutine, not its value."
                 yield _not_awaited(node, message, f"Write `await {name}(...)`.")
 
     def _consumed(self) -> Iterator[Node]:
-        """Calls, and names that may stand for one's coroutine, where only a value is of use."""
-        found = _CALLS(self.root)
-        for call in found.get("call", ()):
+        """Yields calls, and names that may hold a call's coroutine, where only a value makes sense."""
+        matches = _CALLS(self.root)
+        for call in matches.get("call", ()):
             _, owner = unwrap(call)
             if owner is not None and is_result(owner):
                 yield call
-        held = {name.text for name in found.get("held", ())}
+        held = {name.text for name in matches.get("held", ())}
         for name in _NAMES(self.root).get("name", ()) if held else ():
             value, owner = unwrap(name)
             if name.text not in held or owner is None:
@@ -624,13 +622,13 @@ def _not_awaited(node: Node, message: str, hint: str) -> Finding:
     return Finding(code="unawaited", message=message, offset=node.start_byte, kind="unawaited", hint=hint)
 
 
-def _is_told(remark: Remark) -> bool:
-    """True if a remark may mean something."""
+def _is_relevant(remark: Remark) -> bool:
+    """True if a diagnostic can be about a real problem."""
     return remark.severity in _WARNED and remark.code != _SYNTAX
 
 
 def _taken_for_enums(types: Iterable[str], tools: ToolSet, names: Names) -> Iterator[Finding]:
-    """The findings on members, calls and loops of types that are `Literal[...]`, which are no classes."""
+    """Yields findings about `Literal[...]` types that are used like enum classes."""
     for name in types:
         values = tools.values_of(name)
         try:
@@ -641,32 +639,32 @@ def _taken_for_enums(types: Iterable[str], tools: ToolSet, names: Names) -> Iter
             hint = _hint(use.node, name, values)
             if hint is not None and not is_tried(use.node):
                 shown = ", ".join(values[:_MAX_VALUES]) + (", ..." if len(values) > _MAX_VALUES else "")
-                message = f"{name} is no enum, but a name of the values {shown}."
+                message = f"{name} is not an enum, but a `Literal` of the values {shown}."
                 yield Finding(code="enum", message=message, offset=use.node.start_byte, kind="type", hint=hint)
 
 
 def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:
-    """The replacement of what is done with a type; None: it may be right."""
+    """Returns the fix for a use of a type; None if it can be correct."""
     owner = use.parent
     match None if owner is None else owner.type:
         case "attribute" if owner is not None and use == owner.child_by_field_name("object"):
             member = text_of(owner.child_by_field_name("attribute"))
-            return None if member.startswith("_") else f"Write {_meant(member, values)}."
+            return None if member.startswith("_") else f"Write {_enum_value(member, values)}."
         case "call" if owner is not None and use == owner.child_by_field_name("function"):
             return "Write the value itself."
         case "subscript" if owner is not None and use == owner.child_by_field_name("value"):
             key = owner.child_by_field_name("subscript")
-            return f"Write {_meant(text_of(key), values)}."
+            return f"Write {_enum_value(text_of(key), values)}."
         case "for_statement" | "for_in_clause" if owner is not None and use == owner.child_by_field_name("right"):
             return f"Write `typing.get_args({name})`."
         case _:
             return None
 
 
-def _meant(member: str, values: tuple[str, ...]) -> str:
-    """The value that an enum would call so."""
-    found = next((each for each in values if _letters(each) == _letters(member)), None)
-    return "one of them" if found is None else f"`{found}`"
+def _enum_value(member: str, values: tuple[str, ...]) -> str:
+    """Returns the literal value that matches an enum member's name."""
+    match = next((each for each in values if _letters(each) == _letters(member)), None)
+    return "one of them" if match is None else f"`{match}`"
 
 
 def _letters(text: str) -> str:
@@ -674,31 +672,31 @@ def _letters(text: str) -> str:
 
 
 def _as_keywords(root: Node, tools: Collection[str], edits: Edits) -> None:
-    """Adds the edits by which `tools.x({"a": 1})` and `tools.x(**{"a": 1})` become `tools.x(a=1)`.
+    """Rewrites `tools.x({"a": 1})` and `tools.x(**{"a": 1})` as `tools.x(a=1)`.
 
-    `tools`: the paths of those that take keywords.
+    `tools` are the paths of the tools with keyword parameters.
     """
-    found = _METHOD_CALLS(root) if _SIGN.search(edits.text) else {}
-    for call in found.get("call", ())[:_MAX_CALLS]:
+    matches = _METHOD_CALLS(root) if _SIGN.search(edits.text) else {}
+    for call in matches.get("call", ())[:_MAX_CALLS]:
         function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
         owner, _, path = ("", "", "") if function is None else dotted_path(function).partition(".")
         if owner not in ("tools", "codemode") or path not in tools or arguments is None:
             continue
-        given = [each for each in arguments.named_children if each.type != "comment"]
-        for each in given:
+        passed = [each for each in arguments.named_children if each.type != "comment"]
+        for each in passed:
             literal = each.named_children[0] if each.type == "dictionary_splat" and each.named_children else each
-            if literal.type == "dictionary" and (each != literal or len(given) == 1) and _is_plain(literal):
+            if literal.type == "dictionary" and (each != literal or len(passed) == 1) and _is_plain(literal):
                 _open(each, literal, edits)
 
 
 def _open(argument: Node, literal: Node, edits: Edits) -> None:
-    """Takes the braces away of a dict that is written out."""
+    """Turns a dict literal into keyword arguments."""
     opening, closing = literal.children[0], literal.children[-1]
     edits.replace(argument.start_byte, opening.end_byte, b"")
     edits.replace(closing.start_byte, closing.end_byte, b"")
     for pair in literal.named_children:
         if pair.type == "dictionary_splat" and pair.named_children:
-            inner = pair.named_children[0]  # whose members may be any
+            inner = pair.named_children[0]  # its members are unknown
             edits.wrap(inner.start_byte, inner.end_byte, f"{ANY}(".encode(), b")")
         key, value = pair.child_by_field_name("key"), pair.child_by_field_name("value")
         if key is not None and value is not None and key.end_point.row == value.start_point.row:
@@ -717,7 +715,7 @@ def _name(key: Node) -> str:
 
 
 def _input_bound(name: Node, names: Names) -> Node | None:
-    """The dict that a variable is, if it is never another, and inputs of calls are all that it is used for."""
+    """Returns the dict literal of a variable that is bound once and only used as the input of calls."""
     try:
         uses = names.of(text_of(name))
     except TooMuch:
@@ -732,7 +730,7 @@ def _input_bound(name: Node, names: Names) -> Node | None:
 
 
 def _is_passed(use: Node) -> bool:
-    """True if a variable is the input of a call, as it is or spread."""
+    """True if a variable is the input of a tool call, directly or as `**`."""
     parent = use.parent
     above = None if parent is None else parent.parent
     if parent is None or above is None:

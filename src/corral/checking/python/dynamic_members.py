@@ -1,4 +1,4 @@
-"""Values that a Python program puts into results: the declarations no longer hold there."""
+"""Places where a Python program stores values in results, so that the declarations no longer hold."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _READS = finder("(subscript) @read")
 _SIGN = re.compile(
     rb"\]\s*(?:=(?!=)|[-+*/|&%^]+=|,|\)|in\b|:)|\bdel\b|\|=|\+=|\.(?:update|setdefault|__setitem__|pop|append|insert|extend|add)\b"
 )
-"""Without one of these nothing is put anywhere."""
+"""Without one of these signs a program stores nothing."""
 _PATTERNS = frozenset({"pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern", "expression_list"})
 _FILLING = frozenset({"append", "insert", "extend", "add"})
 _MAKING = frozenset({"dict", "list", "set", "defaultdict", "Counter", "OrderedDict", "deque"})
 _SCALARS = frozenset({"string", "integer", "float", "true", "false", "none", "concatenated_string", "unary_operator"})
 _MAX_READS = 1_000
 _MAX_STEPS = 20_000
-"""Nodes of what is put somewhere. In a larger program any member may be set."""
+"""Maximum number of nodes in stored values. Beyond it, any member counts as set."""
 
 
 def key_of(node: Node) -> str | None:
-    """The text by which a subscript, or a call of `get`, takes a member."""
+    """Returns the literal key of a subscript or of a call of `get`."""
     if node.type == "subscript":
         keys = node.children_by_field_name("subscript")
     else:
@@ -46,7 +46,7 @@ def key_of(node: Node) -> str | None:
 
 
 def value_of(node: Node) -> Node | None:
-    """The owner of the member in a subscript or a method call."""
+    """Returns the owner in a subscript or a method call."""
     if node.type == "subscript":
         return node.child_by_field_name("value")
     function = node.child_by_field_name("function")
@@ -54,12 +54,12 @@ def value_of(node: Node) -> Node | None:
 
 
 class Writes:
-    """The members that are set somewhere, and what members are added to whose names are not written out."""
+    """The members that a program sets, and the containers that get members by computed names."""
 
     def __init__(self, root: Node, names: Names, text: bytes) -> None:
         self._names = names
         self.keys: set[str] = set()
-        """Members that are set, of what may be a result."""
+        """Members set on values that may be results."""
         self.open: list[Node] = []
         """Containers that get members by computed names."""
         self._mentioned: set[str] = set()
@@ -67,35 +67,35 @@ class Writes:
         self._reads: list[Node] = []
         self._variables: set[tuple[str, int]] = set()
         self._root = root
-        found = _FOUND(root) if _SIGN.search(text) else {}
-        for node in found.get("target", ()):
+        matches = _FOUND(root) if _SIGN.search(text) else {}
+        for node in matches.get("target", ()):
             for target in _targets(node):
                 self._put(target)
-        for node in found.get("augmented", ()):
+        for node in matches.get("augmented", ()):
             self._add(node)
-        for node in found.get("called", ()):
+        for node in matches.get("called", ()):
             self._call(node)
-        self._written = {each.id for node in found.get("target", ()) for each in _targets(node)}
+        self._written = {each.id for node in matches.get("target", ()) for each in _targets(node)}
 
     def sets(self, key: str) -> bool:
-        """True if a member of this name is put anywhere."""
+        """True if the program sets a member of this name anywhere."""
         return key in self.keys or key in self._mentioned or self._steps >= _MAX_STEPS
 
     def forget(self, owner: Node) -> bool:
-        """Makes anything of a value that gets what the declarations do not allow. Says whether that is new."""
+        """Treats the owner of an undeclared value as `Any`. Returns True if that is new."""
         known = len(self.keys), len(self._variables)
         self._forget(owner)
         return known != (len(self.keys), len(self._variables))
 
     def is_forgotten(self, node: Node) -> bool:
-        """True if nothing is known of a member or variable, because the program has put something there."""
+        """True if a member or variable counts as `Any`, since the program stores values there."""
         if node.type in ("subscript", "call"):
             key = key_of(node)
             return key is not None and key in self.keys
         return node.type == "identifier" and self._variable(node) in self._variables
 
     def hide(self, edits: Edits) -> None:
-        """Adds the edits by which a type checker takes what is read from there for a value of any type."""
+        """Adds edits so that the type checker sees values read from there as `Any`."""
         hidden: set[int] = set()
         reads = [*self._reads, *_READS(self._root).get("read", ())] if self.keys else []
         for node in sorted(reads, key=lambda each: each.end_byte - each.start_byte)[:_MAX_READS]:
@@ -121,7 +121,7 @@ class Writes:
         )
 
     def _put(self, target: Node) -> None:
-        """Something is put where a subscript points to, or taken away from there."""
+        """Records that a subscript is assigned or deleted."""
         owner, key = value_of(target), key_of(target)
         if owner is None or self._is_own(owner):
             return
@@ -151,23 +151,23 @@ class Writes:
         if function is None or arguments is None or owner is None:
             return
         method = text_of(function.child_by_field_name("attribute"))
-        given = [each for each in arguments.named_children if each.type != "comment"]
+        passed = [each for each in arguments.named_children if each.type != "comment"]
         if method == "get":
             self._reads.append(call)
         elif method in ("update", "setdefault", "__setitem__", "pop") and not self._is_own(owner):
             key = key_of(call)
             if method == "update":
-                self._update(owner, given)
+                self._update(owner, passed)
             elif key is not None:
                 self.keys |= {key} if method != "pop" else set()
                 self._mentioned.add(key)
-            elif method == "__setitem__" or (method == "setdefault" and given):
+            elif method == "__setitem__" or (method == "setdefault" and passed):
                 self.open.append(owner)
         if method in _FILLING and not self._is_own(owner):
-            self._mention(*given)
+            self._mention(*passed)
 
-    def _update(self, owner: Node, given: list[Node]) -> None:
-        for each in given:
+    def _update(self, owner: Node, arguments: list[Node]) -> None:
+        for each in arguments:
             if each.type == "keyword_argument":
                 self.keys.add(text_of(each.child_by_field_name("name")))
             elif each.type == "dictionary" and all(inner.type in ("pair", "comment") for inner in each.named_children):
@@ -177,7 +177,7 @@ class Writes:
                 self.open.append(owner)
 
     def _mention(self, *values: Node) -> None:
-        """Takes down the keys of all dicts that are written out in values which are put somewhere."""
+        """Records the keys of all dict literals in stored values."""
         waiting = list(values)
         while waiting and self._steps < _MAX_STEPS:
             node = waiting.pop()
@@ -198,7 +198,7 @@ class Writes:
                     self._forget(value)
 
     def _variable(self, name: Node) -> tuple[str, int]:
-        """Key of a variable among others of its name."""
+        """Returns the key of a variable: its name and scope."""
         word = text_of(name)
         try:
             scopes = (each.scope.id for each in self._names.of(word) if each.node == name)
@@ -207,7 +207,7 @@ class Writes:
             return word, 0
 
     def _assigned(self, name: Node) -> Iterator[Node]:
-        """The values that are assigned to a variable, in order, if that is all that binds it."""
+        """Yields the values assigned to a variable in order, and other nodes that bind it."""
         word, scope = self._variable(name)
         try:
             bound = [each.node for each in self._names.of(word) if each.binds and each.scope.id == scope]
@@ -222,7 +222,7 @@ class Writes:
                 yield each
 
     def _is_own(self, owner: Node) -> bool:
-        """True if a value is certainly a container that the program has made, without parts of results."""
+        """True if a value is certainly the program's own container, without parts of results."""
         if owner.type != "identifier":
             return False
         values = list(self._assigned(owner))
@@ -230,7 +230,7 @@ class Writes:
 
 
 def _targets(node: Node) -> Iterator[Node]:
-    """The subscripts among the targets of an assignment."""
+    """Yields the subscripts among the targets of an assignment."""
     if node.type == "subscript":
         yield node
     elif node.type in _PATTERNS:
@@ -241,9 +241,9 @@ def _targets(node: Node) -> Iterator[Node]:
 def _is_made(value: Node) -> bool:
     if value.type == "call":
         arguments = value.child_by_field_name("arguments")
-        given = [] if arguments is None else arguments.named_children
+        passed = [] if arguments is None else arguments.named_children
         name = text_of(value.child_by_field_name("function")).rpartition(".")[2]
-        return name in _MAKING and (not given or name in ("defaultdict", "Counter"))
+        return name in _MAKING and (not passed or name in ("defaultdict", "Counter"))
     if value.type == "dictionary":
         parts = [each.child_by_field_name("value") for each in value.named_children if each.type != "comment"]
     elif value.type in ("list", "set"):
@@ -254,7 +254,7 @@ def _is_made(value: Node) -> bool:
 
 
 def _keys_of(value: Node) -> Iterator[str]:
-    """The keys of a dict that is written out."""
+    """Yields the keys of a dict literal or a call of `dict`."""
     if value.type == "dictionary":
         for pair in value.named_children:
             key = pair.child_by_field_name("key")
@@ -268,24 +268,24 @@ def _keys_of(value: Node) -> Iterator[str]:
 
 
 def _text(key: Node) -> str | None:
-    """The value of a literal key."""
+    """Returns the text of a literal key."""
     if key.type != "string" or any(each.type == "interpolation" for each in key.named_children):
         return None
     return text_of(key).strip("\"'")
 
 
 def _endless(root: Node) -> Iterator[Node]:
-    """Values in whose types a type checker does not come to an end: each holds the type of the name that it is given.
+    """Yields values with endlessly nested types, on which the type checker does not terminate.
 
-    These are lambdas that refer to themselves, and what a loop makes of itself by `zip` or `enumerate`.
+    These are lambdas that refer to themselves, and variables that a loop wraps in `zip` or `enumerate`.
     """
-    found = _ASSIGNED(root)
-    for value in found.get("lambda", ()):
+    matches = _ASSIGNED(root)
+    for value in matches.get("lambda", ()):
         if _mentions(value.child_by_field_name("body"), name := _name_of(value)) and not _mentions(
             value.child_by_field_name("parameters"), name
         ):
             yield value
-    for value in found.get("call", ()):
+    for value in matches.get("call", ()):
         if _NESTING.search(value.text or b"") and _mentions(value, _name_of(value)) and _in_loop(value):
             yield value
 

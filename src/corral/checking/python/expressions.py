@@ -1,4 +1,4 @@
-"""Queries on a Python program's tree: the meaning of an expression, and its surroundings."""
+"""Queries about expressions in a Python program's tree, and their context."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LITERALS = frozenset(
 
 
 def anchor(expression: Node) -> Node | None:
-    """The name in an expression by which a server is asked about it."""
+    """Returns the name by which to ask the server about an expression."""
     if expression.type == "attribute":
         return expression.child_by_field_name("attribute")
     return expression if expression.type == "identifier" else None
 
 
 def operands(node: Node) -> list[Node]:
-    """The values that a remark on an operation may be about."""
+    """Returns the values that a diagnostic about an operation may refer to."""
     fields = map(node.child_by_field_name, ("value", "object", "left", "right", "argument"))
     waiting = [node, *(operand for operand in fields if operand is not None)]
     if node.parent is not None and node.parent.type in ("attribute", "subscript", "keyword_argument"):
@@ -44,7 +44,7 @@ def operands(node: Node) -> list[Node]:
 
 
 def call_around(node: Node) -> Node | None:
-    """The innermost call that something is, or is an argument of."""
+    """Returns the innermost call that is the node or has it as an argument."""
     below, above = node, node.parent
     if node.type == "call":
         return node
@@ -56,17 +56,19 @@ def call_around(node: Node) -> Node | None:
 
 
 def async_generator(node: Node) -> Node | None:
-    """The generator expression with `await` that a loop, or a call of what goes through iterables, is given."""
+    """Returns the generator expression with `await` in a loop or in a call that iterates over its arguments."""
     call = call_around(node)
     function = None if call is None else call.child_by_field_name("function")
     arguments = None if call is None else call.child_by_field_name("arguments")
-    given = [] if arguments is None or text_of(function) not in _ITERATING else [arguments, *arguments.named_children]
-    found = (each for each in (node, *given) if each.type == "generator_expression" and awaits(each))
-    return next(found, None)
+    candidates = (
+        [] if arguments is None or text_of(function) not in _ITERATING else [arguments, *arguments.named_children]
+    )
+    generators = (each for each in (node, *candidates) if each.type == "generator_expression" and awaits(each))
+    return next(generators, None)
 
 
 def gathered_list(node: Node) -> Node | None:
-    """The function of a call that gathers awaitables, if its argument is one list of them."""
+    """Returns the function of a `gather` call whose only argument is a list of awaitables."""
     call = call_around(node)
     function = None if call is None else call.child_by_field_name("function")
     arguments = None if call is None else call.child_by_field_name("arguments")
@@ -76,8 +78,8 @@ def gathered_list(node: Node) -> Node | None:
     return function if kinds in (["list"], ["list_comprehension"], ["generator_expression"]) else None
 
 
-def gone_through(bound: Node) -> Node | None:
-    """The iterable of a loop, or of a function like `sorted` with a `key`, given the name of each item."""
+def iterable_of(bound: Node) -> Node | None:
+    """Returns the iterable of the loop, or of `sorted` and similar functions, whose items a name is bound to."""
     loop, value = bound.parent, bound
     if loop is not None and loop.type in ("pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
         loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
@@ -88,27 +90,27 @@ def gone_through(bound: Node) -> Node | None:
     right = loop.child_by_field_name("right")
     if value == bound or right is None:
         return right
-    function, given = right.child_by_field_name("function"), right.child_by_field_name("arguments")
-    is_counted = right.type == "call" and text_of(function) == "enumerate" and given is not None
-    return given.named_children[0] if is_counted and given is not None and given.named_children else None
+    function, arguments = right.child_by_field_name("function"), right.child_by_field_name("arguments")
+    is_counted = right.type == "call" and text_of(function) == "enumerate" and arguments is not None
+    return arguments.named_children[0] if is_counted and arguments is not None and arguments.named_children else None
 
 
 def _mapped(function: Node | None) -> Node | None:
-    """The iterable whose items a lambda is called with."""
+    """Returns the iterable whose items a lambda is called with."""
     above = None if function is None else function.parent
     arguments = above if above is None or above.type == "argument_list" else above.parent
     call = None if arguments is None else arguments.parent
     if above is None or arguments is None or call is None or call.type != "call":
         return None
-    given, name = arguments.named_children, text_of(call.child_by_field_name("function"))
+    passed, name = arguments.named_children, text_of(call.child_by_field_name("function"))
     if above.type == "keyword_argument":
         is_key = text_of(above.child_by_field_name("name")) == "key" and name in ("sorted", "min", "max")
-        return given[0] if is_key else None
-    return given[1] if name in ("map", "filter") and given[0] == function and len(given) == 2 else None
+        return passed[0] if is_key else None
+    return passed[1] if name in ("map", "filter") and passed[0] == function and len(passed) == 2 else None
 
 
 def own_classes(root: Node) -> frozenset[str]:
-    """The names that statements of the module bind to classes, or to anything."""
+    """Returns the names that top-level statements define or assign."""
     names: set[str] = set()
     for statement in root.named_children:
         name = statement.child_by_field_name("name")
@@ -121,7 +123,7 @@ def own_classes(root: Node) -> frozenset[str]:
 
 
 def is_result(owner: Node) -> bool:
-    """True if a literal around a value is the program's result."""
+    """True if the literal around a value is the program's result."""
     node = owner
     if node.type == "assignment" and node.parent is not None:
         return node.parent.type == "expression_statement" and node.parent == _last_statement(node.parent)
@@ -136,7 +138,7 @@ def is_result(owner: Node) -> bool:
 
 
 def _last_statement(statement: Node) -> Node | None:
-    """The last statement of the module, if this is one of its own."""
+    """Returns the last statement of the module, if this is a top-level statement."""
     module = statement.parent
     if module is None or module.type != "module":
         return None
@@ -144,7 +146,7 @@ def _last_statement(statement: Node) -> Node | None:
 
 
 def takes_apart(value: Node, owner: Node) -> bool:
-    """True if a value's members are read, as no task and no future allows."""
+    """True if a value's items are read, which fails for tasks and futures."""
     if owner.type in ("subscript", "for_statement", "for_in_clause"):
         field = "value" if owner.type == "subscript" else "right"
         return owner.child_by_field_name(field) == value and owner.children[0].type != "async"
@@ -172,8 +174,8 @@ def is_caught(call: Node) -> bool:
         return True
     above = call.parent
     while above is not None:
-        given = above.child_by_field_name("arguments") if above.type == "call" else None
-        names = [] if given is None else [each.child_by_field_name("name") for each in given.named_children]
+        arguments = above.child_by_field_name("arguments") if above.type == "call" else None
+        names = [] if arguments is None else [each.child_by_field_name("name") for each in arguments.named_children]
         is_suppressed = above.type == "with_statement" and b"suppress(" in (above.text or b"").partition(b":")[0]
         if is_suppressed or any(text_of(each) == "return_exceptions" for each in names):
             return True
@@ -182,7 +184,7 @@ def is_caught(call: Node) -> bool:
 
 
 def is_probed(node: Node) -> bool:
-    """True if the program expects that a member may be missing there."""
+    """True if the program handles a missing member there."""
     for each in _tries_around(node):
         clauses = (child for child in each.named_children if child.type == "except_clause")
         body = each.child_by_field_name("body")
@@ -207,7 +209,7 @@ def _tries_around(node: Node) -> Iterator[Node]:
 
 
 def path_from(name: Node) -> list[str]:
-    """A name, and what is taken of it by attributes, one after another."""
+    """Returns a name and the attributes read from it."""
     path, node = [text_of(name)], name
     while (
         (above := node.parent) is not None and above.type == "attribute" and above.child_by_field_name("object") == node
@@ -217,39 +219,39 @@ def path_from(name: Node) -> list[str]:
     return path[:4]
 
 
-def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
-    """The subscript that a remark on a key is about, and its key."""
-    said = _KEY_TYPE.search(message)
+def subscript_in(node: Node, message: str) -> tuple[Node | None, Node | None]:
+    """Returns the subscript that a diagnostic about a key refers to, and its key."""
+    key_type = _KEY_TYPE.search(message)
     inside = [node, unwrap(node)[1], *node.named_children]
     taken = [each for each in inside if each is not None and each.type == "subscript"]
     keys = [(each, each.children_by_field_name("subscript")) for each in taken]
     single = [(each, key[0]) for each, key in keys if len(key) == 1]
-    if said is None:
+    if key_type is None:
         single = [pair for pair in single if pair[1].type == "string"]
-    elif said["key"] is None:
+    elif key_type["key"] is None:
         single = [pair for pair in single if pair[1].type == "slice"]
     else:
-        plain = said["key"].strip("\"'")
+        plain = key_type["key"].strip("\"'")
         single = [pair for pair in single if text_of(pair[1]).strip("\"'") == plain]
     return single[0] if single else (None, None)
 
 
-def added_up(node: Node) -> tuple[Node, str] | None:
-    """The operand of `sum(...)` or `text.join(...)` around a node, and the function; `[]` marks a list."""
+def aggregated(node: Node) -> tuple[Node, str] | None:
+    """Returns the operand of the `sum(...)` or `text.join(...)` around a node, and the function; `[]` marks a list."""
     call = node
     while call.type != "call":
         if call.parent is None or call.parent.end_byte > node.end_byte:
             return None
         call = call.parent
-    function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
     is_join = function is not None and function.type == "attribute"
     name = text_of(function.child_by_field_name("attribute") if function is not None and is_join else function)
-    if given is None or name not in ("sum", "join") or is_join != (name == "join"):
+    if arguments is None or name not in ("sum", "join") or is_join != (name == "join"):
         return None
-    if given.type == "generator_expression":
-        items: Node | None = given
+    if arguments.type == "generator_expression":
+        items: Node | None = arguments
     else:
-        items = given.named_children[0] if given.named_child_count == 1 else None
+        items = arguments.named_children[0] if arguments.named_child_count == 1 else None
     if items is None or items.type not in ("generator_expression", "list_comprehension"):
         return None if items is None or items.type not in ("identifier", "await", "subscript") else (items, f"{name}[]")
     body = items.child_by_field_name("body")

@@ -1,4 +1,4 @@
-"""Types as ty prints them in its messages: what values of one are surely none of another."""
+"""Parses types in ty's messages, and tells when one certainly does not fit another."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ _MAX_MEMBERS = 200
 
 
 def mismatch(message: str) -> tuple[str, str] | None:
-    """The types that do not fit each other, as a message names them: what is given, what is wanted."""
+    """Returns the actual and the expected type in a message about a mismatch."""
     match = _MISMATCH.search(message) or _KEY_VALUE.search(message)
     return None if match is None else (match["source"], match["target"])
 
 
 def certainly_differs(source: str, target: str, objects: frozenset[str]) -> bool:
-    """True if no value of a type, as the host would get it, is of another one. `objects`: declared TypedDicts."""
+    """True if no value of one type, as sent to the host, fits another. `objects` are declared TypedDicts."""
     return are_disjoint(list(_kinds(source, objects)), list(_kinds(target, objects)), _may_be)
 
 
 def is_text_for_number(source: str, target: str) -> bool:
-    """True if a string is given for a number, which it may spell."""
+    """True if a string, which may be numeric, is used as a number."""
     return is_text_for(list(_kinds(source, frozenset())), list(_kinds(target, frozenset())), _NUMBERS)
 
 
 def lacks(type_: str, member: str, has_key: Callable[[str, str], bool]) -> bool:
-    """True if no value of a type, one of a union's, has a member: a key as written, or an attribute behind a dot.
+    """True if no value of a type, not a union, has a member: a key as source text, or `.attribute`.
 
-    `has_key` says whether a class has a key, and of one that is no TypedDict, that it may.
+    `has_key` returns True if a class has a key, or is not a declared TypedDict.
     """
     literal = _LITERAL.fullmatch(type_)
     name = _NAME.match(type_)
@@ -83,7 +83,7 @@ def lacks(type_: str, member: str, has_key: Callable[[str, str], bool]) -> bool:
 
 
 def union_members(type_: str) -> list[str]:
-    """The members of a union, those of a `Literal` each by itself."""
+    """Returns the members of a union, with each value of a `Literal` as a separate type."""
     members: list[str] = []
     for part in _split(type_, "|"):
         literal = _LITERAL.fullmatch(part)
@@ -96,7 +96,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _kinds(type_: str, objects: frozenset[str]) -> Iterator[PrintedKind]:
-    """The members of a type: the kind of each, and the literal if it is one value only."""
+    """Yields the kinds of a type's members, with the value of literals."""
     for member in union_members(type_):
         if literal := _LITERAL.fullmatch(member):
             yield _literal(literal[1])
@@ -109,7 +109,7 @@ def _kinds(type_: str, objects: frozenset[str]) -> Iterator[PrintedKind]:
             yield PrintedKind("object")
         elif " & " in member or "~" in member:
             yield PrintedKind("any")
-        else:  # otherwise an enum, a date, a class of the program's own
+        else:  # unknown names are enums, dates or the program's own classes
             element = _ELEMENT.fullmatch(member)
             yield PrintedKind(_KINDS.get(name, "any"), element["element"] if element else None)
 
@@ -122,21 +122,21 @@ def _literal(value: str) -> PrintedKind:
     return PrintedKind("int", value) if value.lstrip("-").isdigit() else PrintedKind("any")
 
 
-def _elements_differ(given: str, wanted: str) -> bool:
-    """True if lists of one cannot be lists of the other. Names of objects and strings do not count."""
-    kinds = ({kind for kind, _ in _kinds(each, frozenset())} for each in (given, wanted))
+def _elements_differ(source: str, target: str) -> bool:
+    """True if lists of one type cannot be lists of the other. Strings and most named types count as compatible."""
+    kinds = ({kind for kind, _ in _kinds(each, frozenset())} for each in (source, target))
     one, other = kinds
     plain = {"int", "float", "bool", "array"}
-    objects = _DECLARED.fullmatch(given) is not None and other <= {"int", "float", "bool", "string"}
+    objects = _DECLARED.fullmatch(source) is not None and other <= {"int", "float", "bool", "string"}
     return objects or (one <= plain and other <= plain | {"string"} and ("array" in one) != ("array" in other))
 
 
-def _may_be(given: PrintedKind, wanted: PrintedKind) -> bool:
-    kinds = {given.name, wanted.name}
+def _may_be(source: PrintedKind, target: PrintedKind) -> bool:
+    kinds = {source.name, target.name}
     if "any" in kinds:
         return True
-    if given.name == wanted.name == "array":
-        return given.literal is None or wanted.literal is None or not _elements_differ(given.literal, wanted.literal)
-    if given.name == wanted.name:
-        return None in (given.literal, wanted.literal) or given.literal == wanted.literal
+    if source.name == target.name == "array":
+        return source.literal is None or target.literal is None or not _elements_differ(source.literal, target.literal)
+    if source.name == target.name:
+        return None in (source.literal, target.literal) or source.literal == target.literal
     return kinds <= _NUMBERS or kinds == {"bytes", "string"}

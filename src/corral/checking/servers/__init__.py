@@ -1,1 +1,1 @@
-"""Language servers: where they are found, how they are started, and how they are asked."""
+"""Language servers: discovery, startup and requests."""

@@ -1,6 +1,6 @@
-// What a program finds besides `lib.esnext`: the globals of `guest/typescript/globals.ts`, and no others. Inputs are
-// `any` wherever the runtime converts or ignores them: a check is to find mistakes, not what runs all the same. Types have
-// names with `$`, so that the declarations of tools may have a type `Event`.
+// Globals of programs besides `lib.esnext`: those of `guest/typescript/globals.ts`, and no others. Inputs are `any` where
+// the runtime converts or ignores them: checks report mistakes, not code that works. Type names contain `$`, so that tool
+// declarations can define types such as `Event`.
 
 type $Handler = ((event: any) => any) | null;
 type $Listener = $Handler | { handleEvent(event: any): any };
@@ -22,7 +22,7 @@ declare function queueMicrotask(task: () => any): void;
 declare function structuredClone<T = any>(value: T, options?: any): T;
 declare function atob(text: any): string;
 declare function btoa(text: any): string;
-/** Refuses if programs have no network, as `EventSource` and `WebSocket` do. Call a tool then. */
+/** Fails if programs have no network, like `EventSource` and `WebSocket`. Call a tool instead. */
 declare function fetch(input?: any, init?: any): Promise<$Response>;
 declare var self: typeof globalThis, global: typeof globalThis;
 
@@ -50,7 +50,7 @@ interface $TextDecoder {
 }
 declare var TextDecoder: $Made<$TextDecoder>;
 
-/** Names with texts, of which several may have the same name. */
+/** A list of name and value pairs; names can repeat. */
 interface $Pairs<V = string> extends Iterable<[string, V]> {
   append(name: any, value: any, filename?: any): void;
   delete(name: any, value?: any): void;
@@ -241,7 +241,7 @@ interface $Buffer extends Uint8Array<ArrayBuffer> {
   slice(start?: any, end?: any): $Buffer;
   subarray(start?: any, end?: any): $Buffer;
   write(text: any, ...place: any[]): number;
-  /** `readUInt8` and its like. */
+  /** `readUInt8` and similar methods. */
   [member: string]: any;
 }
 type $BufferMaker = "from" | "of" | "alloc" | "allocUnsafe" | "allocUnsafeSlow" | "concat" | "copyBytesFrom";
@@ -380,7 +380,7 @@ interface Date {
 }
 interface IteratorConstructor { concat<T>(...items: Iterable<T>[]): IteratorObject<T, undefined, unknown> }
 interface Error {
-  /** Those of tools have a `code`. */
+  /** Errors of tools have a `code`. */
   [member: string]: any;
 }
 interface ErrorConstructor {
@@ -396,7 +396,7 @@ interface PromiseConstructor {
   new <T = any>(executor: (resolve: (value?: any) => void, reject: (reason?: any) => void) => any): Promise<T>;
   withResolvers<T = any>(): PromiseWithResolvers<T>;
 }
-/** What an object literal without members is. */
+/** The type of an object literal without members. */
 type $Empty = Record<string, never>;
 interface ObjectConstructor {
   keys(object: any): string[];

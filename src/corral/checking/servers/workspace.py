@@ -1,4 +1,4 @@
-"""A running language server: its jail, its files, and the requests about a program."""
+"""A running language server: its jail, its files, and requests about programs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
 
 MODULE = "corral_tools_0"
-"""Module that a program imports, if its language requires it; the last digit becomes that of its slot."""
+"""Module of the declarations, for languages that import them; the last digit is replaced with the slot."""
 _MODULES = "node_modules"
 _PACKAGES = f"/packages/{_MODULES}"
 _START_SECONDS = 60.0
-"""Deno's server takes one to four seconds, and more on a busy machine."""
+"""Deno's server takes one to four seconds, and longer on a busy machine."""
 _MAX_ITEMS = 1000
 _MAX_REMARKS = 300
 _MAX_PLACE = 1 << 31
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""Errors of reading a malformed answer."""
+"""Errors raised by reading a malformed answer."""
 _CAPABILITIES: dict[str, Any] = {
     "workspace": {"configuration": True},
     "textDocument": {"diagnostic": {}, "definition": {}, "typeDefinition": {}},
@@ -40,7 +40,7 @@ _CAPABILITIES: dict[str, Any] = {
 
 
 class Span(NamedTuple):
-    """A stretch of a text: lines from 0, characters from 0 in UTF-16 units, as the protocol counts."""
+    """A range of a text as in the protocol: lines from 0, characters from 0 in UTF-16 units."""
 
     line: int
     character: int
@@ -49,17 +49,17 @@ class Span(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """Diagnostic of a server about a span of a program. `code` is a number or the name of a rule."""
+    """A server's diagnostic about a span of a program. `code` is a number or the name of a rule."""
 
     severity: int
-    """1 is an error, 2 a warning, 4 a hint: the protocol's DiagnosticSeverity."""
+    """The protocol's DiagnosticSeverity: 1 is an error, 2 a warning, 4 a hint."""
     code: str
     message: str
     span: Span
 
 
 class Location(NamedTuple):
-    """Place of a definition: in the declarations of tools, in the program, or elsewhere."""
+    """The location of a definition: in the tool declarations, in the program, or elsewhere."""
 
     declared: bool
     own: bool
@@ -67,14 +67,14 @@ class Location(NamedTuple):
 
 
 class Workspace:
-    """A server in a jail, and its directory. For one thread at a time; every method may raise ServerLost."""
+    """A server in a jail, and its directory. Not thread-safe; every method can raise ServerLost."""
 
     def __init__(self, kind: ServerKind, packages: Path | None = None) -> None:
         self.kind = kind
         self._packages = packages
-        """A `node_modules` that it reads as its own."""
+        """A `node_modules` that the server reads."""
         self._slots: OrderedDict[str, int] = OrderedDict()
-        """Declarations by where they are, least recently used first."""
+        """Slots by declarations, least recently used first."""
         self._versions = itertools.count(1)
         self._written: set[str] = set()
         self._resources = contextlib.ExitStack()
@@ -86,7 +86,7 @@ class Workspace:
         """Starts the server.
 
         Raises:
-            StartFailed: it does not start in any jail, nor without, or is killed meanwhile.
+            StartFailed: it starts neither in a jail nor without one, or is killed meanwhile.
         """
         try:
             self._folder = TemporaryFolder()
@@ -104,18 +104,18 @@ class Workspace:
         return 0 if self._process is None else self._process.pid
 
     def cpu_time(self) -> float:
-        """Processor seconds so far; 0 once it has ended."""
+        """Returns the CPU seconds used so far; 0 after its end."""
         return 0.0 if self._process is None else self._process.cpu_time()
 
     def resident_bytes(self) -> int:
-        """Resident memory: the second field of /proc/PID/statm, in pages (proc_pid_statm(5)). 0: it has ended."""
+        """Returns the resident memory, from /proc/PID/statm (proc_pid_statm(5)); 0 after its end."""
         try:
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
         except (OSError, IndexError):
             return 0
 
     def document(self, declarations: str, deadline: float) -> Document:
-        """Returns the document for programs that are checked against these declarations."""
+        """Returns a document for programs that use these declarations."""
         slot = self._slots.pop(declarations, None)
         if slot is None:
             slot = len(self._slots)
@@ -126,7 +126,7 @@ class Workspace:
         return Document(self, slot, deadline)
 
     def write(self, path: str, text: str) -> None:
-        """Replaces the text of one of the directory's files, as the server sees it."""
+        """Replaces the text of a file, as the server sees it."""
         document: dict[str, object] = {"uri": self.uri(path), "version": next(self._versions)}
         if path in self._written:
             change = {"textDocument": document, "contentChanges": [{"text": text}]}
@@ -137,11 +137,11 @@ class Workspace:
             self._written.add(path)
 
     def ask(self, method: str, path: str, deadline: float, **params: object) -> Any:
-        """The answer to a request that concerns one of the files."""
+        """Sends a request about a file and returns the result."""
         return self._client.request(method, {"textDocument": {"uri": self.uri(path)}, **params}, deadline=deadline)
 
     def holds(self, declarations: str) -> bool:
-        """True if the server has these declarations, so that only the program has to be written."""
+        """True if the server already has these declarations."""
         return declarations in self._slots
 
     @property
@@ -173,7 +173,7 @@ class Workspace:
                 continue
             for jail in jails:
                 if self._killed:
-                    raise StartFailed("it is not needed any more")
+                    raise StartFailed("it is no longer needed")
                 try:
                     return self._initialized(jail)
                 except (StartFailed, ServerLost) as error:
@@ -210,65 +210,65 @@ class Workspace:
 
 
 class Document:
-    """A program before a server, until a time of `time.monotonic`. Every method may raise ServerLost."""
+    """A program as a server's document, with a deadline (`time.monotonic`). Every method can raise ServerLost."""
 
     def __init__(self, workspace: Workspace, slot: int, deadline: float) -> None:
         kind = workspace.kind
         self._workspace = workspace
         self._path, self._declarations = kind.program.format(slot=slot), kind.declarations.format(slot=slot)
         self._deadline = deadline
-        self._begun = 0
+        self._pending = 0
         self._module = Path(self._declarations).stem
 
     def write(self, text: str) -> None:
-        """Makes this the program. Where it imports the declarations as `MODULE`, it gets those beside it."""
+        """Sets the program's text. An import of `MODULE` is redirected to this slot's declarations."""
         self._workspace.write(self._path, text.replace(MODULE, self._module, 1))
 
     def remarks(self) -> list[Remark]:
-        """The server's diagnostics about it."""
+        """Returns the server's diagnostics."""
         return _remarks(self._ask("textDocument/diagnostic"))
 
     def begin(self, text: str) -> None:
         """Replaces the program and requests its diagnostics, which `finish` returns. Neither blocks."""
         self.write(text)
         params = {"textDocument": {"uri": self._workspace.uri(self._path)}}
-        self._begun = self._workspace.client.post("textDocument/diagnostic", params)
+        self._pending = self._workspace.client.post("textDocument/diagnostic", params)
 
     async def finish(self) -> list[Remark]:
         """Waits for the diagnostics that `begin` requested."""
         client = self._workspace.client
         with anyio.move_on_after(self._deadline - time.monotonic()):
-            while (report := client.poll(self._begun)) is PENDING:
+            while (report := client.poll(self._pending)) is PENDING:
                 await client.changed()
             return _remarks(report)
         raise ServerLost("it did not answer in time")
 
     def outwait(self) -> None:
         """Blocks until the request of `begin` is answered, so that the server is free."""
-        self._workspace.client.await_result(self._begun, deadline=self._deadline)
+        self._workspace.client.await_result(self._pending, deadline=self._deadline)
 
     def definitions(self, line: int, character: int) -> list[Location]:
-        """Definitions of the name at a position, counted as in a `Span`."""
+        """Returns the definitions of the name at a position, counted as in a `Span`."""
         return self._locations("textDocument/definition", line, character, whole=False)
 
     def types(self, line: int, character: int) -> list[Location]:
-        """Definitions of the type at a position: of an array also its elements', of a union all."""
+        """Returns the definitions of the type at a position, including array elements and union members."""
         return self._locations("textDocument/typeDefinition", line, character, whole=True)
 
     def _locations(self, method: str, line: int, character: int, *, whole: bool) -> list[Location]:
-        found = self._ask(method, position={"line": line, "character": character})
+        answer = self._ask(method, position={"line": line, "character": character})
         try:
-            items = [] if found is None else [found] if "range" in found or "targetRange" in found else found
+            items = [] if answer is None else [answer] if "range" in answer or "targetRange" in answer else answer
             return [self._location(each, whole=whole) for each in items[:_MAX_ITEMS]]
         except _MALFORMED as error:
-            raise ServerLost("it gives no locations") from error
+            raise ServerLost("its locations are malformed") from error
 
-    def _location(self, found: Mapping[str, Any], *, whole: bool) -> Location:
-        """A Location of the protocol, or a LocationLink, which has both the whole range and that of the name."""
-        if "uri" in found:
-            uri, where = found["uri"], found["range"]
+    def _location(self, item: Mapping[str, Any], *, whole: bool) -> Location:
+        """Reads a Location of the protocol, or a LocationLink, which has a range for the name and one for the whole."""
+        if "uri" in item:
+            uri, where = item["uri"], item["range"]
         else:
-            uri, where = found["targetUri"], found["targetRange" if whole else "targetSelectionRange"]
+            uri, where = item["targetUri"], item["targetRange" if whole else "targetSelectionRange"]
         uris = self._workspace.uri(self._declarations), self._workspace.uri(self._path)
         return Location(uri == uris[0], uri == uris[1], _span(where))
 
@@ -288,16 +288,16 @@ def _remarks(report: Any) -> list[Remark]:
         errors_first = sorted(report["items"], key=lambda each: each.get("severity", 1))
         return [_remark(each) for each in errors_first[:_MAX_REMARKS]]
     except _MALFORMED as error:
-        raise ServerLost("it gives no diagnostics") from error
+        raise ServerLost("its diagnostics are malformed") from error
 
 
 def _remark(item: Mapping[str, Any]) -> Remark:
     return Remark(int(item.get("severity", 1)), str(item.get("code", "")), str(item["message"]), _span(item["range"]))
 
 
-def _span(found: Mapping[str, Mapping[str, int]]) -> Span:
-    start, end = found["start"], found["end"]
+def _span(range_: Mapping[str, Mapping[str, int]]) -> Span:
+    start, end = range_["start"], range_["end"]
     span = Span(int(start["line"]), int(start["character"]), int(end["line"]), int(end["character"]))
     if not all(0 <= each < _MAX_PLACE for each in span):
-        raise ValueError(f"a range that is none: {span}")
+        raise ValueError(f"invalid range: {span}")
     return span

@@ -1,8 +1,7 @@
-"""TypeScript before it runs: which of a compiler's errors mean that a program does not fit the declarations.
+"""Checks TypeScript programs: decides which compiler errors mean that a program does not fit the declarations.
 
-What a program does with values of its own is its own affair: types are erased when it runs, and much of what a compiler
-refuses runs well. Where the compiler disagrees with a program about one of its own variables, that variable counts as
-`any` and the program is checked again.
+Errors about the program's own values do not count: types are erased when it runs, and much of what a compiler rejects
+runs well. A variable that the compiler reports such an error about becomes `any`, and the program is checked again.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from corral.checking.typescript.expressions import (
     has_default,
     hedged_name,
     hedged_variable,
-    is_asked,
     is_called,
     is_caught,
     is_compared,
     is_conditional,
     is_on_failure,
+    is_presence_test,
     is_tested,
     is_tried,
     is_typeof,
@@ -82,15 +81,15 @@ from corral.texts import TextIndex, located
 from corral.types import Position
 
 _ROUNDS = 5
-"""Most checks of a program with ever more of its variables as `any`."""
+"""Maximum number of checks of a program, each with more variables as `any`."""
 _OF_TYPES = frozenset({"argument", "member"})
-"""Remarks that are uncertain while the compiler is wrong about a variable."""
+"""Kinds of findings that are uncertain while the compiler is wrong about a variable."""
 _WARNED = frozenset({1, 2})
 """Severities: errors and warnings."""
 _AT_TOP = frozenset({"import_statement", "export_statement", "internal_module", "module", "ambient_declaration"})
-"""Statements that no function may hold. A namespace is in a statement of its own."""
+"""Statements not allowed in functions. A namespace is inside an expression statement."""
 _SILENT = frozenset({1108, 1375, 1378, 2307, 2792})
-"""`return` and `await` outside of functions, which work here; modules that are not there, which fail by themselves."""
+"""`return` and `await` outside functions, which work here, and missing modules, which fail at run time."""
 _IMPLICIT_ANY = range(7000, 7100)
 _UNBOUND = frozenset({2304, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2663, 2868, 18004})
 _MEMBER = frozenset({2339, 2551, 2550, 2568, 2570, 2576})
@@ -100,24 +99,24 @@ _ARGUMENT = frozenset({2322, 2345, 2559, 2560, 2739, 2740, 2741, 2769, 2820}) | 
 _ITERATED = frozenset({2461, 2488, 2495, 2504, 2548, 2549, 2802})
 _COMPUTED = frozenset({2356, 2362, 2363, 2365})
 _VALUE = _ITERATED | _COMPUTED | {2349, 2351, 2367, 2538, 2678, 2801, 7053, 18046}
-"""Something is used as what it is not."""
+"""A value is used as another type."""
 _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 7053}
-"""Remarks that show that the compiler is wrong about a variable."""
+"""Diagnostics that show that the compiler is wrong about a variable."""
 _NOT_CALLABLE = 2349
 _NOT_MADE = frozenset({2349, 2351})
-"""Something is called that is not a function, or made that is not a class."""
+"""A value is called that is not a function, or constructed that is not a class."""
 _NO_DEFAULT = frozenset({1192, 1259, 2613})
-"""A package has no default export; the guest gives its whole namespace for it."""
+"""A package has no default export; the guest provides its namespace instead."""
 _REDECLARED = 2403
 _GIVEN = ("'process'", "'require'")
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
-"""Advice of the compiler that nobody can follow here."""
+"""Compiler advice that does not apply here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
 _OF_STREAM = re.compile(r"\b[Tt]ype '(?:Promise<)?AsyncIterable<[^|]*'")
 _PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
-"""Classes that a program finds, by whose names declarations may call other types."""
+"""Global classes. Declarations can use their names for other types."""
 _READ_STREAM = (
-    "It is a stream: read it with `for await (const item of ...)`, or gather it with `await Array.fromAsync(...)`."
+    "It is a stream: read it with `for await (const item of ...)` or collect it with `await Array.fromAsync(...)`."
 )
 _AWAIT_IT = "It is a promise: `await` it first."
 _TAKEN_OF = re.compile(r"does not exist on type '(.*?)'\.(?: |$)", re.MULTILINE | re.DOTALL)
@@ -128,16 +127,16 @@ _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
 
 
-class _Relax(NamedTuple):
-    """The compiler is not to know the type of what this identifier names."""
+class _AssumeAny(NamedTuple):
+    """The variable of this identifier becomes `any` in the next round."""
 
     variable: Node | None
     finding: Finding | None
-    """None: there is nothing to be said of it."""
+    """None if there is nothing to report."""
 
 
 class TypeScriptCheck(Origins):
-    """`env`: the program finds a `process`. `modules`: it may load packages. `network`: it may send requests."""
+    """`env`: the program has a `process`. `modules`: it may load packages. `network`: it may send requests."""
 
     def __init__(
         self, typed: TypedProgram, tools: ToolSet, *, env: bool, modules: bool = False, network: bool = False
@@ -155,29 +154,29 @@ class TypeScriptCheck(Origins):
         return located(self._typed.positions, place.line, place.column)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        return not any(map(_is_told, remarks)) and not any(map(any, self._suspects()))
+        return not any(map(_is_relevant, remarks)) and not any(map(any, self._suspects()))
 
-    def judged(self, document: Document) -> list[Finding]:
+    def judge(self, document: Document) -> list[Finding]:
         findings: list[Finding] = []
-        unsaid: list[Finding] = []
+        unreported: list[Finding] = []
         for number in range(_ROUNDS):
             document.write(self.text.text)
-            unsaid += [] if number else [*self._uncalled(), *self._dictionaries(), *self._unfinished()]
-            judged = [each for remark in document.remarks() if (each := self._judged(remark))]
-            told = [each.finding if isinstance(each, _Relax) else each for each in judged]
-            findings = [each for each in told if each is not None]
+            unreported += [] if number else [*self._uncalled(), *self._dictionaries(), *self._unfinished()]
+            judged = [each for remark in document.remarks() if (each := self._judge(remark))]
+            results = [each.finding if isinstance(each, _AssumeAny) else each for each in judged]
+            findings = [each for each in results if each is not None]
             known = len(self._relaxed)
             for each in judged:
-                if isinstance(each, _Relax):
+                if isinstance(each, _AssumeAny):
                     self._relax(each.variable)
             if len(self._relaxed) == known:
                 break
             self.put(self._composed())
         else:
             findings = [replace(each, kind=None) if each.kind in _OF_TYPES else each for each in findings]
-        findings += [*unsaid, *self._forgotten()]
-        told = self.with_flaws(findings)
-        return [replace(each, message=shortened(each.message)) for each in told]
+        findings += [*unreported, *self._forgotten()]
+        results = self.with_flaws(findings)
+        return [replace(each, message=shortened(each.message)) for each in results]
 
     @cached_property
     def _positions(self) -> TextIndex:
@@ -185,12 +184,12 @@ class TypeScriptCheck(Origins):
 
     @cached_property
     def _probed(self) -> set[str]:
-        """Names that the program asks the type of before it uses them."""
+        """Names that the program tests with `typeof`."""
         return {text_of(node.named_children[0]) for node in walk(self.root) if is_typeof(node)}
 
     @cached_property
     def _namespaces(self) -> set[str]:
-        """Names for whole packages, `import * as name`, if it may load any."""
+        """Names of whole packages, from `import * as name`, if the program may load any."""
         imports = (
             [each for each in self.root.named_children if each.type == "import_statement"] if self._modules else []
         )
@@ -203,7 +202,7 @@ class TypeScriptCheck(Origins):
 
     @cached_property
     def _undeclared(self) -> dict[str, str]:
-        """Declarations of names that the program assigns to, by name."""
+        """Hints to declare the names that the program assigns to, by name."""
         return {
             name: f"Declare it: `let {name}`." if kind == "assignment" else f"Declare it: `for (const {name} of ...)`."
             for name, kind in assigned_names(self.root)
@@ -227,12 +226,12 @@ class TypeScriptCheck(Origins):
         elif self._env:
             prefix += "declare const process: { readonly env: { readonly [name: string]: string } }; "
         if not any(_kind_of(each) in _AT_TOP for each in self.root.named_children):
-            # what a top level returns is not checked, since it must not
+            # inside a function, top-level `return` values are not checked
             prefix, suffix = f"{prefix}async function {typed.unused}_() {{", "\n}"
         return CheckedText(*edits.apply(prefix.encode(), suffix.encode()))
 
     def _relax(self, variable: Node | None) -> None:
-        """Makes `any` of the variable that an identifier names, wherever the program binds it."""
+        """Makes the variable of an identifier `any`, wherever the program binds it."""
         for location in self.definitions(variable):
             if location.own:
                 node = self.node_at(location)
@@ -242,9 +241,9 @@ class TypeScriptCheck(Origins):
 
     # --- what the server says
 
-    def _judged(self, remark: Remark) -> Finding | _Relax | None:
-        """The finding of a remark. None: nothing."""
-        if not _is_told(remark):
+    def _judge(self, remark: Remark) -> Finding | _AssumeAny | None:
+        """Turns a diagnostic into a finding; None if it means nothing."""
+        if not _is_relevant(remark):
             return None
         code = _number(remark)
         start, end = self.text.offsets(remark.span)
@@ -257,7 +256,7 @@ class TypeScriptCheck(Origins):
         if node is None or self._is_erased(start):
             return warning
         if code in _NOT_MADE and (root := root_of(node)) is not None and text_of(root) in self._namespaces:
-            return None  # a package that exports a function is that function here
+            return None  # here, a package that exports a function is that function
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):
@@ -266,24 +265,24 @@ class TypeScriptCheck(Origins):
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
             return self._argument(warning, node, call, code)
-        if code == _NOT_CALLABLE and (found := self._not_callable(warning, node)) is not None:
-            return found
-        if code in _ITERATED and (found := self._not_iterable(warning, node)) is not None:
-            return found
+        if code == _NOT_CALLABLE and (finding := self._not_callable(warning, node)) is not None:
+            return finding
+        if code in _ITERATED and (finding := self._not_iterable(warning, node)) is not None:
+            return finding
         if "is not assignable to type 'Promise<" in remark.message:
-            return _Relax(affected(node), warning)
+            return _AssumeAny(affected(node), warning)
         if code in _VALUE | _ARGUMENT and _OF_PROMISE.search(remark.message):
-            if (found := self._unawaited(warning, node)) is not None:
-                return found
+            if (finding := self._unawaited(warning, node)) is not None:
+                return finding
             if code in _ITERATED | _COMPUTED:
                 return warning.rejected("unawaited", hint=_AWAIT_IT)
-        told = None if code in _IMPLICIT_ANY else warning
-        return _Relax(affected(node) if code in _OWN else None, told)
+        reported = None if code in _IMPLICIT_ANY else warning
+        return _AssumeAny(affected(node) if code in _OWN else None, reported)
 
     def _unbound(self, warning: Finding, node: Node) -> Finding | None:
         name = text_of(node)
         if node.type not in ("identifier", "shorthand_property_identifier"):
-            return None if self._modules else warning  # a module of node
+            return None if self._modules else warning  # a Node module
         if name in self._probed or name in self._dynamic.names or is_tried(node) or is_on_failure(node):
             return warning
         if name == "process" and is_conditional(node):
@@ -302,48 +301,48 @@ class TypeScriptCheck(Origins):
             hint = self._undeclared.get(name, NOTHING_SHARED)
         return warning.rejected("unbound", message=warning.message.partition(" Did you mean")[0], hint=hint)
 
-    def _member(self, warning: Finding, node: Node) -> Finding | _Relax:
+    def _member(self, warning: Finding, node: Node) -> Finding | _AssumeAny:
         name, owner = text_of(node).strip("\"'`"), receiver(node)
-        taken = _taken_of(warning.message)
-        if owner is None or taken is None:
+        owner_type = _owner_type(warning.message)
+        if owner is None or owner_type is None:
             return warning
         parent = node.parent
-        own = _Relax(root_of(owner), warning)
+        own = _AssumeAny(root_of(owner), warning)
         is_target = parent is not None and parent.type == "member_expression" and is_written(parent)
-        if taken.startswith("Promise<") and not is_target:
+        if owner_type.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
-        if is_target or name in self._dynamic.names:  # what is added to a result says nothing about the rest of it
+        if is_target or name in self._dynamic.names:  # an added member says nothing about the others
             return warning if self.declared_types(anchor(owner)) else own
-        if taken in ("never", "any", "{}", "unknown"):
+        if owner_type in ("never", "any", "{}", "unknown"):
             return own
         if name in self._hedged or has_default(node) or bound_by(node) in self._hedged_variables:
             places = self.declared_types(anchor(owner))
             is_misspelt = "Did you mean" in warning.message and not any(map(self._is_rewritten, places))
             hedged = replace(warning, always=is_misspelt)
-            return (self._never(node, owner, taken) or hedged) if places else own
-        if taken in _PLATFORM and self._is_annotated(owner):
-            return own  # it means the platform's class
+            return (self._never(node, owner, owner_type) or hedged) if places else own
+        if owner_type in _PLATFORM and self._is_annotated(owner):
+            return own  # the platform's class
         places = self.declared_types(anchor(owner))
         if any(map(self._is_rewritten, places)):
             return own
         excerpts = [self.tools.excerpt(each) for each in places]
         if any("): Promise<" in each for each in excerpts):
             return self._unknown_tool(warning, node, owner)
-        members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        members = [each for each in union_members(owner_type) if each not in ("null", "undefined")]
         if any(each.startswith(("Record<", "{ [")) for each in members):
-            return own  # the compiler says so of a dictionary that may be null
+            return own  # the compiler reports nullable dictionaries like this
         is_array = len(members) == 1 and members[0].endswith("]")
         if excerpts and is_array:
             return warning.rejected("member", hint="It is an array.", declared=excerpts[0])
         if excerpts:
             if len(members) > len(excerpts) or any(name in _keys_of(each) for each in excerpts):
-                return warning  # one of several types may have it
+                return warning  # one of several types can have it
             hint = None if "Did you mean" in warning.message else near(name, _keys_of(excerpts[0]))
             is_meant = hint is not None or "Did you mean" in warning.message or name in ARRAY_METHODS
             is_meant = is_meant or (parent is not None and is_called(parent))  # results have no functions
-            never = self._never(node, owner, taken)
-            is_hedged = is_asked(node) or (never is not None and not is_compared(node))
-            if not is_meant and (is_hedged or any(map(self.tools.may_have_more, places))):
+            never = self._never(node, owner, owner_type)
+            is_hedged = is_presence_test(node) or (never is not None and not is_compared(node))
+            if not is_meant and (is_hedged or any(map(self.tools.is_open, places))):
                 return never or warning
             if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
                 hint = f"It is an object; its array is {arrays[0]!r}."
@@ -352,20 +351,20 @@ class TypeScriptCheck(Origins):
             return own
         return self._of_text(warning, node, owner) if members[0] in _TEXT else warning.rejected("member")
 
-    def _never(self, name: Node, owner: Node, taken: str) -> Finding | None:
-        """The finding on a condition on a member that a result, which is closed, does not have."""
+    def _never(self, name: Node, owner: Node, owner_type: str) -> Finding | None:
+        """Returns the finding for a condition on a member that a closed result does not have."""
         member, places = name.parent, self.declared_types(anchor(owner))
         condition = None if member is None else condition_on(member)
         known = [self.tools.types.members_at(*self.tools.span(each)) for each in places]
-        members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        members = [each for each in union_members(owner_type) if each not in ("null", "undefined")]
         if member is None or condition is None or len(members) > len(places) or not all(known):
             return None
-        if any(self._is_rewritten(each) or self.tools.may_have_more(each) for each in places):
+        if any(self._is_rewritten(each) or self.tools.is_open(each) for each in places):
             return None
         listed = {each for one in known for each in one}
-        if text_of(name) in listed:  # which one of several types has
+        if text_of(name) in listed:  # one of several types has it
             return None
-        return self.told_of(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
+        return self.finding_on(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
         if is_tried(node) or (
@@ -379,42 +378,42 @@ class TypeScriptCheck(Origins):
             path = f"{path}.{after}"
         return warning.rejected("tool", message=self.tools.not_found(path))
 
-    def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax | None:
+    def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _AssumeAny | None:
         tool = self._tool_of(self._called(call))
         self._calls += [] if tool is None else [(call, tool)]
-        found = mismatch(warning.message)
-        signature = None if tool is None else self._with_types(tool.signature, found)
+        types = mismatch(warning.message)
+        signature = None if tool is None else self._with_types(tool.signature, types)
         value = value_at(node)
         variable = root_of(value)
-        own = _Relax(variable, warning)
+        own = _AssumeAny(variable, warning)
         if code in _COUNT:
             return warning.rejected("argument", hint=self._right_call(tool), declared=signature)
-        if found is not None and found[1].startswith("Promise<"):
+        if types is not None and types[1].startswith("Promise<"):
             return own
-        if found is not None and any(each.startswith("Promise<") for each in union_members(found[0])):
+        if types is not None and any(each.startswith("Promise<") for each in union_members(types[0])):
             return self._unawaited(warning, value) or own
         if variable is not None and self._is_set_elsewhere(variable):
             return own
         if code in _EXCESS:
             return None if _is_undefined(node) else warning
         if self._inputs.is_whole(value):
-            return warning  # which its schema is to judge
-        if found is not None and found[0] == "undefined" and _is_element(value):
-            found = "null", found[1]
-        differs = found is not None and certainly_differs(*found, self._named)
+            return warning  # the schema decides
+        if types is not None and types[0] == "undefined" and _is_element(value):
+            types = "null", types[1]
+        differs = types is not None and certainly_differs(*types, self._named)
         is_variable = unwrapped(value).type not in ("object", "array")
-        if is_variable and found is not None and not differs and is_object(found[1], self._named):
+        if is_variable and types is not None and not differs and is_object(types[1], self._named):
             names = missing(warning.message)
             is_grown = self._dynamic.computed or self._dynamic.names & set(names)
             if names and not is_grown:
                 return warning.rejected("argument", declared=signature)
-        if found is None or not differs:
+        if types is None or not differs:
             return own
-        if is_text_for_less(*found, self._named) and not (
-            self._is_known(value) and not (self._spells(value) and tool and self.takes_spelt(call, tool.name, value))
+        if is_text_for_less(*types, self._named) and not (
+            self._is_known(value) and not (self._spells(value) and tool and self.accepts_text(call, tool.name, value))
         ):
             return own
-        hint = None if "Did you mean" in warning.message else _literal_meant(*found)
+        hint = None if "Did you mean" in warning.message else _near_literal(*types)
         if hint is None and value.parent is not None and value.parent.parent == call:
             hint = self._right_call(tool)
         return warning.rejected("argument", hint=hint, declared=signature)
@@ -422,20 +421,20 @@ class TypeScriptCheck(Origins):
     def _right_call(self, tool: DeclaredTool | None) -> str | None:
         return None if tool is None else f"Write `{self.tools.call_of(tool.name)}`."
 
-    def _with_types(self, signature: str, found: tuple[str, str] | None) -> str:
-        """A signature, and what the types are called otherwise that a message names as wanted."""
-        wanted = [] if found is None else [each for each in union_members(found[1]) if each in self._named]
-        return "; ".join([signature, *(f"type {name} = {self._named[name]}" for name in wanted)])
+    def _with_types(self, signature: str, types: tuple[str, str] | None) -> str:
+        """Returns the signature, with the definitions of the expected types."""
+        names = [] if types is None else [each for each in union_members(types[1]) if each in self._named]
+        return "; ".join([signature, *(f"type {name} = {self._named[name]}" for name in names)])
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
-        """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
+        """Returns a finding about an unawaited tool call in or around a node."""
         for each in operands(node):
             if (tool := self._promised(each)) is not None:
-                hint = f"{tool} gives a promise: write `await {tool}(...)`."
+                hint = f"{tool} returns a promise: write `await {tool}(...)`."
                 return warning.rejected("unawaited", hint=hint)
         return None
 
-    # --- where the compiler has nothing against it
+    # --- mistakes that the compiler accepts
 
     def _suspects(self) -> Iterator[Iterable[object]]:
         yield forgotten_calls(self._places)
@@ -452,8 +451,8 @@ class TypeScriptCheck(Origins):
         return calls_by_name(self._places)
 
     def input_of(self, call: Node) -> Written | None:
-        given = given_to(call)
-        return None if given is None else read_typescript(given)
+        argument = given_to(call)
+        return None if argument is None else read_typescript(argument)
 
     def is_caught(self, call: Node) -> bool:
         return is_caught(call)
@@ -462,17 +461,17 @@ class TypeScriptCheck(Origins):
         return self._tool_of(self._called(call))
 
     def _forgotten(self) -> Iterator[Finding]:
-        """Calls that nothing awaits."""
+        """Yields findings about unawaited calls."""
         for node in forgotten_calls(self._places):
             if (tool := self._promised(node)) is not None:
-                message = f"{tool}(...) is used without `await`: this is a promise, and not yet its value."
+                message = f"{tool}(...) is used without `await`: this is a promise, not its value."
                 hint = f"Write `await {tool}(...)`."
                 yield Finding(code="unawaited", message=message, offset=node.start_byte, kind="unawaited", hint=hint)
 
     def _is_erased(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self._typed.types)
 
-    # --- results that are taken for what they are not, unless that is caught, or asked before
+    # --- results used as another type, unless the program catches that or tests for it
 
     @cached_property
     def _places(self) -> Places:
@@ -480,7 +479,7 @@ class TypeScriptCheck(Origins):
 
     @cached_property
     def _hedged(self) -> set[str]:
-        """Members that the program does not count on."""
+        """Names of members that the program does not rely on."""
         return {name for node in walk(self.root) if (name := hedged_name(node))}
 
     @cached_property
@@ -496,7 +495,7 @@ class TypeScriptCheck(Origins):
         return frozenset(each.name for each in self.tools.tools)
 
     def _not_callable(self, warning: Finding, node: Node) -> Finding | None:
-        """A declared member that is called: what a tool gives has no functions."""
+        """Returns a finding about a called member of a result: results have no functions."""
         name = node if node.type == "property_identifier" else None
         member = None if name is None else name.parent
         owner = None if member is None else member.child_by_field_name("object")
@@ -505,42 +504,42 @@ class TypeScriptCheck(Origins):
         places = self.declared_definitions(name)
         if text_of(name) in self._hedged | self._dynamic.names or not places or any(map(self._is_rewritten, places)):
             return None
-        if self._is_asked_for(owner) or not self._is_declared(owner):
+        if self._is_array_tested(owner) or not self._is_declared(owner):
             return None
         if self._is_dictionary(owner):
-            return None  # which is said of it elsewhere, if it can be
+            return None  # reported by `_dictionaries`
         message = f"{text_of(name)!r} is not a function"
         return warning.rejected("member", message=message, declared=self._member_at(places[0]))
 
     def _of_text(self, warning: Finding, name: Node, owner: Node) -> Finding:
-        """A member that a declared text does not have."""
+        """Returns the finding about a member that a declared string does not have."""
         message, _, suggestion = without_markup(warning.message).partition(" Did you mean")
         hint = conversion_hint(text_of(name), _shown(owner))
-        # Texts have no property but one, so that no other is meant where nothing is called.
+        # Strings have only one property, so without a call a method is not the intended member.
         is_near = "'length'" in suggestion or (name.parent is not None and is_called(name.parent))
         if hint is None and suggestion and is_near:
             return warning.rejected("member", message=f"{message} Did you mean{suggestion}")
         return warning.rejected("member", message=message, hint=hint or f"{self._text_taken(owner)} {_IF_JSON}")
 
     def _text_taken(self, value: Node) -> str:
-        """A sentence on the text of which a program takes a member."""
+        """Describes the string whose member a program reads."""
         source = self._looped(value)
         first = self._initial(source) if source is not None and source.type == "identifier" else None
         if source is None or self._result_of(called_on(first or source)) != "Promise<string>":
-            return "It is a text."
-        return f"{_shown(source)} is a text, of which the loop takes the characters."
+            return "It is a string."
+        return f"{_shown(source)} is a string; the loop iterates over its characters."
 
     def _result_of(self, called: Node | None) -> str | None:
-        """The type of the result of a function as it is declared."""
+        """Returns the declared result type of a function."""
         places = [] if called is None else self.declared_definitions(anchor(called))
         result = self.tools.types.at(*self.tools.span(places[0])) if places else None
         return None if result is None else text_of(result).removeprefix(":").strip()
 
     def _not_iterable(self, warning: Finding, node: Node) -> Finding | None:
-        """A declared object that is gone through as an array."""
+        """Returns a finding about iterating over a declared object."""
         value = iterated(node)
         taken = _TYPE.search(warning.message)
-        if value is None or taken is None or is_tried(value) or self._is_asked_for(value):
+        if value is None or taken is None or is_tried(value) or self._is_array_tested(value):
             return None
         members = [each for each in union_members(taken[1]) if each not in ("null", "undefined")]
         is_object = bool(members) and all(certainly_differs(each, "any[] | string", self._named) for each in members)
@@ -555,21 +554,21 @@ class TypeScriptCheck(Origins):
         return warning.rejected("member", message="This object is not an array", declared=declared)
 
     def _uncalled(self) -> Iterator[Finding]:
-        """Tools that are awaited, or measured, and not called."""
+        """Yields findings about tools that are used as values instead of called."""
         for node in named_tools(self._places, self._tool_names):
             if self._is_tool(node) and not is_tried(node):
                 message, hint = f"{text_of(node)} is not called", f"Write `await {text_of(node)}(...)`."
                 yield Finding(code="uncalled", message=message, offset=node.start_byte, kind="tool", hint=hint)
         for node in tools_as_callbacks(self._places, self._tool_names):
             if self._is_tool(node) and not is_tried(node):
-                message = f"{text_of(node)} takes one object, and is called with an element, its index and the array"
+                message = f"{text_of(node)} takes one object, but is called with an element, its index and the array"
                 tool = self._tool_of(node)
                 call = f"{text_of(node)}({{ ... }})" if tool is None else self.tools.call_of(tool.name)
                 hint = f"Write `(each) => {call}`."
                 yield Finding(code="uncalled", message=message, offset=node.start_byte, kind="argument", hint=hint)
 
     def _dictionaries(self) -> Iterator[Finding]:
-        """Dictionaries that are used as arrays."""
+        """Yields findings about dictionaries used as arrays."""
         for member in misused_dictionaries(self._places, self.tools.types):
             owner, name = member.child_by_field_name("object"), member.child_by_field_name("property")
             if owner is not None and name is not None and self._is_misused(member, owner, name):
@@ -578,13 +577,13 @@ class TypeScriptCheck(Origins):
                 yield Finding(code="dictionary", message=message, offset=name.start_byte, kind="member", hint=hint)
 
     def _is_misused(self, member: Node, owner: Node, name: Node) -> bool:
-        if text_of(name) in self._hedged | self._dynamic.names or is_tried(member) or self._is_asked_for(owner):
+        if text_of(name) in self._hedged | self._dynamic.names or is_tried(member) or self._is_array_tested(owner):
             return False
         if not self._is_declared(owner) or not self._is_dictionary(owner):
             return False
         if member.parent is not None and is_tested(member, member.parent):
             return False
-        # a member may well be called `length`, unless all of them are objects
+        # a member can be called `length`, unless all members are objects
         return is_called(member) or (text_of(name) == "length" and bool(self.types(name)))
 
     def _is_dictionary(self, expression: Node) -> bool:
@@ -595,16 +594,16 @@ class TypeScriptCheck(Origins):
         return bool(types) and all(each is not None and is_dictionary(each) for each in types)
 
     def _member_at(self, location: Location) -> str | None:
-        """A member as it is declared."""
+        """Returns the declaration of a member."""
         member = self.tools.types.at(*self.tools.span(location))
         return None if member is None else text_of(member)
 
-    def _is_asked_for(self, owner: Node) -> bool:
-        """True if the program tests whether something is an array."""
+    def _is_array_tested(self, owner: Node) -> bool:
+        """True if the program tests whether a value is an array."""
         return f"Array.isArray({text_of(owner)})" in text_of(self.root)
 
     def _unfinished(self) -> Iterator[Finding]:
-        """Callbacks that give promises of which an array's method makes nothing."""
+        """Yields findings about async callbacks of array methods that ignore promises."""
         for call, name in async_visits(self._places):
             called = self._called(call)
             if any(each.own or each.declared for each in self.definitions(called.child_by_field_name("property"))):
@@ -612,25 +611,25 @@ class TypeScriptCheck(Origins):
             message = f"`{name}` does not wait for an async callback"
             finding = Finding(code=f"async-{name}", message=message, offset=call.start_byte, always=True)
             if name == "forEach" and (lost := gathered_too_late(call)) is not None:
-                hint = f"{lost!r} is read before that: use `for...of`."
+                hint = f"{lost!r} is read too early: use `for...of`."
                 yield finding.rejected("unawaited", hint=hint)
             elif name == "forEach":
                 yield replace(
                     finding, hint="Use `for (const each of list)`, or `await Promise.all(list.map(async ...))`."
                 )
             else:
-                hint = "The promise that it gives counts as true. Await the values first, with Promise.all."
+                hint = "The promise that it returns counts as true. Await the values first, with Promise.all."
                 yield finding.rejected("unawaited", hint=hint)
 
 
-def _literal_meant(given: str, wanted: str) -> str | None:
-    """A question after the text that may have been meant, of those that are possible."""
-    texts = [each.strip('"') for each in union_members(wanted) if each[0] == '"']
-    return near(given.strip('"'), texts) if given[0] == '"' else None
+def _near_literal(source: str, target: str) -> str | None:
+    """Returns a question with a similar literal of the target type."""
+    texts = [each.strip('"') for each in union_members(target) if each[0] == '"']
+    return near(source.strip('"'), texts) if source[0] == '"' else None
 
 
 def _is_element(value: Node) -> bool:
-    """True if a value is an array's element: undefined leaves the program as null there."""
+    """True if a value is an array element, where undefined is sent as null."""
     parent = value.parent
     while parent is not None and parent.type in ("parenthesized_expression", "as_expression"):
         parent = parent.parent
@@ -638,14 +637,14 @@ def _is_element(value: Node) -> bool:
 
 
 def _is_undefined(key: Node) -> bool:
-    """True if a member is given as undefined, which does not leave the program."""
+    """True if a member is set to undefined, which is not sent."""
     pair = key.parent
     value = None if pair is None or pair.type != "pair" else pair.child_by_field_name("value")
     return value is not None and text_of(value) == "undefined"
 
 
-def _is_told(remark: Remark) -> bool:
-    """True if a remark may mean something."""
+def _is_relevant(remark: Remark) -> bool:
+    """True if a diagnostic can be about a real problem."""
     return remark.severity in _WARNED and _number(remark) not in _SILENT
 
 
@@ -653,14 +652,14 @@ def _number(remark: Remark) -> int:
     return int(remark.code) if remark.code.isdecimal() and len(remark.code) < 10 else 0
 
 
-def _taken_of(message: str) -> str | None:
-    """The type of which a member was taken that it does not have."""
-    found = _TAKEN_OF.search(message)
-    return found[1] if found else None
+def _owner_type(message: str) -> str | None:
+    """Returns the type that lacks a member, from a message."""
+    match = _TAKEN_OF.search(message)
+    return match[1] if match else None
 
 
 def _keys_of(type_: str) -> list[str]:
-    """The names of the members that a type lists, those of its members' types too."""
+    """Returns the member names in a printed type, including nested ones."""
     return [(first or second).strip('"') for first, second in _KEY.findall(type_)]
 
 
@@ -670,7 +669,7 @@ def _kind_of(statement: Node) -> str:
 
 
 def _shown(value: Node) -> str:
-    """An expression, if it is short."""
+    """Returns an expression's source text if it is short, else `...`."""
     text = text_of(unwrapped(value))
     return text if len(text) <= _MAX_SHOWN_CHARS else "..."
 

@@ -1,4 +1,4 @@
-"""Places where a TypeScript program stores values of its own: the compiler still believes the declared types."""
+"""Places where a TypeScript program stores values: the compiler keeps believing the declared types."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from corral.programs.syntax.typescript import text_of, unwrapped, walk
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
 _ADDING = frozenset({"assign", "defineProperty", "defineProperties", "setPrototypeOf", "set"})
 _FILLING = frozenset({"push", "unshift", "splice", "fill", "set", "add"})
-"""Methods that put their arguments into an array, a `Map` or a `Set`."""
+"""Methods that store their arguments in an array, a `Map` or a `Set`."""
 _MEMBERS = frozenset({"member_expression", "subscript_expression"})
 _PATTERNS = frozenset({"array_pattern", "object_pattern", "pair_pattern", "assignment_pattern", "rest_pattern"})
 
 
 class Write(NamedTuple):
-    """A value that is put somewhere: into a variable or member, `into` a container, or under a `name` in an object."""
+    """A stored value: in a variable or member, `into` a container, or as member `name` of an object."""
 
     target: Node
     value: Node | None
-    """None: it is not written out."""
+    """None if it is not a single expression."""
     into: bool = False
     name: str | None = None
 
 
 class DynamicMembers(NamedTuple):
-    """The names of members that are set somewhere, whether others may be too, and all that is put anywhere."""
+    """The member names that a program sets, whether it also sets computed ones, and all writes."""
 
     names: frozenset[str]
     computed: bool
@@ -55,7 +55,7 @@ class DynamicMembers(NamedTuple):
 
 
 def member_name(node: Node) -> str | None:
-    """The name of the member that an expression takes; None if it is computed."""
+    """Returns the name of the member that an expression reads; None if it is computed."""
     if node.type == "member_expression":
         return text_of(node.child_by_field_name("property") or node)
     index = node.child_by_field_name("index")
@@ -63,7 +63,7 @@ def member_name(node: Node) -> str | None:
 
 
 def is_written(node: Node) -> bool:
-    """True if a value is stored at an expression's place, or deleted there."""
+    """True if an expression is the target of an assignment or `delete`."""
     parent = node.parent
     while parent is not None and parent.type in ("non_null_expression", "parenthesized_expression", "as_expression"):
         node, parent = parent, parent.parent
@@ -79,12 +79,12 @@ def is_written(node: Node) -> bool:
 
 
 def object_of(node: Node) -> Node | None:
-    """The owner of a member expression."""
+    """Returns the owner in a member expression."""
     return node.child_by_field_name("object") if node.type in _MEMBERS else None
 
 
 def root_of(node: Node) -> Node | None:
-    """The identifier at which a chain of members and calls begins."""
+    """Returns the identifier at the start of a chain of members and calls."""
     while True:
         node = unwrapped(node)
         if node.type == "identifier":
@@ -99,7 +99,7 @@ def root_of(node: Node) -> Node | None:
 
 
 def writes_of(node: Node) -> Iterator[Write]:
-    """The writes of a node itself."""
+    """Yields the writes of a node itself."""
     if node.type in _ASSIGNMENTS:
         operator = node.child_by_field_name("operator")
         is_computing = operator is not None and text_of(operator) not in ("??=", "||=", "&&=")
@@ -111,16 +111,16 @@ def writes_of(node: Node) -> Iterator[Write]:
             yield from _targets(unwrapped(target), None)
     elif node.type == "call_expression":
         called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if _adds_members(node) and given:
-            yield from _added(given)
+        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if _adds_members(node) and passed:
+            yield from _added(passed)
         elif called is not None and called.type == "member_expression" and member_name(called) in _FILLING:
             owner = object_of(called)
-            yield from () if owner is None else (Write(unwrapped(owner), value, into=True) for value in given)
+            yield from () if owner is None else (Write(unwrapped(owner), value, into=True) for value in passed)
 
 
 def _targets(target: Node, value: Node | None) -> Iterator[Write]:
-    """The writes of an assignment's target."""
+    """Yields the writes to an assignment's target."""
     waiting, first = [target], True
     while waiting:
         node = waiting.pop()
@@ -135,13 +135,13 @@ def _targets(target: Node, value: Node | None) -> Iterator[Write]:
         first = False
 
 
-def _added(given: list[Node]) -> Iterator[Write]:
-    """The writes of `Object.assign(…)` and similar calls to their first argument."""
-    target = unwrapped(given[0])
-    if len(given) > 1 and given[1].type == "string":
-        yield Write(target, given[2] if len(given) > 2 else None, name=text_of(given[1])[1:-1])
+def _added(arguments: list[Node]) -> Iterator[Write]:
+    """Yields the writes of `Object.assign(…)` and similar calls to their first argument."""
+    target = unwrapped(arguments[0])
+    if len(arguments) > 1 and arguments[1].type == "string":
+        yield Write(target, arguments[2] if len(arguments) > 2 else None, name=text_of(arguments[1])[1:-1])
         return
-    for source in given[1:]:
+    for source in arguments[1:]:
         if source.type != "object":
             yield Write(target, None, into=True)
             continue

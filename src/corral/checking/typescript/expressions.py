@@ -1,4 +1,4 @@
-"""Queries on a TypeScript program's tree: the meaning of an expression, and its surroundings."""
+"""Queries about expressions in a TypeScript program's tree, and their context."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTAINERS = frozenset(
     {"pair", "object", "array", "spread_element", "parenthesized_expression", "as_expression", "satisfies_expression"}
 )
 _OUTCOMES = frozenset({"error", "errors", "isError", "ok", "success"})
-"""Members by which results that can fail say so."""
+"""Members that report the success or failure of a result."""
 _BINDERS = frozenset({"variable_declarator", "required_parameter", "optional_parameter"})
 _ASSIGNED = finder(
     "(assignment_expression left: (identifier) @name) (augmented_assignment_expression left: (identifier) @name)"
@@ -29,7 +29,7 @@ _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_express
 
 
 def anchor(expression: Node) -> Node | None:
-    """The name by which a server is asked about an expression's value; None: it has none, or is the program's claim."""
+    """Returns the name by which to ask the server about an expression; None for literals and type assertions."""
     while True:
         match expression.type:
             case "identifier" | "property_identifier" | "this" | "shorthand_property_identifier":
@@ -62,7 +62,7 @@ def anchor(expression: Node) -> Node | None:
 
 
 def receiver(name: Node) -> Node | None:
-    """The owner of a member, given its name: in an expression, or in a pattern."""
+    """Returns the owner of a member name, in an expression or a pattern."""
     parent = name.parent
     if parent is None:
         return None
@@ -87,14 +87,14 @@ def receiver(name: Node) -> Node | None:
 
 
 def called_on(value: Node) -> Node | None:
-    """The callee of an awaited value."""
+    """Returns the callee of an awaited call."""
     value = unwrapped(value)
     call = unwrapped(value.named_children[0]) if value.type == "await_expression" and value.named_children else None
     return None if call is None or call.type != "call_expression" else call.child_by_field_name("function")
 
 
 def called_with(bound: Node) -> Node | None:
-    """The call that a function is an argument of, given a name that the function's first parameter binds."""
+    """Returns the call that takes a callback, given a name bound by the callback's parameters."""
     node: Node | None = bound
     while node is not None and node.type not in FUNCTIONS:
         node = node.parent
@@ -103,7 +103,7 @@ def called_with(bound: Node) -> Node | None:
 
 
 def defines_async(name: Node) -> bool:
-    """True if the declaration of a name is an async function that is no generator."""
+    """True if a name is declared as an async function that is not a generator."""
     function = name.parent
     if function is not None and function.type == "variable_declarator":
         function = function.child_by_field_name("value")
@@ -113,7 +113,7 @@ def defines_async(name: Node) -> bool:
 
 
 def value_at(node: Node) -> Node:
-    """The value that a complaint about a member of a literal is about; of any other node, that node."""
+    """Returns the value of a literal's member for a diagnostic at its key; any other node unchanged."""
     parent = node.parent
     if parent is not None and parent.type == "pair" and parent.child_by_field_name("key") == node:
         return parent.child_by_field_name("value") or node
@@ -121,7 +121,7 @@ def value_at(node: Node) -> Node:
 
 
 def operands(node: Node) -> Iterator[Node]:
-    """The values that a complaint about an operation may be about, and the calls and names right below it."""
+    """Yields the values that a diagnostic about an operation may refer to, and calls and names directly below."""
     yield node
     parent = node.parent
     for name in ("left", "right", "argument", "object"):
@@ -142,7 +142,7 @@ def operands(node: Node) -> Iterator[Node]:
 
 
 def affected(node: Node) -> Node | None:
-    """The variable of the program that a complaint about its own values comes down to."""
+    """Returns the program's own variable behind a diagnostic."""
     target: Node = node
     above: Node | None = node
     while above is not None and above.type not in FUNCTIONS:
@@ -160,7 +160,7 @@ def affected(node: Node) -> Node | None:
 
 
 def binder(name: Node) -> Node | None:
-    """The pattern or name that can be annotated where a name is bound; None: a type has no place there."""
+    """Returns the pattern or name to annotate where a name is bound; None if no annotation is possible."""
     node, parent = name, name.parent
     while parent is not None and parent.type.endswith("_pattern"):
         node, parent = parent, parent.parent
@@ -172,35 +172,35 @@ def binder(name: Node) -> Node | None:
 
 
 def annotate(edits: Edits, pattern: Node, type_: str) -> None:
-    """Gives a binding a type, in the place of its own."""
+    """Annotates a binding, replacing its own annotation."""
     parent = pattern.parent
     if parent is None:
         return
     if parent.type == "arrow_function":
         edits.wrap(pattern.start_byte, pattern.end_byte, b"(", f": {type_})".encode())
         return
-    given = parent.child_by_field_name("type")
-    if given is not None and b"\n" not in (given.text or b""):
-        edits.replace(given.start_byte, given.end_byte, f": {type_}".encode())
-    elif given is None:
+    annotation = parent.child_by_field_name("type")
+    if annotation is not None and b"\n" not in (annotation.text or b""):
+        edits.replace(annotation.start_byte, annotation.end_byte, f": {type_}".encode())
+    elif annotation is None:
         is_definite = edits.text[pattern.end_byte : pattern.end_byte + 1] in (b"?", b"!")
         edits.insert(pattern.end_byte + is_definite, f": {type_}".encode())
 
 
 def assigned_in(root: Node) -> dict[str, list[tuple[int, int]]]:
-    """The functions that assign to variables, by the variables' names."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    """Returns the spans of functions that assign to variables, by variable name."""
+    functions: dict[str, list[tuple[int, int]]] = {}
     for name in _ASSIGNED(root).get("name", ()):
         above: Node | None = name.parent
         while above is not None and above.type not in FUNCTIONS:
             above = above.parent
         if above is not None:
-            found.setdefault(text_of(name), []).append((above.start_byte, above.end_byte))
-    return found
+            functions.setdefault(text_of(name), []).append((above.start_byte, above.end_byte))
+    return functions
 
 
 def first_parameter(function: Node) -> Node | None:
-    """The target of a function's first argument, unless it is annotated."""
+    """Returns a function's first parameter, unless it is annotated."""
     single = function.child_by_field_name("parameter")
     if single is not None:
         return single
@@ -213,7 +213,7 @@ def first_parameter(function: Node) -> Node | None:
 
 
 def path_after(name: Node) -> str:
-    """The members that are taken of a name, one of the other: `shop.find` after `api` in `api.shop.find()`."""
+    """Returns the member chain after a name: `shop.find` after `api` in `api.shop.find()`."""
     names: list[str] = []
     node, parent = name, name.parent
     while parent is not None and parent.type == "member_expression" and parent.child_by_field_name("object") == node:
@@ -223,7 +223,7 @@ def path_after(name: Node) -> str:
 
 
 def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loop"]]]:
-    """Names that are assigned to as a whole, and by what."""
+    """Yields names that are assigned to, and the kind of statement."""
     for node in walk(root):
         if node.type in ("assignment_expression", "for_in_statement"):
             target = node.child_by_field_name("left")
@@ -232,9 +232,9 @@ def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loo
 
 
 def hedged_name(node: Node) -> str | None:
-    """The name of a member or variable that a program takes without counting on it, as in `page.items ?? []`."""
+    """Returns the name of a member that the program does not rely on, as in `page.items ?? []`."""
     if node.type == "call_expression":
-        return _asked_for(node)
+        return _presence_tested(node)
     if node.type != "member_expression":
         return None
     name = text_of(node.child_by_field_name("property") or node)
@@ -253,7 +253,7 @@ def hedged_name(node: Node) -> str | None:
 
 
 def hedged_variable(node: Node) -> str | None:
-    """The name of a variable that a program does not count on."""
+    """Returns the name of a variable that the program does not rely on."""
     parent = node.parent
     if node.type != "identifier" or parent is None:
         return None
@@ -263,7 +263,7 @@ def hedged_variable(node: Node) -> str | None:
 
 
 def _has_alternative(node: Node, parent: Node) -> bool:
-    """True if an expression gives a fallback for a missing value, or tests for it."""
+    """True if the parent has a fallback for a missing value, or tests for it."""
     if parent.type != "binary_expression":
         return False
     operator = parent.children[1].type
@@ -283,7 +283,7 @@ def _is_alternative(node: Node) -> bool:
     return False
 
 
-def is_asked(name: Node) -> bool:
+def is_presence_test(name: Node) -> bool:
     """True if a member is only tested for presence, given its name."""
     member = name.parent
     return member is not None and member.parent is not None and is_tested(member, member.parent)
@@ -308,8 +308,8 @@ def is_tested(node: Node, parent: Node) -> bool:
     return parent.type == "unary_expression" and parent.children[0].type == "!"
 
 
-def _asked_for(call: Node) -> str | None:
-    """The name in `Object.hasOwn(value, "name")` and `value.hasOwnProperty("name")`."""
+def _presence_tested(call: Node) -> str | None:
+    """Returns the name in `Object.hasOwn(value, "name")` or `value.hasOwnProperty("name")`."""
     called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
     if called is None or arguments is None or not text_of(called).endswith((".hasOwn", ".hasOwnProperty")):
         return None
@@ -318,7 +318,7 @@ def _asked_for(call: Node) -> str | None:
 
 
 def _is_guarded(member: Node) -> bool:
-    """True if a member is read where the same member of the same value has been tested, or is the test."""
+    """True if a member is read where the same member of the same value has been tested."""
     below, above = member, member.parent
     while above is not None and above.type not in FUNCTIONS:
         condition = above.child_by_field_name("condition")
@@ -348,7 +348,7 @@ def _takes_member(node: Node) -> bool:
 
 
 def is_typeof(node: Node) -> bool:
-    """True if an expression tests the type of a name, which is allowed for an unbound one too."""
+    """True if an expression is a `typeof` test, which is also allowed for unbound names."""
     return node.type == "unary_expression" and node.children[0].type == "typeof" and bool(node.named_children)
 
 
@@ -361,7 +361,7 @@ def is_called(expression: Node) -> bool:
 
 
 def iterated(node: Node) -> Node | None:
-    """The iterable around a node: in a loop, a spread or an array pattern."""
+    """Returns the iterable around a node, in a loop, a spread or an array pattern."""
     value, parent = node, node.parent
     while parent is not None and parent.type in (
         "member_expression",
@@ -382,7 +382,7 @@ def iterated(node: Node) -> Node | None:
 
 
 def loop_over(bound: Node) -> Node | None:
-    """The iterable of a loop, given the name of its constant: `rows` in `for (const row of rows)`."""
+    """Returns the iterable of the loop that binds a constant: `rows` in `for (const row of rows)`."""
     loop = bound.parent
     if loop is None or loop.type != "for_in_statement" or loop.child_by_field_name("left") != bound:
         return None
@@ -391,7 +391,7 @@ def loop_over(bound: Node) -> Node | None:
 
 
 def bound_by(name: Node) -> str | None:
-    """The variable that a pattern binds a member to, given the member's name in it."""
+    """Returns the variable that a pattern binds a member to."""
     if name.type == "shorthand_property_identifier_pattern":
         return text_of(name)
     parent = name.parent
@@ -413,7 +413,7 @@ def has_default(name: Node) -> bool:
 
 
 def is_conditional(node: Node) -> bool:
-    """True if a program gets there only under a condition."""
+    """True if the node is only reached under a condition."""
     return any(
         above.type == "switch_case" or (above.type in _BRANCHING and above.named_children[0] != below)
         for below, above in _ascent(node)
@@ -421,7 +421,7 @@ def is_conditional(node: Node) -> bool:
 
 
 def is_on_failure(node: Node) -> bool:
-    """True if a program gets there only when something has failed."""
+    """True if the node is only reached after a failure."""
     for below, above in _ascent(node):
         if above.type == "catch_clause":
             return True
@@ -453,7 +453,7 @@ def is_caught(call: Node) -> bool:
 
 
 def _ascent(node: Node) -> Iterator[tuple[Node, Node]]:
-    """The nodes around a node, from the inside out, each after the one within it through which the way leads."""
+    """Yields pairs of child and parent, from a node outwards."""
     above = node.parent
     while above is not None:
         yield node, above
@@ -468,7 +468,7 @@ def is_awaited(node: Node) -> bool:
 
 
 def is_shown(node: Node) -> bool:
-    """True if a value is used where a promise is useless, although the compiler accepts one."""
+    """True if a value is used where a promise makes no sense, although the compiler accepts one."""
     parent = node.parent
     while parent is not None and parent.type in ("parenthesized_expression", "non_null_expression"):
         node, parent = parent, parent.parent
@@ -517,7 +517,7 @@ def _owner(call: Node) -> str:
 
 
 def _is_printed(node: Node) -> bool:
-    """True if a literal is in console output. In the program's result, promises are awaited."""
+    """True if a literal is printed. In a program's result, promises are awaited."""
     parent = node.parent
     while parent is not None and node.type in _CONTAINERS:
         if parent.type == "arguments":

@@ -1,7 +1,7 @@
-"""Types as the compiler of TypeScript prints them in its messages: what values of one are surely none of another.
+"""Parses types in TypeScript's messages, and tells when one certainly does not fit another.
 
-A program's own types are erased when it runs, and the compiler often knows less of a value than its author does: a text
-that will only ever be one of three is a `string` to it. So a mismatch counts only where no value could make it right.
+A program's own types are erased when it runs, and the compiler often knows less about a value than its author: a
+variable with one of three texts is a `string` to it. So a mismatch counts only if no value could be correct.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ _CROSSES_AS: Mapping[str, frozenset[str]] = {
     "AsyncIterable": frozenset(),
     "PromiseLike": frozenset(),
 }
-"""As what values of the language's classes reach the host: the value codec's table."""
+"""Kinds in which instances of built-in classes reach the host, from the value codec's table."""
 _ARRAY_LIKE = frozenset({"Array", "ReadonlyArray", "Iterable"})
 _ANYTHING = frozenset({"any", "unknown", "never", "object", "Object", "this", "{}"})
 
 
 def mismatch(message: str) -> tuple[str, str] | None:
-    """The types that do not fit each other, the innermost ones that a message names: what is given, what is wanted."""
-    found: tuple[str, str] | None = None
+    """Returns the innermost mismatched types in a message: the actual and the expected one."""
+    types: tuple[str, str] | None = None
     for line in message.splitlines():
         if match := _first(line, _MISMATCH, _NOTHING_IN_COMMON, _MISSING_ONE, _MISSING_MORE):
-            members = [] if found is None else union_members(found[0])
+            members = [] if types is None else union_members(types[0])
             if members and all(each[0] in "\"'" for each in members):
                 break
             if len(members) > 1 and match["source"] in members:
-                break  # one member of the union is told of, and the others fit perhaps
-            found = match["source"], match["target"]
-    return found
+                break  # the message is about one union member; the others may fit
+            types = match["source"], match["target"]
+    return types
 
 
 def missing(message: str) -> list[str]:
-    """The properties whose absence a message complains of in its last line; [] if it is about something else."""
+    """Returns the missing properties named in a message's last line; empty for other messages."""
     match = _first(message.splitlines()[-1] if message else "", _MISSING_ONE, _MISSING_MORE)
     return [] if match is None else re.split(r", (?:and )?", match["names"].partition(", and ")[0])
 
 
 def shortened(message: str) -> str:
-    """A message without what a declaration beside it says better: the types around the innermost one, and long ones."""
+    """Shortens a message that is shown with the declaration: drops the outer types, and elides long ones."""
     *outer, last = [line.strip() for line in message.strip().splitlines()] or [""]
     where = [line for line in outer if line.startswith("Types of property")]
     return " ".join(_LONG_TYPE.sub("'{ ... }'", line) for line in (*where, last))
@@ -85,12 +85,12 @@ def _first(line: str, *patterns: re.Pattern[str]) -> re.Match[str] | None:
 
 
 def named_types(declarations: str) -> dict[str, str]:
-    """The types that declarations name, and what they are."""
+    """Returns the declared type aliases, by name."""
     return dict(_NAMED_TYPE.findall(declarations))
 
 
 def certainly_differs(source: str, target: str, named: Mapping[str, str]) -> bool:
-    """True if no value of a type, as the host would get it, is of another one. `named`: declared types by name."""
+    """True if no value of one type, as sent to the host, fits another. `named` are declared types by name."""
     return are_disjoint(list(_kinds(source, named)), list(_kinds(target, named)), _may_be)
 
 
@@ -100,17 +100,17 @@ def is_object(type_: str, named: Mapping[str, str]) -> bool:
 
 
 def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool:
-    """True if a string is given for a number or a boolean, which it may spell."""
+    """True if a string, which may spell it, is used as a number or a boolean."""
     return is_text_for(list(_kinds(source, named)), list(_kinds(target, named)), _SPELT)
 
 
 def union_members(type_: str) -> list[str]:
-    """The members of a union as it is printed; of any other type, that type."""
+    """Returns the members of a printed union, or the type itself."""
     return split_outside(type_, "|", brackets=("([{<", ")]}>"), quotes="\"'`")
 
 
 def _kinds(type_: str, named: Mapping[str, str], hops: int = 0) -> Iterator[PrintedKind]:
-    """The members of a type: the kind of each, and the literal if it is one value only."""
+    """Yields the kinds of a type's members, with the value of literals."""
     for member in union_members(type_):
         if member in named and hops < _MAX_HOPS:
             yield from _kinds(named[member], named, hops + 1)
@@ -146,13 +146,13 @@ def _kind(member: str) -> Iterator[PrintedKind]:
         yield from map(PrintedKind, ("bytes", "string", "array"))
     elif name in _CROSSES_AS:
         yield from map(PrintedKind, _CROSSES_AS[name] or {name})
-    else:  # a class, an enum or a type of the program's own
+    else:  # the program's own class, enum or type
         yield PrintedKind("any")
 
 
-def _may_be(given: PrintedKind, wanted: PrintedKind) -> bool:
-    """True if some value is of both kinds, as far as it matters to the host."""
-    names = {given.name, wanted.name}
+def _may_be(source: PrintedKind, target: PrintedKind) -> bool:
+    """True if a value of one kind can be of the other, as far as the host can tell."""
+    names = {source.name, target.name}
     if "any" in names or names == {"number", "bigint"}:
         return True
-    return len(names) == 1 and (None in (given.literal, wanted.literal) or given.literal == wanted.literal)
+    return len(names) == 1 and (None in (source.literal, target.literal) or source.literal == target.literal)

@@ -1,4 +1,4 @@
-"""Origins of values in a TypeScript program: tools and their results, or the program itself."""
+"""Origins of values in a TypeScript program: tools, their results, or the program itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from corral.programs.syntax.typescript import FUNCTIONS, text_of, unwrapped
 
 
 class Origins(Check):
-    """Asks the server, and reads the program, for where a value comes from."""
+    """A check that traces values to their origin, with the server's help."""
 
     @cached_property
     def _dynamic(self) -> DynamicMembers:
@@ -32,7 +32,7 @@ class Origins(Check):
         return rewritten(self, self._dynamic, self.tools.types)
 
     def _promised(self, expression: Node) -> str | None:
-        """The tool, as the program calls it, whose promise an expression is: its call, or a constant that holds it."""
+        """Returns the source text of the tool whose promise an expression is, directly or through a constant."""
         expression = unwrapped(expression)
         if expression.type == "identifier":
             value = self._initial(expression)
@@ -47,7 +47,7 @@ class Origins(Check):
         return text_of(called) if promises else None
 
     def _is_async(self, called: Node) -> bool:
-        """True if it is a function of the program's own that gives a promise."""
+        """True if it is the program's own async function."""
         if called.type != "identifier":
             return False
         places = [each for each in self.definitions(called) if each.own]
@@ -63,9 +63,9 @@ class Origins(Check):
         return self.tool_named(anchor(called))
 
     def _tool_call(self, node: Node, *, counted: bool = False) -> Node | None:
-        """The call of a tool that something is in the arguments of; it belongs to the innermost call around it.
+        """Returns the innermost call with the node among its arguments, if it calls a tool.
 
-        `counted`: it may be any part of the call.
+        With `counted`, the node can be any part of the call.
         """
         below, above = node, node.parent
         while above is not None and (above.type not in FUNCTIONS or above == node):
@@ -77,7 +77,7 @@ class Origins(Check):
         return None
 
     def _initial(self, name: Node) -> Node | None:
-        """The value of a constant at its declaration."""
+        """Returns the initial value of a constant."""
         for location in self.definitions(name):
             if location.own:
                 node = self.node_at(location)
@@ -90,11 +90,11 @@ class Origins(Check):
         return None
 
     def _is_declared(self, expression: Node, hops: int = 2) -> bool:
-        """True if an expression is a result, or a member of one, by the declarations."""
+        """True if an expression is a declared result or a member of one."""
         name = anchor(expression)
         if name is None:
             return False
-        is_shorthand = name.type == "shorthand_property_identifier"  # its definitions are also what it is given for
+        is_shorthand = name.type == "shorthand_property_identifier"  # its definitions include the member
         declared = [] if is_shorthand else self.declared_definitions(name)
         if declared:
             return not any(map(self._is_rewritten, declared))
@@ -104,7 +104,7 @@ class Origins(Check):
         return value is not None and self._is_declared(value, hops - 1)
 
     def _is_set_elsewhere(self, name: Node) -> bool:
-        """True if a function that is not around a variable's use assigns to it: the compiler does not follow that."""
+        """True if another function assigns to the variable, which the compiler does not track."""
         functions = self._assigned.get(text_of(name), ())
         return any(not start <= name.start_byte < end for start, end in functions)
 
@@ -112,14 +112,14 @@ class Origins(Check):
         return self._rewritten.covers(self.tools.span(location)[0])
 
     def _looped(self, name: Node) -> Node | None:
-        """The iterable of the loop that a name is the constant of: `rows` in `for (const row of rows)`."""
+        """Returns the iterable of the loop that binds a constant: `rows` in `for (const row of rows)`."""
         for location in self.definitions(name):
             if location.own and (bound := self.node_at(location)) is not None:
                 return loop_over(bound)
         return None
 
     def _visited(self, name: Node) -> Node | None:
-        """The array iterated by the function whose parameter a name is: `rows` in `rows.map((row) => …)`."""
+        """Returns the array that passes a callback parameter: `rows` in `rows.map((row) => …)`."""
         for location in self.definitions(name):
             if location.own and (bound := self.node_at(location)) is not None:
                 call = called_with(bound)
@@ -135,16 +135,16 @@ class Origins(Check):
         return any(parent.child_by_field_name("type") is not None for parent in parents)
 
     def _is_known(self, expression: Node) -> bool:
-        """True if a value is a literal, or its type is declared."""
+        """True if a value is a literal or has a declared type."""
         literal = self._held(expression)
         return literal.type in ("string", "template_string") or self._is_declared(literal)
 
     def _spells(self, expression: Node) -> bool:
-        """True if a value is a text that is written out and spells a number or a boolean."""
+        """True if a value is a string literal that spells a number or a boolean."""
         return isinstance(text := self.read(self._held(expression)).value, str) and spells(text)
 
     def _held(self, expression: Node) -> Node:
-        """The value of a constant, or the expression itself."""
+        """Returns the value of a constant, or the expression itself."""
         expression = unwrapped(expression)
         value = self._initial(expression) if expression.type.endswith("identifier") else None
         return expression if value is None else unwrapped(value)

@@ -1,8 +1,8 @@
-"""The declared types that do not hold in a program, since it puts other values where the declarations have them.
+"""Declared types that no longer hold because a program stores other values in their place.
 
-The compiler lets `order.items = order.items.map((item) => ({ ...item, total }))` pass, as the new items have all that
-the declared ones have, and goes on to say that they have no `total`. Which values are meant is not asked: they may be
-elsewhere by then. So nothing is held against the program that concerns their type, or the member that was written to.
+The compiler accepts `order.items = order.items.map((item) => ({ ...item, total }))`, since the new items have every
+declared member, and later reports that they have no `total`. Values are not tracked, since they can be moved. So errors
+about their type, or about the assigned member, do not count.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from corral.checking.typescript.expressions import anchor, called_with
 from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped
 
 _MAX_WRITES = 60
-"""With more, nothing is held against a program that concerns declared types."""
+"""With more writes, no error about declared types counts."""
 _OWN_VALUES = FUNCTION_VALUES | {"object", "array", "new_expression", "class"}
 _NOTHING = frozenset({"null", "undefined", "[]", "{}"})
 _SPREAD = finder("(spread_element (_) @source)")
 
 
 def rewritten(check: Check, dynamic: DynamicMembers, types: DeclaredTypes) -> Reach:
-    """The declared types that a program puts other values into."""
-    found = Reach(types)
+    """Returns the declared types whose values a program replaces."""
+    reach = Reach(types)
     if len(dynamic.writes) > _MAX_WRITES:
-        found.add_everything()
+        reach.add_everything()
     else:
         for write in dynamic.writes:
-            _add(found, write, check, types)
-    return found
+            _add(reach, write, check, types)
+    return reach
 
 
-def _add(found: Reach, write: Write, check: Check, types: DeclaredTypes) -> None:
+def _add(reach: Reach, write: Write, check: Check, types: DeclaredTypes) -> None:
     if write.value is not None and text_of(write.value) in _NOTHING:
         return
     root = root_of(write.target)
@@ -49,47 +49,47 @@ def _add(found: Reach, write: Write, check: Check, types: DeclaredTypes) -> None
         name = text_of(write.target.child_by_field_name("property") or write.target)
     if name is not None and name in types.members:
         if not is_own:
-            found.add_members(name)
+            reach.add_members(name)
     elif declared:
         if write.name is None and not _fits(write.value, declared, check):
             for each in declared:
-                found.add(types.at(*check.tools.span(each)))
+                reach.add(types.at(*check.tools.span(each)))
     elif write.into and root is not None:
-        _add_contents(found, write, root, initial, check, types)
+        _add_contents(reach, write, root, initial, check, types)
 
 
 def _add_contents(
-    found: Reach, write: Write, root: Node, initial: Node | None, check: Check, types: DeclaredTypes
+    reach: Reach, write: Write, root: Node, initial: Node | None, check: Check, types: DeclaredTypes
 ) -> None:
-    """Adds what may be in a container of which the declarations say nothing."""
+    """Adds the declared types that a container may hold although it is not declared itself."""
     if _is_parameter(root, check):
-        found.add_everything()
+        reach.add_everything()
     elif initial is None or initial.type not in ("object", "array") or _is_annotated(root, check):
         value = write.value and unwrapped(write.value)
         if value is not None and value.type == "identifier":
             value = _initial(value, check) or value
         for source in [] if value is None else _SPREAD(value).get("source", []):
             for each in _declared(source, check):
-                found.add(types.at(*check.tools.span(each)))
+                reach.add(types.at(*check.tools.span(each)))
 
 
 def _declared(target: Node, check: Check) -> list[Location]:
-    """The declaration of a target: its member, and its type."""
+    """Returns the declarations of a target: its member and its type."""
     name = anchor(unwrapped(target))
     return [each for each in (*check.definitions(name), *check.types(name)) if each.declared]
 
 
 def _fits(value: Node | None, declared: list[Location], check: Check) -> bool:
-    """True if a value is of the very type that is declared."""
+    """True if a value has exactly the declared type."""
     if value is not None and value.type == "spread_element" and value.named_children:
         value = value.named_children[0]
     name = None if value is None else anchor(value)
-    given = check.declared_types(name)
-    return bool(given) and all(each in declared for each in given)
+    value_types = check.declared_types(name)
+    return bool(value_types) and all(each in declared for each in value_types)
 
 
 def _initial(name: Node, check: Check) -> Node | None:
-    """The value of a variable at its declaration."""
+    """Returns the initial value of a variable."""
     declarator = _binding(name, check)
     if declarator is None or declarator.type != "variable_declarator":
         return None
@@ -103,7 +103,7 @@ def _is_annotated(name: Node, check: Check) -> bool:
 
 
 def _is_parameter(name: Node, check: Check) -> bool:
-    """True if a name is a parameter of a function that is called by its own name, with any arguments."""
+    """True if a name is a parameter of a named function, whose arguments are unknown."""
     bound = _binding(name, check)
     while bound is not None and bound.type not in FUNCTIONS:
         if bound.type in ("variable_declarator", "statement_block"):
@@ -113,7 +113,7 @@ def _is_parameter(name: Node, check: Check) -> bool:
 
 
 def _binding(name: Node, check: Check) -> Node | None:
-    """The binding of a variable."""
+    """Returns the node that binds a variable."""
     own = [each for each in check.definitions(name) if each.own]
     node = check.node_at(own[0]) if own else None
     return None if node is None else node.parent

@@ -1,6 +1,6 @@
-"""Places of a TypeScript program at which something may be wrong that a compiler has nothing against.
+"""Finds possible mistakes in TypeScript programs that the compiler accepts.
 
-They are found in the program's text alone, so that most programs need no more questions.
+The search uses only the syntax tree, so that most programs need no questions to the server.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ARRAY_METHODS = frozenset(
     "join includes indexOf push unshift pop shift concat reverse at fill".split()
 )
 _VISITS = frozenset({"forEach", "filter", "find", "findIndex", "findLast", "some", "every", "sort", "toSorted"})
-"""Methods of arrays that make nothing of a promise which their callback gives."""
+"""Array methods that ignore a promise returned by their callback."""
 
 
 class Places:
-    """The calls and members in a program, which are looked for once."""
+    """The calls and members in a program, each searched for once."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        found = _CALLS(root)
-        self.calls = found.get("call", [])
-        self.held = found.get("held", [])
-        """Variables that begin with what a call gives."""
+        matches = _CALLS(root)
+        self.calls = matches.get("call", [])
+        self.held = matches.get("held", [])
+        """Variables initialized with the result of a call."""
 
     @cached_property
     def members(self) -> list[Node]:
@@ -53,7 +53,7 @@ class Places:
 
 
 def forgotten_calls(places: Places) -> Iterator[Node]:
-    """Calls, and constants that may hold one's promise, where only a value is of use."""
+    """Yields calls, and constants that may hold a call's promise, where only a value makes sense."""
     candidates, held = places.calls, {name.text for name in places.held}
     if held:
         candidates = [*candidates, *(name for name in _NAMES(places.root).get("name", ()) if name.text in held)]
@@ -61,7 +61,7 @@ def forgotten_calls(places: Places) -> Iterator[Node]:
 
 
 def calls_by_name(places: Places) -> Iterator[tuple[Node, str]]:
-    """Calls by a tool's whole name, and that name."""
+    """Yields calls by a tool's full name, with that name."""
     for call in places.calls:
         called = call.child_by_field_name("function")
         path = "" if called is None or called.type != "member_expression" else text_of(called)
@@ -71,14 +71,14 @@ def calls_by_name(places: Places) -> Iterator[tuple[Node, str]]:
 
 
 def given_to(call: Node) -> Node | None:
-    """A call's only argument."""
+    """Returns a call's only argument."""
     arguments = call.child_by_field_name("arguments")
-    given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-    return given[0] if len(given) == 1 else None
+    passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+    return passed[0] if len(passed) == 1 else None
 
 
 def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
-    """Names that may be a tool that is awaited, or whose length is read, without a call. `names`: of tools."""
+    """Yields names of possible tools that are awaited, or whose length is read, without a call."""
     for awaited in _AWAITED(places.root).get("value", []):
         if text_of(unwrapped(awaited)).rpartition(".")[2] in names:
             yield unwrapped(awaited)
@@ -92,12 +92,12 @@ def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
 
 
 def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
-    """Names that may be a tool given to an array's method, which calls it with three arguments; it takes one."""
+    """Yields names of possible tools passed to array methods, which call them with three arguments."""
     for call in places.calls:
         called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        given = [] if arguments is None else arguments.named_children
-        if called is not None and called.type == "member_expression" and len(given) == 1:
-            callback = unwrapped(given[0])
+        passed = [] if arguments is None else arguments.named_children
+        if called is not None and called.type == "member_expression" and len(passed) == 1:
+            callback = unwrapped(passed[0])
             is_visit = text_of(called.child_by_field_name("property") or called) in ("map", "flatMap", "forEach")
             is_named = callback.type in ("identifier", "member_expression")
             if is_visit and is_named and not _is_settled(call) and text_of(callback).rpartition(".")[2] in names:
@@ -105,14 +105,14 @@ def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
 
 
 def _is_settled(value: Node) -> bool:
-    """True if the outcomes of promises are looked at one by one."""
+    """True if the value is an argument of `Promise.allSettled`."""
     call = None if value.parent is None else value.parent.parent
     called = None if call is None else call.child_by_field_name("function")
     return called is not None and text_of(called) == "Promise.allSettled"
 
 
 def async_visits(places: Places) -> Iterator[tuple[Node, str]]:
-    """Calls such as `list.forEach(async …)`, and the method's name."""
+    """Yields calls such as `list.forEach(async …)`, with the method's name."""
     for call in places.calls:
         called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
         if called is None or called.type != "member_expression" or arguments is None or not arguments.named_children:
@@ -123,9 +123,9 @@ def async_visits(places: Places) -> Iterator[tuple[Node, str]]:
 
 
 def gathered_too_late(call: Node) -> str | None:
-    """The variable that an async callback changes, of a call that nothing waits for, and that is read by a `return`.
+    """Returns a variable that an unawaited async callback changes and a later `return` reads.
 
-    What is returned as it is may still be filled, for a program's value is written when all that it began has ended.
+    A variable that is returned unchanged is safe: a program's value is encoded after all of its work has ended.
     """
     statement, arguments = call.parent, call.child_by_field_name("arguments")
     block = None if statement is None or statement.type != "expression_statement" else statement.parent
@@ -158,7 +158,7 @@ def gathered_too_late(call: Node) -> str | None:
 
 
 def _is_whole(name: Node) -> bool:
-    """True if a variable is returned as it is, by itself or in an object or array."""
+    """True if a variable is returned unchanged, by itself or in an object or array."""
     above = name.parent
     while above is not None and above.type in _WHOLE:
         above = above.parent
@@ -166,7 +166,7 @@ def _is_whole(name: Node) -> bool:
 
 
 def _may_be_passed(node: Node, function: Node) -> bool:
-    """True if a function may go on without reaching a place in it."""
+    """True if a function can finish without reaching a node."""
     above = node.parent
     while above is not None and above != function:
         if above.type in _PASSED or (
@@ -178,7 +178,7 @@ def _may_be_passed(node: Node, function: Node) -> bool:
 
 
 def misused_dictionaries(places: Places, types: DeclaredTypes) -> Iterator[Node]:
-    """Members such as `users.length` and `users.map`, taken of what may be a dictionary by the declarations."""
+    """Yields members such as `users.length` and `users.map` of values that may be declared as dictionaries."""
     if not types.dictionaries:
         return
     held: set[str] | None = None
@@ -197,17 +197,17 @@ def misused_dictionaries(places: Places, types: DeclaredTypes) -> Iterator[Node]
 
 
 def _held_dictionaries(root: Node, types: DeclaredTypes) -> set[str]:
-    """Variables that begin with a dictionary, and those of that name that are taken out of something."""
-    found = set(types.dictionaries)
+    """Returns the names of dictionary members, and of variables initialized with a dictionary."""
+    names = set(types.dictionaries)
     for name in _DECLARED(root).get("name", []):
         value = None if name.parent is None else name.parent.child_by_field_name("value")
         if value is not None and _tail(unwrapped(value)) in types.dictionaries:
-            found.add(text_of(name))
-    return found
+            names.add(text_of(name))
+    return names
 
 
 def _tail(expression: Node) -> str:
-    """The last name of what gives a value."""
+    """Returns the last name in the expression that produces a value."""
     while expression.type in ("await_expression", "call_expression", "parenthesized_expression", "non_null_expression"):
         inner = expression.child_by_field_name("function") or expression.named_children[0]
         expression = inner

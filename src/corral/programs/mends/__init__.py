@@ -1,4 +1,4 @@
-"""Mends of programs that the names of the tools make certain."""
+"""Repairs of programs that are certain given the names of the tools."""
 
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.reading import read_meant

@@ -1,4 +1,4 @@
-"""Names of tools, and which of them a name that is none can only mean."""
+"""Names of tools, and the resolution of misspelt ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from corral.concurrency.cached_property import cached_property
 
 
 class ToolNames:
-    """The paths of tools, `name` or `namespace.name`; `schema_of` gives the schema of the input of one.
+    """The paths of tools, `name` or `namespace.name`. `schema_of` returns a tool's input schema.
 
-    `has_member` is true if a part of the result of one, given by keys and items on the way to it, is an object with a
-    member of that name.
+    `has_member(path, steps, name)` is true if the part of a tool's result at `steps`, keys or None for an item, is an
+    object with a member `name`.
     """
 
     def __init__(
@@ -28,20 +28,20 @@ class ToolNames:
         self._members: dict[str, Mapping[str, list[str]]] = {}
         self.paths = frozenset((*paths, "search", "describe"))
 
-    def meant(self, written: str) -> str | None:
-        """The tool that a name means: itself, or the only one that differs by case, underscores and dots.
+    def resolve(self, written: str) -> str | None:
+        """Returns the tool of this name, or the only one that differs just in case, underscores and dots.
 
-        A name without a namespace may be that of a tool in any.
+        A name without a namespace matches tools in every namespace.
         """
         if written in self.paths:
             return written
-        found = self._by_spelling.get(_plain(written), [])
-        if not found and "." not in written:
-            found = self._by_last_name.get(_plain(written), [])
-        return found[0] if len(found) == 1 else None
+        matches = self._by_spelling.get(_plain(written), [])
+        if not matches and "." not in written:
+            matches = self._by_last_name.get(_plain(written), [])
+        return matches[0] if len(matches) == 1 else None
 
     def sole_member(self, path: str) -> str | None:
-        """The only member that an input must have."""
+        """Returns the only required member of an input."""
         schema = self._schema_of(path) or {}
         required = schema.get("required")
         names = cast("list[str]", required) if isinstance(required, list) else []
@@ -52,13 +52,13 @@ class ToolNames:
         properties = (self._schema_of(path) or {}).get("properties")
         return isinstance(properties, dict) and name in properties
 
-    def member_meant(self, path: str, written: str, others: Container[str]) -> str | None:
-        """The only member of an input that differs from a name, which is none, by case and underscores."""
+    def resolve_member(self, path: str, written: str, others: Container[str]) -> str | None:
+        """Returns the only member of an input that differs from an unknown name just in case and underscores."""
         near = self._members_of(path).get(_plain(written), [])
         return near[0] if len(near) == 1 and near[0] != written and near[0] not in others else None
 
     def _members_of(self, path: str) -> Mapping[str, list[str]]:
-        """The members of an input that has no others, by their spelling."""
+        """Returns the members of a closed input, by normalized spelling."""
         if path not in self._members:
             schema = self._schema_of(path) or {}
             properties = schema.get("properties")
@@ -68,23 +68,23 @@ class ToolNames:
         return self._members[path]
 
     def imported(self, space: str, word: str, *, is_home: bool) -> str | None:
-        """The tool that an import means: of a namespace of the tools or, if the module can only be they, of any.
+        """Returns the tool that an import refers to.
 
-        Another module may be a package or a file of the program's.
+        The module must be a namespace; with `is_home` it stands for all tools. Any other module can be a package.
         """
-        found = self.meant(f"{space}.{word}") if space in self._namespaces else None
-        return found or (self.meant(word) if is_home else None)
+        tool = self.resolve(f"{space}.{word}") if space in self._namespaces else None
+        return tool or (self.resolve(word) if is_home else None)
 
     def may_be_bare(self, word: str) -> bool:
-        """True if a name may be that of a tool or a namespace."""
+        """True if a name may refer to a tool or a namespace."""
         return _plain(word) in self._by_last_name or word in self._namespaces
 
     def is_last_name(self, word: str) -> bool:
-        """True if a name is that of a tool in some namespace, or in none."""
+        """True if a tool has this name, in any namespace or none."""
         return word in {path.rpartition(".")[2] for path in self._by_last_name.get(_plain(word), ())}
 
     def nearest(self, written: str) -> str:
-        """A tool to name in an example."""
+        """Returns a similar tool for use in an example."""
         near = get_close_matches(written, sorted(self.paths), 1, 0.5) if len(self.paths) < 1_000 else []
         return near[0] if near else "name"
 
@@ -102,10 +102,10 @@ class ToolNames:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    groups: defaultdict[str, list[str]] = defaultdict(list)
     for key, path in pairs:
-        found[key].append(path)
-    return found
+        groups[key].append(path)
+    return groups
 
 
 def _plain(name: str) -> str:

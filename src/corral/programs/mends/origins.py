@@ -1,4 +1,4 @@
-"""Results of tools that expressions of Python are, or are parts of, as far as names are bound to one thing."""
+"""Traces Python expressions to the tool results that they come from, through names with a single meaning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TOOLS = ("tools", "codemode")
 _HOPS = 12
 _MAX_BINDINGS = 50
 _SAME = frozenset({"sorted", "list", "tuple", "reversed"})
-"""Functions that give the items of their first argument."""
+"""Functions that return the items of their first argument."""
 _ONE = frozenset({"min", "max", "next"})
-"""Functions that give one of them."""
+"""Functions that return one item of their first argument."""
 _KEYED = frozenset({"sorted", "min", "max"})
 _COMPREHENSIONS = frozenset({"list_comprehension", "generator_expression"})
 _METHODS = frozenset(dir(dict))
@@ -26,19 +26,19 @@ _Variable: TypeAlias = tuple[str, int]
 
 
 class Origin(NamedTuple):
-    """The tool that a value comes from, and the way to it within the result: keys, and None for an item."""
+    """The tool that a value comes from, and the steps to it in the result: keys, and None for an item."""
 
     path: str
-    way: tuple[str | None, ...] = ()
+    steps: tuple[str | None, ...] = ()
 
     def part(self, step: str | None) -> Origin:
-        return Origin(self.path, (*self.way, step))
+        return Origin(self.path, (*self.steps, step))
 
 
 class Origins:
-    """The origins of expressions of one program. Any method may raise TooMuch.
+    """Origins of expressions in one program. Any method can raise TooMuch.
 
-    `annotated`: names with a type that the program gives them count too.
+    With `annotated`, names that the program annotates also count.
     """
 
     def __init__(self, names: Names, *, annotated: bool) -> None:
@@ -49,7 +49,7 @@ class Origins:
         self._known: dict[_Variable, Origin | None] = {}
 
     def of(self, value: Node | None, hops: int = _HOPS) -> Origin | None:
-        """The origin of an expression; None if it is not certain."""
+        """Returns the origin of an expression; None if it is not certain."""
         if value is None or hops <= 0:
             return None
         match value.type:
@@ -78,7 +78,7 @@ class Origins:
                 return None
 
     def _bindings(self, name: Node) -> tuple[_Variable, list[Node]]:
-        """The variable that a name means, and the places that bind it."""
+        """Returns the variable that a name refers to, and the nodes that bind it."""
         word = text_of(name)
         if word not in self._scopes:
             uses = self._names.of(word)
@@ -90,12 +90,12 @@ class Origins:
         return variable, self._binders.get(variable, [])
 
     def _of_name(self, name: Node, hops: int) -> Origin | None:
-        """The origin of a name that stands for the same wherever it is bound."""
+        """Returns the origin of a name whose bindings all have the same one."""
         variable, bound = self._bindings(name)
         if variable not in self._known:
-            self._known[variable] = None  # while it is looked for
-            found = {self._bound(each, hops) for each in bound} if len(bound) <= _MAX_BINDINGS else {None}
-            self._known[variable] = found.pop() if len(found) == 1 else None
+            self._known[variable] = None  # ends recursion
+            origins = {self._bound(each, hops) for each in bound} if len(bound) <= _MAX_BINDINGS else {None}
+            self._known[variable] = origins.pop() if len(origins) == 1 else None
         return self._known[variable]
 
     def _bound(self, name: Node, hops: int) -> Origin | None:
@@ -122,7 +122,7 @@ class Origins:
         return self._item(right, hops) if above.type in ("for_statement", "for_in_clause") else None
 
     def _item(self, value: Node | None, hops: int) -> Origin | None:
-        """The origin of the items of an iterable."""
+        """Returns the origin of the items of an iterable."""
         if value is None or hops <= 0:
             return None
         if value.type in _COMPREHENSIONS:
@@ -145,7 +145,7 @@ class Origins:
 
 
 def key_in(literal: Node) -> str | None:
-    """The text of a plain string."""
+    """Returns the text of a plain string literal."""
     parts = literal.named_children
     is_plain = literal.type == "string" and text_of(literal)[:1] in "\"'"
     inner = [each for each in parts if each.type == "string_content"]
@@ -153,15 +153,15 @@ def key_in(literal: Node) -> str | None:
 
 
 def _gathered(value: Node | None) -> list[Node]:
-    """The arguments of `await asyncio.gather(...)`."""
+    """Returns the arguments of `await asyncio.gather(...)`."""
     call = value.named_children[0] if value is not None and value.type == "await" and value.named_children else None
-    given = call.child_by_field_name("arguments") if call is not None and call.type == "call" else None
+    arguments = call.child_by_field_name("arguments") if call is not None and call.type == "call" else None
     is_gather = call is not None and text_of(call.child_by_field_name("function")) in ("asyncio.gather", "gather")
-    return given.named_children if given is not None and is_gather else []
+    return arguments.named_children if arguments is not None and is_gather else []
 
 
 def _first_argument(call: Node) -> Node | None:
-    given = call.child_by_field_name("arguments")
-    if given is not None and given.type == "generator_expression":
-        return given
-    return given.named_children[0] if given is not None and given.named_children else None
+    arguments = call.child_by_field_name("arguments")
+    if arguments is not None and arguments.type == "generator_expression":
+        return arguments
+    return arguments.named_children[0] if arguments is not None and arguments.named_children else None

@@ -1,4 +1,4 @@
-"""Mends of Python: names of tools, what other frameworks call, imports of tools from modules that there are not."""
+"""Repairs of Python: names of tools, conventions of other frameworks, imports of tools from imaginary modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corral.programs.syntax.python import finder, parse
 from corral.texts import TypedText
 
 WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool", "help", *TOOLS})
-"""Names that a program may have from elsewhere."""
+"""Names that programs use in other frameworks."""
 SIGN = re.compile(r"import|\.[A-Za-z_]\w*+\s*+(?![\w(.])")
 """An import, or an attribute that is read and not called."""
 _HOLDERS = (*TOOLS, "functions", "default_api")
@@ -32,13 +32,13 @@ _CALLS = finder("(call) @call")
 _ATTRIBUTES = finder("(attribute) @attribute")
 _MAX_ATTRIBUTES = 500
 _OBJECTS = re.compile(rb"\bclass\b|namedtuple|SimpleNamespace|dataclass|NamedTuple")
-"""Signs of objects of the program's own, which may be put among results."""
+"""Signs of the program's own classes, whose instances may be mixed with results."""
 _METHODS = frozenset(dir(dict))
 _IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
 
 
 def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
-    """Adds the edits of all mends that are certain, and says what they are."""
+    """Adds the edits of all certain repairs. Returns a message for each."""
     try:
         root = parse(typed.text).root_node
         mender = _Mender(Names(root, typed.text), names, edits)
@@ -62,13 +62,13 @@ class _Mender:
         self._tools = tools
         self._edits = edits
         self._imported: set[str] = set()
-        """Names of imports that are gone."""
+        """Names whose imports were removed."""
         self._free: dict[str, bool] = {}
         """True for names that the program does not bind."""
         self._has_keys = False
-        """True once an attribute was taken for a key."""
+        """True once an attribute was interpreted as a key."""
         self._imports_all = False
-        """Any name may come from `import *` of another module."""
+        """True if `import *` of another module can bind any name."""
 
     def _tell(self, message: str) -> None:
         self.mends.append(message)
@@ -86,7 +86,7 @@ class _Mender:
         root, _, rest = path.partition(".")
         if path in _CONSOLE and self._is_free(root):
             self._edits.replace(callee.start_byte, callee.end_byte, b"print")
-            self._tell(f"`{path}` was taken for `print`.")
+            self._tell(f"`{path}` was interpreted as `print`.")
             return
         if path in _BRIDGES and self._is_free(root):
             self._bridge(call, callee, arguments)
@@ -95,42 +95,42 @@ class _Mender:
             self._help(callee, arguments)
             return
         if root in _HOLDERS and self._is_free(root):
-            meant = self._tools.meant(rest)
+            tool = self._tools.resolve(rest)
         elif self._is_free(root) and not self._imports_all and not hasattr(builtins, root):
-            meant = self._tools.meant(path)
+            tool = self._tools.resolve(path)
         elif rest.partition(".")[0] in TOOLS and self._is_parameter(root):
-            meant = self._tools.meant(rest.partition(".")[2])
+            tool = self._tools.resolve(rest.partition(".")[2])
         else:
             return
-        new = f"{root if root in TOOLS else 'tools'}.{meant}"
-        if meant is None:
+        new = f"{root if root in TOOLS else 'tools'}.{tool}"
+        if tool is None:
             return
         if new != path:
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
-            self._tell(f"`{path}` was taken for `{new}`.")
-        self._input(arguments, meant)
+            self._tell(f"`{path}` was interpreted as `{new}`.")
+        self._input(arguments, tool)
         self._await(call, new)
 
     def _input(self, arguments: Node, path: str) -> None:
-        """The only required member given by position, and members that differ by case and underscores."""
-        given = [each for each in arguments.named_children if each.type != "comment"]
+        """Repairs a sole required member passed by position, and members that differ just in case and underscores."""
+        passed = [each for each in arguments.named_children if each.type != "comment"]
         keys: dict[str, Node] = {}
-        if len(given) == 1 and given[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
-            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{sole}=".encode(), b"")
-            self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{sole}=…`.")
-        for each in given[0].named_children if len(given) == 1 and given[0].type == "dictionary" else given:
+        if len(passed) == 1 and passed[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
+            self._edits.wrap(passed[0].start_byte, passed[0].end_byte, f"{sole}=".encode(), b"")
+            self._tell(f"The argument of `tools.{path}` was interpreted as `{sole}`: write `{sole}=…`.")
+        for each in passed[0].named_children if len(passed) == 1 and passed[0].type == "dictionary" else passed:
             if each.type == "keyword_argument" and (name := each.child_by_field_name("name")) is not None:
                 keys[text_of(name)] = name
             elif each.type == "pair" and (key := each.child_by_field_name("key")) is not None and key.type == "string":
                 inner = [part for part in key.named_children if part.type == "string_content"]
                 keys.update({text_of(part): part for part in inner[:1]})
         for word, node in keys.items():
-            if (member := self._tools.member_meant(path, word, keys)) is not None:
+            if (member := self._tools.resolve_member(path, word, keys)) is not None:
                 self._edits.replace(node.start_byte, node.end_byte, member.encode())
-                self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+                self._tell(f"`{word}` was interpreted as `{member}` of `tools.{path}`.")
 
     def look_at_attribute(self, attribute: Node) -> None:
-        """`order.total` of a result, which is a dict."""
+        """Repairs `order.total` on a result, which is a dict."""
         owner, name = attribute.child_by_field_name("object"), attribute.child_by_field_name("attribute")
         above = attribute.parent
         if owner is None or name is None or above is None or text_of(name) in _METHODS:
@@ -140,13 +140,13 @@ class _Mender:
         if not is_read or quote is None or above.type == "delete_statement":
             return
         origin = self._origins.of(owner)
-        if origin is None or not self._tools.has_member(origin.path, origin.way, text_of(name)):
+        if origin is None or not self._tools.has_member(origin.path, origin.steps, text_of(name)):
             return
         key = f"[{quote}{text_of(name)}{quote}]"
         self._edits.replace(owner.end_byte, name.end_byte, key.encode())
         if not self._has_keys:
             self._tell(
-                f"`{text_of(attribute)}` was taken for `{text_of(owner)}{key}`, and others like it: results are dicts."
+                f"`{text_of(attribute)}` was interpreted as `{text_of(owner)}{key}`, and so on: results are dicts."
             )
         self._has_keys = True
 
@@ -155,36 +155,36 @@ class _Mender:
             self._tell(f"`await` was added before `{shown}(...)`.")
 
     def _is_parameter(self, word: str) -> bool:
-        """True if a name is only ever that of a parameter, and not `self`."""
+        """True if a name is only bound as a parameter, and is not `self`."""
         bound = [each.node.parent for each in self._names.of(word) if each.binds]
         kinds = ("parameters", "typed_parameter", "default_parameter", "lambda_parameters")
         return word != "self" and bool(bound) and all(each is not None and each.type in kinds for each in bound)
 
     def _bridge(self, call: Node, callee: Node, arguments: Node) -> None:
-        """`call_tool("name", {...})`."""
-        given = [each for each in arguments.named_children if each.type != "comment"]
-        if not 1 <= len(given) <= 2 or given[0].type != "string" or text_of(given[0])[:1] not in "\"'":
+        """Repairs `call_tool("name", {...})`."""
+        passed = [each for each in arguments.named_children if each.type != "comment"]
+        if not 1 <= len(passed) <= 2 or passed[0].type != "string" or text_of(passed[0])[:1] not in "\"'":
             return
-        path = self._tools.meant(text_of(given[0])[1:-1].removeprefix("tools."))
-        end = given[1].start_byte if len(given) == 2 else given[0].end_byte
+        path = self._tools.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
+        end = passed[1].start_byte if len(passed) == 2 else passed[0].end_byte
         if path is None or b"\n" in self._edits.text[callee.start_byte : end]:
             return
         self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
-        self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was interpreted as `tools.{path}(…)`.")
         self._await(call, f"tools.{path}")
 
     def _help(self, callee: Node, arguments: Node) -> None:
-        """`help(tools.x)`: its declaration."""
-        given = arguments.named_children
-        root, _, rest = dotted_path(given[0]).partition(".") if len(given) == 1 else ("", "", "")
-        path = self._tools.meant(rest) if root in TOOLS and rest else None
+        """Repairs `help(tools.x)`, which prints the declaration."""
+        passed = arguments.named_children
+        root, _, rest = dotted_path(passed[0]).partition(".") if len(passed) == 1 else ("", "", "")
+        path = self._tools.resolve(rest) if root in TOOLS and rest else None
         if path is None:
             return
         self._edits.replace(callee.start_byte, arguments.end_byte, f'print(await tools.describe("{path}"))'.encode())
-        self._tell(f'`help(tools.{path})` was taken for `print(await tools.describe("{path}"))`.')
+        self._tell(f'`help(tools.{path})` was interpreted as `print(await tools.describe("{path}"))`.')
 
     def look_at_import(self, node: Node) -> None:
-        """`from functions import get_order`, `import default_api`, `from functions import *`."""
+        """Repairs `from functions import get_order`, `import default_api` and `from functions import *`."""
         module = node.child_by_field_name("module_name")
         bound: list[str] = []
         if module is not None:
@@ -215,11 +215,11 @@ class _Mender:
             else:
                 self._imported.add(home)
         replace_line(self._edits, node.start_byte, node.end_byte, "; ".join(bound) or "pass")
-        self._tell(f"The import of `{home}` was taken for the tools, which are the global `tools`.")
+        self._tell(f"The import of `{home}` was replaced: the tools are the global `tools`.")
 
 
 def _quote_within(node: Node) -> str | None:
-    """The quotes for a text that f-strings around it do not use."""
+    """Returns a quote that the f-strings around a node do not use."""
     used, above = "", node.parent
     while above is not None:
         used += text_of(above)[-1:] if above.type == "string" else ""

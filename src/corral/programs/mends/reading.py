@@ -1,6 +1,6 @@
-"""Mends of what a program surely means: names of tools, habits of other frameworks, a tool call in place of a program.
+"""Repairs programs with one possible meaning: misspelt tools, conventions of other frameworks, a JSON tool call.
 
-A mend never changes which call is made: a name is taken for a tool only if it can mean no other. Each is remarked.
+A repair never changes which tool is called: a name is resolved only if a single tool matches. Each adds a warning.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from corral.texts import PositionMap, located
 from corral.types import Diagnostic, Language, Program
 
 _MAX_CHARS = 8_000
-"""A program that is longer is not mended."""
+"""A longer program is not repaired."""
 _AROUND_JSON = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>(.*)</tool_call>", re.DOTALL)
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
 _FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
 _ODD_INPUT = re.compile(r"""\(\s*[fb]?["'`\d]|(?<![\w.])[a-z]+[A-Z]\w*["']?\s*[:=,}]""")
-"""An argument by position, or a name in camel case that may be that of a member."""
+"""An argument by position, or a camel-case name that may be a misspelt member."""
 _AWAITED = re.compile(r"\bawait[\s(]+(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
 _WRITERS: Mapping[Language, Callable[[object], str]] = {
@@ -45,7 +45,7 @@ _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id"})
 
 
 def read_meant(source: str, language: Language, names: ToolNames) -> Program:
-    """Returns the program in a model's answer, prepared to run, with the mends that are certain.
+    """Returns the program in a model's answer, prepared to run, with all certain repairs.
 
     Raises:
         ProgramRejected: it cannot be a program, or takes too long to parse.
@@ -53,21 +53,21 @@ def read_meant(source: str, language: Language, names: ToolNames) -> Program:
     call = _called_tool(source, language, names)
     if call is None:
         try:
-            found = _mended(read_program(source, language), names)
+            mended = _mended(read_program(source, language), names)
         except NotAwaited as error:
-            if error.program is None or (found := _mended(error.program, names)) is error.program:
+            if error.program is None or (mended := _mended(error.program, names)) is error.program:
                 raise
-        return _with_hidden(found, names)
+        return _with_hidden(mended, names)
     program, remark = call
-    found = read_program(program, language)
-    return replace(found, source=source, diagnostics=(remark, *found.diagnostics))
+    mended = read_program(program, language)
+    return replace(mended, source=source, diagnostics=(remark, *mended.diagnostics))
 
 
 def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str, Diagnostic] | None:
-    """The program for a source that is the JSON of one tool call, as other interfaces take it; and a remark.
+    """Returns a program and a warning for a source that is one JSON tool call.
 
     Raises:
-        ProgramRejected: it is the call of a tool that there is not.
+        ProgramRejected: no tool matches the call's name.
     """
     text = without_thoughts(source).strip() if len(source) <= _MAX_CHARS else ""
     if (inside := _AROUND_JSON.fullmatch(text)) is not None:
@@ -75,16 +75,16 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
     if not text.startswith(("{", "[")):
         return None
     try:
-        found: object = from_json(text)
+        value: object = from_json(text)
     except ValueError:
         return None
-    call = _call_in(found)
+    call = _call_in(value)
     if call is None:
         return None
     name, input = call
-    if (path := names.meant(name.removeprefix("functions.").removeprefix("tools."))) is None:
+    if (path := names.resolve(name.removeprefix("functions.").removeprefix("tools."))) is None:
         raise ProgramRejected(
-            "The source is a tool call as JSON, not a program, and no tool has that name for sure. Write a program:"
+            "The source is a tool call as JSON, not a program, and no single tool matches its name. Write a program:"
             f" `await tools.{names.nearest(name)}(...)`."
         )
     shown = _WRITERS[language](input)
@@ -93,25 +93,25 @@ def _called_tool(source: str, language: Language, names: ToolNames) -> tuple[str
     return f"await tools.{path}({shown if input else ''})", remark
 
 
-def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
-    """The name and the input of the tool call that a value is."""
-    if isinstance(found, list):
-        calls = cast("list[object]", found)
+def _call_in(value: object) -> tuple[str, dict[str, object]] | None:
+    """Returns the name and input of a JSON tool call."""
+    if isinstance(value, list):
+        calls = cast("list[object]", value)
         first = calls[0] if len(calls) == 1 else None
         return None if isinstance(first, list) else _call_in(cast("object", first))
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return None
-    call = cast("dict[str, Any]", found)
+    call = cast("dict[str, Any]", value)
     if isinstance(inner := call.get("function"), dict) and set(call) <= {"function", *_BESIDE}:
         return _call_in(cast("dict[str, Any]", inner))
     if list(call) == ["tool_calls"]:
         listed: object = call["tool_calls"]
         return _call_in(listed)
     named = [key for key in _NAME if isinstance(call.get(key), str)]
-    given = [key for key in _INPUT if key in call]
-    if len(named) != 1 or len(given) != 1 or not set(call) <= {*named, *given, *_BESIDE}:
+    inputs = [key for key in _INPUT if key in call]
+    if len(named) != 1 or len(inputs) != 1 or not set(call) <= {*named, *inputs, *_BESIDE}:
         return None
-    input: object = call[given[0]]
+    input: object = call[inputs[0]]
     if isinstance(input, str):
         try:
             input = from_json(input or "{}")
@@ -121,10 +121,10 @@ def _call_in(found: object) -> tuple[str, dict[str, object]] | None:
 
 
 def _mended(program: Program, names: ToolNames) -> Program:
-    """The program with the mends that are certain, if there are any.
+    """Returns the program with all certain repairs.
 
     Raises:
-        ProgramRejected: it defines the tools itself, or is none once it is mended.
+        ProgramRejected: the program defines the tools itself, or is invalid after the repairs.
     """
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS or not _may_need_some(typed.text.decode(), program, names):
@@ -134,20 +134,20 @@ def _mended(program: Program, names: ToolNames) -> Program:
     mends = mender.mends_of(typed, names, edits)
     if not mends:
         return program
-    text, way = edits.apply()
-    back = (way, *typed.positions)
+    text, positions = edits.apply()
+    back = (positions, *typed.positions)
     try:
-        found = read_program(text.decode(), program.language)
+        mended = read_program(text.decode(), program.language)
     except ProgramRejected as error:
         if error.line is None:
             raise
         place = located(back, error.line, error.column or 1)
         raise ProgramRejected(str(error), line=place.line, column=place.column) from error
-    return _with_remarks(program, found, back, mends)
+    return _with_remarks(program, mended, back, mends)
 
 
 def _with_hidden(program: Program, names: ToolNames) -> Program:
-    """Remarks on a function of the program that hides a tool, if it calls no tool at all."""
+    """Adds a warning if the program calls no tool and one of its functions hides a tool."""
     references = program.references
     if program.typed is None or references is None or references.named or references.computed:
         return program
@@ -156,7 +156,7 @@ def _with_hidden(program: Program, names: ToolNames) -> Program:
         return program
     message = (
         f"No tool was called: `{hidden[0]}` is the program's own function. For the tool, write"
-        f" `await tools.{names.meant(hidden[0]) or hidden[0]}(...)` and define no function of that name."
+        f" `await tools.{names.resolve(hidden[0]) or hidden[0]}(...)` and define no function of that name."
     )
     remark = Diagnostic(severity="warning", code="hidden_tool", message=message)
     return replace(program, diagnostics=(*program.diagnostics, remark))
@@ -177,18 +177,18 @@ def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
     )
 
 
-def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...], mends: list[str]) -> Program:
+def _with_remarks(program: Program, mended: Program, back: tuple[PositionMap, ...], mends: list[str]) -> Program:
     def placed(remark: Diagnostic) -> Diagnostic:
         if remark.line is None:
             return remark
         place = located(back, remark.line, remark.column or 1)
         return replace(remark, line=place.line, column=place.column)
 
-    typed, before = program.typed, found.references
+    typed, before = program.typed, mended.references
     remarks: list[Diagnostic] = []
     for message, count in Counter(mends).items():
-        remarks.append(Diagnostic(severity="warning", code="mended", message=_told(message, count)))
-    again = {each.code for each in found.diagnostics}
+        remarks.append(Diagnostic(severity="warning", code="mended", message=_counted(message, count)))
+    again = {each.code for each in mended.diagnostics}
     references = before
     if before is not None:
         moved = ((each, located(back, each.line, each.column)) for each in before.named)
@@ -196,20 +196,20 @@ def _with_remarks(program: Program, found: Program, back: tuple[PositionMap, ...
             named=tuple(each._replace(line=place.line, column=place.column) for each, place in moved)
         )
     return replace(
-        found,
+        mended,
         source=program.source,
-        positions=(*found.positions, *back),
+        positions=(*mended.positions, *back),
         diagnostics=(
             *(each for each in program.diagnostics if each.code not in again and each.code != "no_result"),
             *remarks,
-            *map(placed, found.diagnostics),
+            *map(placed, mended.diagnostics),
         ),
         references=references,
         typed=None
-        if found.typed is None or typed is None
-        else replace(found.typed, positions=(*found.typed.positions, *back)),
+        if mended.typed is None or typed is None
+        else replace(mended.typed, positions=(*mended.typed.positions, *back)),
     )
 
 
-def _told(message: str, count: int) -> str:
+def _counted(message: str, count: int) -> str:
     return message if count == 1 else f"{message} ({count} times)"

@@ -1,4 +1,4 @@
-"""Mends of TypeScript: names of tools, what other frameworks call, `await` where a value is used at once."""
+"""Repairs of TypeScript: names of tools, conventions of other frameworks, `await` where a value is used at once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from corral.texts import LINE_END as LINE_END
 from corral.texts import TypedText
 
 WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
-"""Names that a program may have from elsewhere."""
+"""Names that programs use in other frameworks."""
 SIGN = re.compile(r"import|\(\s*\w+\s*=(?![=>])")
-"""An import, or keywords as in Python."""
+"""An import, or keyword arguments as in Python."""
 _TOOLS = ("tools", "codemode")
 _HOLDERS = (*_TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
@@ -58,13 +58,13 @@ _LITERALS = frozenset({"string", "number", "template_string"})
 _PLAIN = _LITERALS | {"true", "false"}
 _EQUALITIES = frozenset({"==", "===", "!=", "!=="})
 _TAKING_VALUES = ("console.", "JSON.stringify", "JSON.parse", "Object.keys", "Object.values", "Object.entries")
-"""Functions that make nothing of a promise."""
+"""Functions that take values, never promises."""
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
 _BUILT_IN = frozenset("fs path os http https crypto util events stream zlib url axios".split())
 
 
 def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
-    """Adds the edits of all mends that are certain, and says what they are."""
+    """Adds the edits of all certain repairs. Returns a message for each."""
     try:
         return _Mender(parse(typed.parsed).root_node, names, edits).run()
     except TooLongToParse:
@@ -89,11 +89,11 @@ class _Mender:
 
     @cached_property
     def _identifiers(self) -> defaultdict[str, list[Node]]:
-        found: defaultdict[str, list[Node]] = defaultdict(list)
+        by_name: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self._nodes:
             if node.type in _IDENTIFIERS:
-                found[text_of(node)].append(node)
-        return found
+                by_name[text_of(node)].append(node)
+        return by_name
 
     def run(self) -> list[str]:
         for node in self._nodes:
@@ -117,7 +117,7 @@ class _Mender:
         is_free = self._is_free(parts[0])
         if parts == ["print"] and is_free:
             self._edits.replace(callee.start_byte, callee.end_byte, b"console.log")
-            self._tell("`print` was taken for `console.log`.")
+            self._tell("`print` was interpreted as `console.log`.")
         elif parts == ["process", "exit"] and is_free:
             self._exit(call)
         elif len(parts) == 1 and parts[0] in _BRIDGES and is_free:
@@ -127,14 +127,14 @@ class _Mender:
             self._await(call, path)
 
     def _path(self, callee: Node, parts: list[str]) -> str | None:
-        """The tool that a call is of; its name is mended, if it is none."""
+        """Returns the tool that a call refers to, and repairs its name."""
         root, written = parts[0], ".".join(parts[1:])
         if root not in self._bound and len(parts) > 2 and parts[1] in _TOOLS and root not in _HOLDERS:
-            path = self._names.meant(".".join(parts[2:])) if root in self._parameters else None
+            path = self._names.resolve(".".join(parts[2:])) if root in self._parameters else None
         elif root in _HOLDERS and self._is_free(root):
-            path = self._names.meant(written)
+            path = self._names.resolve(written)
         elif self._is_free(root) and root not in _GLOBALS:
-            path = self._names.meant(".".join(parts))
+            path = self._names.resolve(".".join(parts))
         else:
             return None
         if path is None:
@@ -142,75 +142,75 @@ class _Mender:
         new = f"{root if root in _TOOLS else 'tools'}.{path}"
         if new != ".".join(parts):
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
-            self._tell(f"`{'.'.join(parts)}` was taken for `{new}`.")
+            self._tell(f"`{'.'.join(parts)}` was interpreted as `{new}`.")
         return path
 
     def _input(self, call: Node, path: str) -> None:
-        """The only required member given by position, and members that differ by case and underscores."""
+        """Repairs a sole required member passed by position, and members that differ just in case and underscores."""
         arguments = call.child_by_field_name("arguments")
-        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if arguments is not None and given and all(map(self._is_keyword, given)):
-            self._keywords(given, path)
-        if len(given) != 1:
+        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is not None and passed and all(map(self._is_keyword, passed)):
+            self._keywords(passed, path)
+        if len(passed) != 1:
             return
-        if given[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
-            self._edits.wrap(given[0].start_byte, given[0].end_byte, f"{{ {sole}: ".encode(), b" }")
-            self._tell(f"The argument of `tools.{path}` was taken for its `{sole}`: write `{{ {sole}: … }}`.")
+        if passed[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
+            self._edits.wrap(passed[0].start_byte, passed[0].end_byte, f"{{ {sole}: ".encode(), b" }")
+            self._tell(f"The argument of `tools.{path}` was interpreted as `{sole}`: write `{{ {sole}: … }}`.")
         keys: dict[str, Node] = {}
-        for each in given[0].named_children if given[0].type == "object" else ():
+        for each in passed[0].named_children if passed[0].type == "object" else ():
             key = each.child_by_field_name("key") if each.type == "pair" else each
             if key is not None and key.type in ("property_identifier", "shorthand_property_identifier"):
                 keys[text_of(key)] = key
         for word, key in keys.items():
-            if (member := self._names.member_meant(path, word, keys)) is not None:
+            if (member := self._names.resolve_member(path, word, keys)) is not None:
                 new = member if key.type == "property_identifier" else f"{member}: {word}"
                 self._edits.replace(key.start_byte, key.end_byte, new.encode())
-                self._tell(f"`{word}` was taken for `{member}` of `tools.{path}`.")
+                self._tell(f"`{word}` was interpreted as `{member}` of `tools.{path}`.")
 
     def _is_keyword(self, argument: Node) -> bool:
-        """True for `name=value` with a name that the program binds nowhere."""
+        """True for `name=value` with a name that the program does not bind."""
         name = argument.child_by_field_name("left") if argument.type == "assignment_expression" else None
         return name is not None and name.type == "identifier" and self._is_free(text_of(name))
 
-    def _keywords(self, given: list[Node], path: str) -> None:
-        """`tools.x(query="lamp")`, as in Python, with members that the input has."""
-        names = [text_of(each.child_by_field_name("left")) for each in given]
+    def _keywords(self, arguments: list[Node], path: str) -> None:
+        """Repairs `tools.x(query="lamp")`, as in Python, if the input has these members."""
+        names = [text_of(each.child_by_field_name("left")) for each in arguments]
         if len(set(names)) != len(names) or not all(self._names.has_input(path, each) for each in names):
             return
-        for each in given:
+        for each in arguments:
             sign = next(part for part in each.children if part.type == "=")
             self._edits.replace(sign.start_byte, sign.end_byte, b":")
-        self._edits.wrap(given[0].start_byte, given[-1].end_byte, b"{ ", b" }")
-        self._tell(f"The arguments of `tools.{path}` were taken for one object: write `{{ {names[0]}: … }}`.")
+        self._edits.wrap(arguments[0].start_byte, arguments[-1].end_byte, b"{ ", b" }")
+        self._tell(f"The arguments of `tools.{path}` were put into one object: write `{{ {names[0]}: … }}`.")
 
     def _bridge(self, call: Node, callee: Node) -> None:
-        """`call_tool("name", {...})`."""
+        """Repairs `call_tool("name", {...})`."""
         arguments = call.child_by_field_name("arguments")
-        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if arguments is None or not 1 <= len(given) <= 2 or given[0].type != "string":
+        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if arguments is None or not 1 <= len(passed) <= 2 or passed[0].type != "string":
             return
-        path = self._names.meant(text_of(given[0])[1:-1].removeprefix("tools."))
+        path = self._names.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
         if path is None:
             return
-        end = given[1].start_byte if len(given) == 2 else given[0].end_byte
+        end = passed[1].start_byte if len(passed) == 2 else passed[0].end_byte
         if b"\n" in self._edits.text[callee.start_byte : end]:
             return
         self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
-        self._tell(f"`{text_of(callee)}({text_of(given[0])}, …)` was taken for `tools.{path}(…)`.")
+        self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was interpreted as `tools.{path}(…)`.")
         self._await(call, path)
 
     def _exit(self, call: Node) -> None:
-        """`process.exit()` as a statement outside of all functions: the end."""
+        """Repairs `process.exit()` as a statement outside functions, which ends the program."""
         owner = call.parent
         if owner is None or owner.type != "expression_statement" or _function_of(call) is not None:
             return
         self._edits.blank(call.start_byte, call.end_byte, first=b"return")
-        self._tell("`process.exit` was taken for `return`: there is no process.")
+        self._tell("`process.exit` was interpreted as `return`: programs have no process.")
 
     # --- imports
 
     def _import(self, node: Node) -> None:
-        """`import { get_order } from "functions"`: a module that can only be the tools, and nothing but their names."""
+        """Repairs `import { get_order } from "functions"` if every name is a tool."""
         source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
         named = None if clause is None else child_of_type(clause, "named_imports")
         if source is None or clause is None or node.has_error:
@@ -241,12 +241,12 @@ class _Mender:
         code = "".join(f"const {local} = {value}; " for local, value in bound)
         self._edits.blank(node.start_byte, node.end_byte, first=b";")
         self._edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
-        self._tell(f'The import from "{module}" was taken for the tools, which are the global `tools`.')
+        self._tell(f'The import from "{module}" was replaced: the tools are the global `tools`.')
 
     # --- await
 
     def _await(self, call: Node, path: str) -> None:
-        """Awaits a call whose value is used at once, or is kept in a constant that is only used as a value."""
+        """Awaits a call whose value is used at once, or is stored in a constant that is only used as a value."""
         value, owner = call, call.parent
         while owner is not None and owner.type in ("parenthesized_expression", "as_expression", "non_null_expression"):
             value, owner = owner, owner.parent
@@ -280,7 +280,7 @@ class _Mender:
 
 
 def _parts(callee: Node) -> list[str] | None:
-    """`a.b.c` as a list; None if it is anything else."""
+    """Returns `a.b.c` as a list; None for other expressions."""
     parts: list[str] = []
     while callee.type == "member_expression":
         name, owner = callee.child_by_field_name("property"), callee.child_by_field_name("object")
@@ -292,7 +292,7 @@ def _parts(callee: Node) -> list[str] | None:
 
 
 def _needs_value(value: Node, owner: Node) -> bool:
-    """True if the use of a value rules out that it is a promise."""
+    """True if the use of a value rules out a promise."""
     match owner.type:
         case "member_expression":
             is_owner = value == owner.child_by_field_name("object")

@@ -1,4 +1,4 @@
-"""Python as models write it, made runnable."""
+"""Makes Python from models runnable."""
 
 from corral.programs.python.prepare import TypedPython, prepare_python, typed_python
 

@@ -1,7 +1,7 @@
-"""`await` where a program means it: in the place of `asyncio.run(…)`, before a coroutine that is thrown away.
+"""Adds missing `await`: for `asyncio.run(…)`, and before coroutines whose value is discarded.
 
-A call of a tool that is used as a value without `await` is refused, unless it is mended: it would do nothing, or fail
-half-way.
+A tool call that is used as a value without `await` is rejected, unless it is repaired: it would do nothing, or fail
+halfway.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from corral.programs.syntax.python import FUNCTIONS, is_async
 from corral.types import Program
 
 FUTURES = frozenset({"asyncio.gather", "gather", "asyncio.wait_for", "asyncio.sleep", "asyncio.wait"})
-"""Functions that give what does something only once it is awaited, or whose outcome nobody sees else."""
+"""Functions whose result does nothing until it is awaited, or whose outcome would be lost."""
 _FUTURES = re.compile(rb"\b(?:gather|wait_for|sleep|wait)\b(?=\s*\()")
 _OWN_GATHER = re.compile(rb"\bdef[ \t]+gather\b|\bgather[ \t]*=(?!=)")
 _TASKS = re.compile(rb"\b(?:create_task|ensure_future|gather|get_running_loop|get_event_loop|Future)\b")
 _RUNNERS = re.compile(rb"\b(?:run|run_until_complete)\b(?=\s*\()|\bclose\b(?=\s*\(\s*\))|\bapply\b(?=\s*\()")
 _RUN = frozenset({"asyncio.run", "anyio.run", "trio.run", "run"})
 _OF_FUNCTIONS = frozenset({"anyio.run", "trio.run"})
-"""They take a function and its arguments."""
+"""Runners that take a function and its arguments."""
 _LOOP = re.compile(rb"\b(\w+)\s*=\s*(?:asyncio\s*\.\s*)?get_(?:event|running)_loop\s*\(")
 _MAX_CALLS = 200
 
@@ -39,7 +39,7 @@ _CONSUMERS = frozenset(
         *("json.dumps", "json.loads"),
     }
 )
-"""Functions that can do nothing with a call that was not awaited."""
+"""Functions that cannot use an unawaited call."""
 _COLLECTORS = frozenset({"list", "tuple", "set", "sorted", "enumerate"})
 _OPERATIONS = frozenset({"binary_operator", "unary_operator", "not_operator", "comparison_operator", "interpolation"})
 _SPREADS = frozenset({"list_splat", "dictionary_splat"})
@@ -62,17 +62,17 @@ class NotAwaited(ProgramRejected):
     """A call of a tool is not awaited."""
 
     program: Program | None = None
-    """The program as it would run with the call as it is."""
+    """The program as it would run without the missing `await`."""
 
 
 def run_where_it_stands(root: Node, edits: Edits) -> None:
-    """Puts `await` in the place of what runs an event loop, outside of all functions: one is running already."""
+    """Replaces code that runs an event loop at the top level with `await`: a loop is already running."""
     text = edits.text
-    loops = {found[1] for found in _LOOP.finditer(text)}
-    for number, found in enumerate(_RUNNERS.finditer(text)):
+    loops = {match[1] for match in _LOOP.finditer(text)}
+    for number, match in enumerate(_RUNNERS.finditer(text)):
         if number == _MAX_CALLS:
             return
-        word = root.descendant_for_byte_range(*found.span())
+        word = root.descendant_for_byte_range(*match.span())
         callee = (
             word.parent if word is not None and word.parent is not None and word.parent.type == "attribute" else word
         )
@@ -82,15 +82,15 @@ def run_where_it_stands(root: Node, edits: Edits) -> None:
         if _in_function(call):
             continue
         path = dotted_path(callee)
-        if found[0] == b"close" or found[0] == b"apply":
+        if match[0] == b"close" or match[0] == b"apply":
             if path == "nest_asyncio.apply" or path.encode().removesuffix(b".close") in loops:
                 edits.blank(call.start_byte, call.end_byte, first=b"None")
-        elif found[0] == b"run_until_complete" or (path in _RUN and (path != "run" or _imports_runner(text))):
+        elif match[0] == b"run_until_complete" or (path in _RUN and (path != "run" or _imports_runner(text))):
             _await_in_place(call, callee, path, edits)
 
 
 def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edits) -> None:
-    """Awaits the coroutines of the program's own functions that its module throws away or prints."""
+    """Awaits coroutines of the program's own functions that top-level code discards or prints."""
     for function in functions.all:
         if not function.is_async or functions.named(function.name) is None:
             continue
@@ -107,15 +107,15 @@ def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edit
 
 
 def starts_tasks(text: bytes) -> bool:
-    """True if a program may need an event loop although it awaits nothing."""
+    """True if a program may need an event loop without any `await`."""
     return _TASKS.search(text) is not None
 
 
 def await_futures(root: Node, edits: Edits) -> None:
-    """Awaits what `asyncio.gather` and its like give, where a statement throws it away."""
+    """Awaits the results of `asyncio.gather` and similar functions that a statement discards."""
     is_own = _OWN_GATHER.search(edits.text) is not None
-    for number, found in enumerate(_FUTURES.finditer(edits.text)):
-        word = root.descendant_for_byte_range(*found.span())
+    for number, match in enumerate(_FUTURES.finditer(edits.text)):
+        word = root.descendant_for_byte_range(*match.span())
         callee = (
             None if word is None or word.parent is None else word.parent if word.parent.type == "attribute" else word
         )
@@ -130,7 +130,7 @@ def await_futures(root: Node, edits: Edits) -> None:
 
 
 def may_await(node: Node) -> bool:
-    """True if an `await` is allowed there: the function around it is async, or there is none."""
+    """True if `await` is allowed there: in an async function, or at the top level."""
     above = node.parent
     while above is not None and above.type not in FUNCTIONS:
         above = above.parent
@@ -138,7 +138,7 @@ def may_await(node: Node) -> bool:
 
 
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
-    """Raises NotAwaited for the first call of a tool that is surely meant to be awaited and is not."""
+    """Raises NotAwaited for the first tool call that certainly lacks an `await`."""
     for call, path in calls:
         value, owner = unwrap(call)
         if owner is None:
@@ -151,7 +151,7 @@ def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places)
 
 
 def add_await(call: Node, names: Names, edits: Edits) -> bool:
-    """Awaits a call of a tool whose value is used at once, or kept to be used, or that would not run."""
+    """Awaits a tool call whose value is used at once, stored for use, or discarded. Returns True if it did."""
     value, owner = unwrap(call)
     if owner is None or not may_await(call) or _in_stream(owner):
         return False
@@ -165,23 +165,23 @@ def add_await(call: Node, names: Names, edits: Edits) -> bool:
 
 
 def _is_kept_as_value(call: Node, owner: Node, names: Names) -> bool:
-    """True if a call is assigned to a variable that is only ever used as the value."""
+    """True if a call is assigned to a variable that is only used as its value."""
     left = owner.child_by_field_name("left") if owner.type == "assignment" else None
     if left is None or left.type != "identifier" or owner.child_by_field_name("right") != call:
         return False
     try:
         word = text_of(left)
-        found = names.of(word)
-        if sum(each.binds for each in found) != 1 or names.is_declared_elsewhere(word):
+        occurrences = names.of(word)
+        if sum(each.binds for each in occurrences) != 1 or names.is_declared_elsewhere(word):
             return False
-        uses = [unwrap(each.node) for each in found if not each.binds]
+        uses = [unwrap(each.node) for each in occurrences if not each.binds]
         return bool(uses) and all(outer is not None and needs_value(use, outer, names) for use, outer in uses)
     except TooMuch:
         return False
 
 
 def _in_stream(owner: Node) -> str:
-    """The code that goes through a call, if the tool gives a stream."""
+    """Returns code that iterates over a call, in case the tool returns a stream."""
     if owner.type in ("for_statement", "for_in_clause"):
         return "async for ... in {}(...)"
     function = None if owner.parent is None else owner.parent.child_by_field_name("function")
@@ -194,14 +194,14 @@ def _forgotten(
     called = text_of(call.child_by_field_name("function"))
     shown = called if len(called) <= 80 and "\n" not in called else f"tools.{path}"
     fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
-    or_stream = f", or `{in_stream.format(shown)}` if it gives a stream" if in_stream else ""
+    or_stream = f", or `{in_stream.format(shown)}` if it returns a stream" if in_stream else ""
     message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`{or_stream}."
     error = places.rejected(message, call.start_byte)
     return NotAwaited(str(error), line=error.line, column=error.column)
 
 
 def needs_value(value: Node, owner: Node, names: Names) -> bool:
-    """True if the use of a value rules out that it is an unawaited call."""
+    """True if the use of a value rules out an unawaited call."""
     kind = owner.type
     if kind == "comparison_operator":
         return not any(child.type in _IDENTITY for child in owner.children)
@@ -234,7 +234,7 @@ def _is_async_statement(node: Node) -> bool:
 
 
 def unwrap(expression: Node) -> tuple[Node, Node | None]:
-    """An expression with the parentheses around it, and what it is part of."""
+    """Returns an expression including the parentheses around it, and its parent."""
     owner = expression.parent
     while owner is not None and owner.type == "parenthesized_expression":
         expression, owner = owner, owner.parent
@@ -243,17 +243,17 @@ def unwrap(expression: Node) -> tuple[Node, Node | None]:
 
 def _await_in_place(call: Node, callee: Node, path: str, edits: Edits) -> None:
     arguments = call.child_by_field_name("arguments")
-    given = [each for each in arguments.named_children if each.type != "comment"] if arguments is not None else []
-    if arguments is None or not given or given[0].type in ("keyword_argument", *_SPREADS):
+    passed = [each for each in arguments.named_children if each.type != "comment"] if arguments is not None else []
+    if arguments is None or not passed or passed[0].type in ("keyword_argument", *_SPREADS):
         return
     awaited = call.parent is not None and call.parent.type == "await"
     edits.replace(callee.start_byte, callee.end_byte, b"(" if awaited else b"(await ")
     edits.wrap(call.start_byte, call.end_byte, b"", b")")
-    first = given[0]
+    first = passed[0]
     if path in _OF_FUNCTIONS and first.type != "call":
-        positional = [each.text or b"" for each in given[1:] if each.type != "keyword_argument"]
-        passed = b", ".join(positional).replace(b"\n", b" ")
-        edits.wrap(first.start_byte, first.end_byte, b"(", b")(" + passed + b")")
+        positional = [each.text or b"" for each in passed[1:] if each.type != "keyword_argument"]
+        rest = b", ".join(positional).replace(b"\n", b" ")
+        edits.wrap(first.start_byte, first.end_byte, b"(", b")(" + rest + b")")
     edits.blank(first.end_byte, arguments.end_byte - 1)
 
 
@@ -271,7 +271,7 @@ def _in_function(node: Node) -> bool:
 
 
 def _is_thrown_away(call: Node) -> bool:
-    """True if a coroutine is wasted: it is a statement, printed, or an exit status."""
+    """True if a coroutine is discarded: it is a statement, printed, or an exit status."""
     _, owner = unwrap(call)
     if owner is None:
         return False

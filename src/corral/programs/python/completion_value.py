@@ -1,6 +1,6 @@
-"""Finds what a program's value is: its last expression or assignment, what its function returns, or its `result`.
+"""Finds a program's value: its last expression or assignment, the result of its function, or its `result` variable.
 
-The value goes to the global `_corral_result`, which engines read when the program is done.
+The value is stored in the global `_corral_result`, which engines read after the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from corral.types import Diagnostic
 RESULT = "_corral_result"
 
 _RESULT_NAMES = ("result", "output", "answer")
-"""Variables of the module that are its value if it ends without one, the likeliest first."""
+"""Module variables that are the value of a program that ends without one, most likely first."""
 
 _NO_EFFECT = frozenset(
     {
@@ -32,36 +32,36 @@ _NO_EFFECT = frozenset(
 )
 _LOOPS = frozenset({"for_statement", "while_statement"})
 _SILENT = frozenset({"append", "extend", "insert", "add", "update", "clear", "sort", "reverse", "remove", "discard"})
-"""Methods that change what they belong to and have no value."""
+"""Methods that change their object and return None."""
 _LEAVING = frozenset({"exit", "quit", "sys.exit"})
 _MAIN = re.compile(rb"\b__name__\b")
 
 
 @dataclass(slots=True)
 class Ending:
-    """The end of a program: the place of its value."""
+    """The end of a program, and where its value comes from."""
 
     code: list[str] = field(default_factory=list[str])
     """Lines that run after the last statement."""
     returns: set[int] = field(default_factory=set[int])
-    """The offsets of each `return` that became an assignment."""
+    """Offsets of each `return` that became an assignment."""
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     entered: list[Node] = field(default_factory=list[Node])
-    """The functions and lambdas that are called with the tools."""
+    """Functions and lambdas that are called with the tools."""
 
 
 def give_result(
     root: Node, edits: Edits, names: Names, functions: Functions, places: Places, returns: list[Node]
 ) -> Ending:
-    """Adds the edits that keep the program's value. `returns`: those outside of all functions."""
+    """Adds the edits that keep the program's value. `returns` are the top-level `return` statements."""
     program = _Program(root, edits, names, functions, places)
     return program.end(returns)
 
 
 def awaited_result() -> list[str]:
-    """Lines that await the value of a program which may be a task or a future.
+    """Returns lines that await a program's value, which may be a task or a future.
 
-    They also make the program one that an event loop runs, without which it could start no tasks.
+    Their `await` also makes the program run in an event loop, which tasks need.
     """
     return [f"if hasattr({RESULT}, '__await__'):", f"    {RESULT} = await {RESULT}"]
 
@@ -75,7 +75,7 @@ class _Program:
         self._statements = statements(root)
         self._ending = Ending()
         self._complete = True
-        """True if every path through the last statement leaves a value."""
+        """True if every path through the last statement produces a value."""
 
     def end(self, returns: list[Node]) -> Ending:
         last = self._last_effective(self._statements)
@@ -83,19 +83,19 @@ class _Program:
         if function is not None:
             self._ending.code.append(f"{RESULT} = {self._call(function)}")
             return self._ending
-        found = last is not None and self._keep_completion(last)
-        if found and self._complete and not self._fills(last):
+        has_value = last is not None and self._keep_completion(last)
+        if has_value and self._complete and not self._fills(last):
             return self._ending
         name = self._result_name()
         if name is not None:
             self._ending.code += ["try:", f"    {RESULT} = {name} if {RESULT} is None else {RESULT}"]
             self._ending.code += ["except NameError:", "    pass"]
-        elif not found and not returns:
+        elif not has_value and not returns:
             self._ending.diagnostics.append(self._no_result(last))
         return self._ending
 
     def _fills(self, last: Node | None) -> bool:
-        """True for a call of a function of the program that gives nothing: what it fills may be the result."""
+        """True for a call of the program's own function without `return`, which may fill the result variable."""
         if last is None or last.type != "expression_statement":
             return False
         called = unwrapped(last.named_children[0])
@@ -103,9 +103,9 @@ class _Program:
         function = self._functions.named(text_of(called.child_by_field_name("function")))
         return called.type == "call" and function is not None and b"return" not in (function.node.text or b"return")
 
-    def _last_effective(self, found: list[Node]) -> Node | None:
-        """The last statement that does something."""
-        for statement in reversed(found):
+    def _last_effective(self, candidates: list[Node]) -> Node | None:
+        """Returns the last statement with an effect."""
+        for statement in reversed(candidates):
             if statement.type not in _NO_EFFECT and not (len(self._statements) > 1 and _is_docstring(statement)):
                 return statement
         return None
@@ -122,7 +122,7 @@ class _Program:
         return function if function is not None and arguments_for(function.node) is not None else None
 
     def _after(self, last: Node | None) -> list[Node] | None:
-        """The statements that may define what is meant: those behind the last effective one, with itself."""
+        """Returns the statements that may define the program's function: the last effective one and those after it."""
         if last is None:
             return None
         if _is_print(last):
@@ -143,8 +143,8 @@ class _Program:
     # --- a program that ends with its value
 
     def _keep_completion(self, last: Node) -> bool:
-        """Keeps the value of the last expression of each branch. Says whether there is one."""
-        found = False
+        """Keeps the value of the last expression of each branch. Returns True if there is one."""
+        has_value = False
         pending = [last]
         while pending:
             node = pending.pop()
@@ -167,12 +167,12 @@ class _Program:
                         continue
                 case _:
                     pass
-            found |= kept
+            has_value |= kept
             self._complete &= kept
-        return found
+        return has_value
 
     def _branches(self, statement: Node) -> list[Node]:
-        """The blocks in which a compound statement may end."""
+        """Returns the blocks in which a compound statement can end."""
         blocks = list(blocks_of(statement))
         if statement.type == "match_statement":
             blocks = [block for block in blocks if block.parent is not None and block.parent.type == "case_clause"]
@@ -214,7 +214,7 @@ class _Program:
             case "call":
                 if _is_print(statement):
                     return False
-                left = self._keep_left(value)
+                left = self._keep_exit_call(value)
                 if left is not None:
                     return left
             case _:
@@ -223,7 +223,7 @@ class _Program:
         return not (value.type == "call" and _is_silent(value))
 
     def _keep_called(self, statement: Node, function: Node, call: str) -> bool:
-        """Keeps what a function gives that stands where the value should."""
+        """Calls a function that is the last expression, and keeps its result."""
         arguments = arguments_for(function)
         before, after = call.split("{}") if arguments is not None else ("", "")
         if arguments:
@@ -231,14 +231,14 @@ class _Program:
         self._edits.wrap(statement.start_byte, statement.end_byte, f"{RESULT} = {before}".encode(), after.encode())
         return True
 
-    def _keep_left(self, call: Node) -> bool | None:
-        """True if `exit(…)` leaves a value, that of a call in it. None if it is no such call."""
+    def _keep_exit_call(self, call: Node) -> bool | None:
+        """Keeps the value of a call in `exit(…)`. Returns True if there is one; None for other calls."""
         callee = call.child_by_field_name("function")
         if callee is None or dotted_path(callee) not in _LEAVING:
             return None
         arguments = call.child_by_field_name("arguments")
-        given = arguments.named_children if arguments is not None else []
-        if len(given) == 1 and given[0].type in ("call", "await"):
+        passed = arguments.named_children if arguments is not None else []
+        if len(passed) == 1 and passed[0].type in ("call", "await"):
             self._edits.replace(callee.start_byte, callee.end_byte, f"{RESULT} = ".encode())
             return True
         return False
@@ -291,7 +291,7 @@ class _Program:
 
 
 def _kept_target(target: Node | None) -> str | None:
-    """The variable to keep after an assignment: the target itself, or the owner of an assigned item."""
+    """Returns the variable to keep after an assignment: the target, or the owner of an assigned item."""
     if target is None:
         return None
     while target.type == "subscript":
@@ -308,7 +308,7 @@ def _kept_target(target: Node | None) -> str | None:
 
 
 def _is_docstring(statement: Node) -> bool:
-    """True for a triple-quoted statement, which is a comment unless it is the whole program."""
+    """True for a triple-quoted statement, a comment unless it is the whole program."""
     if statement.type != "expression_statement":
         return False
     expression = statement.named_children[0]

@@ -1,4 +1,4 @@
-"""The functions of a program that may be what it means to run."""
+"""Finds the function to call in a program of definitions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from corral.programs.syntax.python import FUNCTIONS, is_async, statements, unwra
 from corral.programs.syntax.typescript import ENTRY_NAMES
 
 TOOLS = ("tools", "codemode")
-"""The names under which a program finds the tools."""
+"""Names of the global that holds the tools."""
 
 _PARAMETERS = frozenset({"identifier", "typed_parameter", "default_parameter", "typed_default_parameter"})
 _PLAIN = re.compile(
     r"[\s|\[\],.]*(?:(?:str|int|float|bool|bytes|None|list|dict|tuple|set|frozenset|date|datetime|List|Dict|Tuple|Set"
     r"|Optional|Union|Sequence|Iterable|Mapping|typing)\b[\s|\[\],.]*)+"
 )
-"""A type of which no set of tools is."""
+"""Annotations that cannot be those of the tools."""
 
 
 class Function(NamedTuple):
@@ -32,20 +32,20 @@ class Function(NamedTuple):
 
     @property
     def is_async(self) -> bool:
-        """True if a call gives a coroutine."""
+        """True if a call returns a coroutine."""
         return is_async(self.node) and not is_generator(self.node)
 
 
 class Functions:
-    """The functions that a module's own statements define."""
+    """The functions that top-level statements define."""
 
     def __init__(self, root: Node, names: Names) -> None:
         self._names = names
-        self.all = [found for each in statements(root) if (found := function_of(each)) is not None]
+        self.all = [defined for each in statements(root) if (defined := function_of(each)) is not None]
         self._by_name = {function.name: function for function in self.all}
 
     def named(self, name: str) -> Function | None:
-        """The one function that a name always means."""
+        """Returns the function of a name that is bound once."""
         function = self._by_name.get(name)
         if function is None or function.statement.type == "decorated_definition":
             return None
@@ -55,9 +55,9 @@ class Functions:
             return None
 
     def unused(self, *, among: list[Node] | None = None) -> Function | None:
-        """The function that a program of definitions must mean: one of the usual names, or the last one.
+        """Returns the function that a program of definitions should run: one with a usual name, or the last one.
 
-        With `among`, of other names only what these statements define.
+        With `among`, functions with other names count only if these statements define them.
         """
         for name in ENTRY_NAMES:
             function = self._by_name.get(name)
@@ -67,7 +67,7 @@ class Functions:
         return next((each for each in reversed(others) if not self._is_used(each)), None)
 
     def _is_used(self, function: Function) -> bool:
-        """True if a function is mentioned outside of itself, or its name is bound again."""
+        """True if a function is mentioned outside itself, or its name is bound again."""
         start, end = function.statement.start_byte, function.statement.end_byte
         try:
             return any(not start <= each.node.start_byte < end for each in self._names.in_module(function.name))
@@ -76,7 +76,7 @@ class Functions:
 
 
 def function_of(statement: Node) -> Function | None:
-    """The function that a statement defines, or binds to a variable."""
+    """Returns the function that a statement defines, or binds to a variable."""
     node = statement
     if statement.type == "decorated_definition":
         node = statement.child_by_field_name("definition") or statement
@@ -93,7 +93,7 @@ def function_of(statement: Node) -> Function | None:
 
 
 def arguments_for(function: Node) -> str | None:
-    """The arguments that a function is called with: none, or the tools. None if it needs others."""
+    """Returns the arguments to call a function with: empty, or the tools. None if it requires others."""
     required: list[str] = []
     keywords: list[str] = []
     first, only_keywords = "", False
@@ -118,7 +118,7 @@ def arguments_for(function: Node) -> str | None:
 
 
 def _means_else(function: Node, name: str) -> bool:
-    """True if a function plainly expects something else: by its annotation, or as no member of it is called."""
+    """True if a parameter is clearly not the tools: by its annotation, or since no member of it is called."""
     parameter = next((each for each in _parameters(function) if _name_of(each) == name), None)
     body = function.child_by_field_name("body")
     typed = parameter.child_by_field_name("type") if parameter is not None else None
@@ -134,7 +134,7 @@ def _means_else(function: Node, name: str) -> bool:
 
 
 def first_parameter(function: Node) -> str | None:
-    """The parameter that gets the tools, if the function is called with them."""
+    """Returns the name of the parameter that receives the tools."""
     arguments = arguments_for(function)
     if not arguments:
         return None
@@ -142,7 +142,7 @@ def first_parameter(function: Node) -> str | None:
 
 
 def tools_parameter(function: Node) -> Node | None:
-    """The same, where it stands."""
+    """Returns the node of the parameter that receives the tools."""
     name = first_parameter(function)
     return next((each for each in _parameters(function) if name is not None and _name_of(each) == name), None)
 

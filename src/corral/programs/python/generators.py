@@ -1,4 +1,4 @@
-"""Generator expressions with `await`, which give async generators: made lists where only an iterable is of use."""
+"""Turns generator expressions with `await`, which are async generators, into lists where an iterable is needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ITERATING = frozenset(
         *("Counter", "deque", "mean", "median", "statistics.mean", "statistics.median", "math.prod", "math.fsum"),
     }
 )
-"""Functions that go through an iterable to its end. `any` and `all` do not: what follows is not to be called."""
+"""Functions that consume a whole iterable. `any` and `all` do not: they must not evaluate the rest."""
 _METHODS = frozenset({"join", "extend", "update"})
 _OWN_SCOPES = frozenset({"lambda", "generator_expression"})
 
 
 def list_generators(root: Node, names: Names, edits: Edits) -> None:
-    """Makes lists of async generators that are gone through, or goes through them by `async for`."""
+    """Turns iterated async generators into lists, and loops over them into `async for`."""
     if b"await" not in edits.text and b"async" not in edits.text:
         return
     for generator in _GENERATORS(root).get("generator", ()):
@@ -45,7 +45,7 @@ def list_generators(root: Node, names: Names, edits: Edits) -> None:
 
 
 def awaits(generator: Node) -> bool:
-    """True if a generator expression is an async one: it awaits more than the iterable of its first loop."""
+    """True if a generator expression is async: it awaits more than the iterable of its first loop."""
     clauses = [each for each in generator.named_children if each.type == "for_in_clause"]
     waiting = [generator]
     while waiting:
@@ -58,7 +58,7 @@ def awaits(generator: Node) -> bool:
 
 
 def _takes_list(value: Node, owner: Node, names: Names) -> bool:
-    """True if an expression is gone through by what it is part of."""
+    """True if the parent iterates over the expression."""
     if owner.type == "list_splat":
         return True
     if owner.type == "for_in_clause":

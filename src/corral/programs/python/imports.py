@@ -1,4 +1,4 @@
-"""Imports: which modules a program asks for, and those of the tools, which are a global and no module."""
+"""Finds a program's imports, and rewrites imports of tools, which are a global and not a module."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from corral.programs.syntax.parsing import text_of
 from corral.programs.syntax.python import finder
 
 STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\*"
-"""An import of all names of a module that is not the tools."""
+"""`import *` of a module other than the tools."""
 _STARS = "A second `import *` of tools at {place}: import them by name, or write `await tools.namespace.name(...)`."
-_OWN = "`tools` at {place} is given; do not define it: call the tools as they are declared."
+_OWN = "`tools` at {place} is a global; do not define it: call the tools as they are declared."
 ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
-"""Names of the errors of calls: globals of every program."""
+"""Error classes of calls: globals of every program."""
 _ERROR_HOMES = frozenset({*TOOLS, "corral", "corral.errors", "tools.errors", "__main__"})
-"""Modules from which a program may mean to import what it catches, which are globals."""
+"""Modules from which programs import error classes, which are globals."""
 _SILENT = frozenset({"expression_statement", "pass_statement", "comment"})
 _IDENTIFIERS = finder("(identifier) @name")
 _MAX_WORDS = 1000
 
 _HOMES = frozenset({*TOOLS, "corral", "__main__"})
-"""Modules from which a program may mean to import the tools."""
+"""Modules from which programs import the tools."""
 
 _NESTING = "nest_asyncio"
-"""A module for running an event loop inside of another, which no program needs here."""
+"""A module for nested event loops, which programs do not need here."""
 
 
 class ToolImport(NamedTuple):
-    """A tool that a program imports: its path, the name it gets, and where it stands."""
+    """A tool that a program imports: its path, its local name, and its node."""
 
     path: str
     name: str
@@ -50,9 +50,9 @@ class Imports(NamedTuple):
     """The top-level names of the modules, in order of appearance."""
     tools: list[ToolImport]
     holders: list[str]
-    """Other names that all of the tools get; `*` if all that they hold may have got a name."""
+    """Other names for the tools as a whole; `*` if any tool may be bound."""
     replaced: list[tuple[int, int]]
-    """Spans of the imports of tools, which became assignments, and of their declarations, which are gone; in order."""
+    """Sorted spans of rewritten imports of tools, and of removed declarations of them."""
 
 
 class _Imported(NamedTuple):
@@ -65,10 +65,10 @@ class _Imported(NamedTuple):
 def rewrite_imports(
     statements: list[Node], edits: Edits, root: Node, names: Names, added: Collection[str], places: Places
 ) -> Imports:
-    """Adds the edits that turn imports of tools into assignments, and says what else is imported.
+    """Adds the edits that turn imports of tools into assignments. Returns all imports.
 
-    `added` are the names that imports get which were forgotten. Raises ProgramRejected where the names of several
-    namespaces are imported by `*`: only the declarations could say whose each is.
+    `added` are the names bound by added imports. Raises ProgramRejected if `*` imports several namespaces: only the
+    declarations could tell which namespace has a name.
     """
     stars = dict[str, Node]()
     modules: dict[str, None] = {}
@@ -76,18 +76,18 @@ def rewrite_imports(
     holders: list[str] = []
     replaced: list[tuple[int, int]] = []
     for statement in statements:
-        found = _imported(statement)
-        own = [each for each in found if _is_of_tools(each)]
-        modules.update((top, None) for each in found if each not in own and (top := each.module.partition(".")[0]))
-        if not own or (statement.type == "import_from_statement" and len(own) < len(found)):
+        imported = _imported(statement)
+        own = [each for each in imported if _is_of_tools(each)]
+        modules.update((top, None) for each in imported if each not in own and (top := each.module.partition(".")[0]))
+        if not own or (statement.type == "import_from_statement" and len(own) < len(imported)):
             continue
-        kept = [_text(each) for each in found if each not in own]
+        kept = [_text(each) for each in imported if each not in own]
         for each in own:
             if each.name == "*":
                 stars.setdefault(each.module, each.node)
                 if len(stars) > 1:
                     raise places.rejected(_STARS, each.node.start_byte)
-                starred = _starred(root, names, added)
+                starred = _star_names(root, names, added)
                 holders += ["*"] if starred is None else []
                 for word in starred or ():
                     path = ".".join([*each.module.split(".")[1:], word])
@@ -113,7 +113,7 @@ def rewrite_imports(
 
 
 def _is_stub(node: Node) -> bool:
-    """True for the class of tools as it is declared, and for what it consists of: none of it does anything."""
+    """True for a copied declaration of the tools, whose body does nothing."""
     body = node.child_by_field_name("body")
     match node.type:
         case "class_definition":
@@ -129,10 +129,10 @@ def _is_stub(node: Node) -> bool:
             return node.type in _SILENT
 
 
-def _starred(root: Node, names: Names, added: Collection[str]) -> list[str] | None:
-    """The names that `from tools import *` is to bind: those that the program uses and binds nowhere.
+def _star_names(root: Node, names: Names, added: Collection[str]) -> list[str] | None:
+    """Returns the names that `from tools import *` binds: those that the program uses but does not bind.
 
-    A builtin is one of them if nothing is done with it but to await what it returns. None: the program is too large.
+    A builtin counts only if all of its uses are awaited calls. Returns None if the program is too large.
     """
     words = dict.fromkeys(text_of(each) for each in _IDENTIFIERS(root).get("name", ()))
     known = {*TOOLS, *ERRORS, *added}
@@ -140,17 +140,17 @@ def _starred(root: Node, names: Names, added: Collection[str]) -> list[str] | No
         return None
     try:
         return [
-            word for word in sorted(words) if word not in known and not word.startswith("_") and _is_meant(names, word)
+            word for word in sorted(words) if word not in known and not word.startswith("_") and _is_tool(names, word)
         ]
     except TooMuch:
         return None
 
 
-def _is_meant(names: Names, word: str) -> bool:
-    found = names.of(word)
-    if any(each.binds for each in found) or names.is_declared_elsewhere(word):
+def _is_tool(names: Names, word: str) -> bool:
+    occurrences = names.of(word)
+    if any(each.binds for each in occurrences) or names.is_declared_elsewhere(word):
         return False
-    uses = [each for each in found if not _is_annotation(each)]
+    uses = [each for each in occurrences if not _is_annotation(each)]
     return bool(uses) and (not hasattr(builtins, word) or all(map(_is_awaited, uses)))
 
 
@@ -169,7 +169,7 @@ def _is_awaited(name: Name) -> bool:
 
 
 def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
-    """Puts one line in the place of a stretch of several, whose other lines become empty."""
+    """Replaces a range of several lines with one line; the other lines become empty."""
     first = edits.text.find(b"\n", start, end)
     edits.replace(start, end if first < 0 else first, new.encode())
     while first >= 0:
@@ -182,18 +182,18 @@ def _imported(statement: Node) -> list[_Imported]:
     module = statement.child_by_field_name("module_name")
     if module is not None and module.type == "relative_import":
         return []
-    found: list[_Imported] = []
+    imported: list[_Imported] = []
     for each in statement.children_by_field_name("name"):
         alias = each.child_by_field_name("alias")
         node = each.child_by_field_name("name") or each
         alias_text = text_of(alias) if alias is not None else None
         if module is None:
-            found.append(_Imported(text_of(node), None, alias_text, node))
+            imported.append(_Imported(text_of(node), None, alias_text, node))
         else:
-            found.append(_Imported(text_of(module), text_of(node), alias_text, node))
-    if module is not None and not found:
-        found.append(_Imported(text_of(module), "*", None, module))
-    return found
+            imported.append(_Imported(text_of(module), text_of(node), alias_text, node))
+    if module is not None and not imported:
+        imported.append(_Imported(text_of(module), "*", None, module))
+    return imported
 
 
 def _is_of_tools(imported: _Imported) -> bool:
@@ -208,7 +208,7 @@ def _is_of_tools(imported: _Imported) -> bool:
 
 
 def _assignment(imported: _Imported) -> str | None:
-    """The meaning of an import of tools; None if it binds only globals."""
+    """Returns the assignment for an import of tools; None if it binds only globals."""
     if imported.name in ERRORS:
         return None if imported.alias is None else f"{imported.alias} = {imported.name}"
     below = [*imported.module.split(".")[1:], *([imported.name] if imported.name is not None else [])]

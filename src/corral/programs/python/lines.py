@@ -1,6 +1,6 @@
-"""The lines of a Python text: where statements begin, how far they are indented, and what is a string or a comment.
+"""The lines of a Python text: where statements begin, their indentation, and which parts are strings or comments.
 
-For texts that do not parse yet, so it reads no tree. Everything is linear in the length of the text.
+It works without a tree, for texts that do not parse yet, in time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_BRACKETS = 200
-"""Levels of brackets that CPython takes."""
+"""Levels of brackets that CPython accepts."""
 _MAX_JOINED = 100
-"""Lines that backslashes may join in a row: the parser takes time in proportion to their square."""
+"""Maximum number of consecutive lines joined by backslashes: the parser's time is quadratic in it."""
 
 _TOKEN = re.compile(
     rb"(?P<comment>\#[^\n]*)"
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _FORMATTED = re.compile(rb"\b(?:[fFtT][rR]?|[rR][fFtT])[\"']")
-"""Strings that may contain quotes of their own kind, and so look like two strings."""
+"""Strings that can contain quotes of their own kind, and so look like two strings."""
 _BRACKET = re.compile(rb"[()\[\]{}]")
 _ROW = re.compile(rb"([ \t\f]*)([^\n]*)\n?")
 _MANY_JOINTS = re.compile(rb"(?:\\\n[ \t]*){%d}" % _MAX_JOINED)
@@ -35,7 +35,7 @@ _NOT_PYTHON = re.compile(rb"[`$?\\]|!(?!=)")
 
 
 class Line(NamedTuple):
-    """A logical line: where it begins, the white space before it, whether it ends with a colon."""
+    """A logical line: its start, its indentation, and whether it ends with a colon."""
 
     start: int
     indent: bytes
@@ -43,30 +43,30 @@ class Line(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The look of a text before it is parsed."""
+    """The layout of a text before it is parsed."""
 
     masked: bytes
     """The text, byte for byte, with strings as `s` and comments as spaces; `\\n` ends logical and bracketed lines."""
     logical: list[Line]
     too_deep: int | None
-    """The place where brackets nest more deeply than Python accepts."""
+    """Offset where brackets nest more deeply than Python accepts."""
     broken: bool
-    """True if it certainly does not parse: an unmatched bracket, or a character that no program has."""
+    """True if it certainly does not parse: an unmatched bracket, or a character that Python does not use."""
 
     @property
     def starts(self) -> list[int]:
         """Offsets of the physical lines that do not begin inside a string."""
-        return [0, *(found.end() for found in re.finditer(rb"\n", self.masked))]
+        return [0, *(line_end.end() for line_end in re.finditer(rb"\n", self.masked))]
 
 
 class Reader:
-    """Reads the lines of texts, each once while it is one of the last few."""
+    """Reads the lines of texts, with a small cache."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Lines] = {}
 
     def read(self, text: bytes) -> Lines:
-        """The lines of a text."""
+        """Returns the lines of a text."""
         if text not in self._known:
             if len(self._known) == _MAX_KNOWN:
                 self._known.pop(next(iter(self._known)))
@@ -107,14 +107,14 @@ def _read(text: bytes) -> Lines:
 
 
 def is_indented(lines: Sequence[Line]) -> bool:
-    """True if the indentation is valid Python: consistent for tabs of eight columns and of one."""
+    """True if the indentation is valid Python, with tabs of eight columns and of one."""
     nested = _levels(lines, 8)
     return nested is not None and (not any(b"\t" in line.indent for line in lines) or nested == _levels(lines, 1))
 
 
 def _levels(lines: Sequence[Line], tab: int) -> list[int] | None:
-    """Nesting depth of each line, with a stop for tabs at every `tab` columns; None if Python would reject it."""
-    stack, found = [0], list[int]()
+    """Returns the nesting depth of each line, with tab stops at every `tab` columns; None if Python would reject it."""
+    stack, levels = [0], list[int]()
     opened = False
     for line in lines:
         column = len(line.indent.rpartition(b"\f")[2].expandtabs(tab))
@@ -127,13 +127,13 @@ def _levels(lines: Sequence[Line], tab: int) -> list[int] | None:
                 stack.pop()
             if column != stack[-1]:
                 return None
-        found.append(len(stack) - 1)
+        levels.append(len(stack) - 1)
         opened = line.opens
-    return None if opened else found
+    return None if opened else levels
 
 
-def _mask(found: re.Match[bytes]) -> bytes:
-    length = found.end() - found.start()
-    if found.lastgroup == "string":
+def _mask(token: re.Match[bytes]) -> bytes:
+    length = token.end() - token.start()
+    if token.lastgroup == "string":
         return b"s" * length
     return b" " * length

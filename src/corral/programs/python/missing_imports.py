@@ -1,4 +1,4 @@
-"""Imports that a program forgot: modules of the standard library, and names of theirs that can mean nothing else."""
+"""Adds forgotten imports of standard library modules, and of unambiguous names from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODULES = frozenset(
         *("sys", "textwrap", "time", "traceback", "types", "typing", "urllib", "uuid", "zoneinfo"),
     }
 )
-"""They are imported if the program takes something of them that they have."""
+"""Modules that are imported if the program reads members that they have."""
 _SUBMODULES = {"urllib": ("parse",)}
 _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("defaultdict", "Counter", "OrderedDict", "deque", "namedtuple"), "collections"),
@@ -68,22 +68,22 @@ _NAMES: Mapping[str, str] = {
     ),
     "gather": "asyncio",
 }
-"""Names by the module that has them. Those in lower case are imported if they are only called, or decorate."""
+"""Modules by name. Lower-case names are imported only if all of their uses are calls or decorators."""
 _WORD = re.compile(rf"\b(?:{'|'.join(sorted({*_MODULES, *_NAMES, 'datetime'}))})\b".encode())
 _STAR = re.compile(STAR + rb"|\bglobals\(\)|\bexec\(")
 _CLASS = re.compile(rb"(?<![\w.'\"])[A-Z\x80-\xff][\w\x80-\xff]*\b(?=[ \t]*(?:[)\](,.|\[:}\n#]|\Z))")
-"""Names as classes have them, where these are used."""
+"""Uses of names that look like classes."""
 _KNOWN = frozenset({*vars(builtins), *ERRORS})
 _BOTH = (
     "`datetime` at {place} is not imported, and the program uses it both as the module and as the class in it:"
     " write `from datetime import datetime, timedelta` and then `datetime.now()` and `timedelta(...)`."
 )
 _OTHER_CLASSES = frozenset({"timedelta", "date", "timezone", "UTC", "tzinfo", "datetime", "MINYEAR", "MAXYEAR"})
-"""Members of the module `datetime`; any other member means the class."""
+"""Members of the module `datetime`; any other member belongs to the class."""
 
 
 class Forgotten(NamedTuple):
-    """Imports added to a program: modules, names, and the remark about them."""
+    """Imports added to a program: modules, names, and warnings about them."""
 
     modules: tuple[str, ...] = ()
     remarks: tuple[Diagnostic, ...] = ()
@@ -91,11 +91,11 @@ class Forgotten(NamedTuple):
 
 
 def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgotten:
-    """Imports what a program uses of the standard library and binds nowhere.
+    """Imports standard library names that a program uses but does not bind.
 
-    Raises ProgramRejected where `datetime` is not imported and means both the module and the class.
+    Raises ProgramRejected if `datetime` is not imported and used both as the module and as the class.
     """
-    words = sorted({found[0].decode() for found in _WORD.finditer(text)})
+    words = sorted({match[0].decode() for match in _WORD.finditer(text)})
     if not words or _STAR.search(text):
         return Forgotten()
     names = Names(root, text)
@@ -107,7 +107,7 @@ def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgot
             line = _import_of(word, uses, places) if uses else None
             if line is not None:
                 lines[line] = None
-                message = f"`{line}` was added: the program uses it and does not import it."
+                message = f"`{line}` was added: the program uses it without importing it."
                 remarks.append(places.remark("warning", "import_added", message, uses[0].start_byte))
     except TooMuch:
         return Forgotten()
@@ -118,11 +118,11 @@ def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgot
 
 
 def free_classes(root: Node, text: bytes, added: Collection[str], imported: Iterable[str]) -> tuple[str, ...]:
-    """Names, as classes have them, that a program uses outside of annotations and binds nowhere.
+    """Returns class-like names that a program uses outside annotations but does not bind.
 
-    `added` are the names that are imported for it. Those that it has `imported` from the tools become `tools.Name`.
+    `added` are names bound by added imports. Names `imported` from the tools become `tools.Name`.
     """
-    words = dict.fromkeys(found[0].decode(errors="replace") for found in _CLASS.finditer(text))
+    words = dict.fromkeys(match[0].decode(errors="replace") for match in _CLASS.finditer(text))
     if _STAR.search(text):
         return ()
     names = Names(root, text)
@@ -134,20 +134,20 @@ def free_classes(root: Node, text: bytes, added: Collection[str], imported: Iter
 
 
 def _is_of_class(name: str) -> bool:
-    """True if a name may be that of a class, and no builtin's."""
+    """True if a name looks like a class and is not a builtin."""
     return not (name[0] == "_" or name[0].islower() or name in _KNOWN)
 
 
 def _unbound(names: Names, word: str) -> list[Node]:
-    """Uses of a name that is bound nowhere, without annotations, which nothing evaluates."""
-    found = names.of(word)
-    if any(each.binds for each in found) or names.is_declared_elsewhere(word):
+    """Returns uses of an unbound name outside annotations, which are not evaluated."""
+    occurrences = names.of(word)
+    if any(each.binds for each in occurrences) or names.is_declared_elsewhere(word):
         return []
-    return [each.node for each in found if not _is_annotation(each.node)]
+    return [each.node for each in occurrences if not _is_annotation(each.node)]
 
 
 def _import_of(word: str, uses: list[Node], places: Places) -> str | None:
-    """The import that all uses of a name mean, if there is one."""
+    """Returns the import that fits all uses of a name, if there is one."""
     members = [_member_of(use) for use in uses]
     if word == "datetime":
         return _import_of_datetime(uses, members, places)
@@ -176,7 +176,7 @@ def _import_of_datetime(uses: list[Node], members: list[str | None], places: Pla
 
 
 def _insert(root: Node, edits: Edits, lines: Iterable[str]) -> None:
-    """Puts imports before all else, but behind those that must be first."""
+    """Inserts imports at the start, after `from __future__` imports."""
     futures = [each for each in root.named_children if each.type == "future_import_statement"]
     if futures:
         end = futures[-1].end_byte
@@ -186,7 +186,7 @@ def _insert(root: Node, edits: Edits, lines: Iterable[str]) -> None:
 
 
 def _member_of(use: Node) -> str | None:
-    """The name of what is taken of a name."""
+    """Returns the attribute that is read from a name."""
     parent = use.parent
     if parent is None or parent.type != "attribute" or parent.child_by_field_name("object") != use:
         return None
@@ -194,12 +194,12 @@ def _member_of(use: Node) -> str | None:
 
 
 def _has(module: str, *members: str) -> bool:
-    """True if a module of the host's standard library, which programs have too, has this member."""
-    found: object = importlib.import_module(module)
+    """True if a standard library module has this member on the host, as it does for programs."""
+    value: object = importlib.import_module(module)
     for member in members:
-        if not hasattr(found, member):
+        if not hasattr(value, member):
             return module in _SUBMODULES and member in _SUBMODULES[module]
-        found = getattr(found, member)
+        value = getattr(value, member)
     return True
 
 

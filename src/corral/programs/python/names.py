@@ -1,4 +1,4 @@
-"""Bindings and uses of names, by the rules of Python's scopes."""
+"""Bindings and uses of names, by Python's scoping rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tree_sitter import Node
 from corral.programs.syntax.parsing import text_of
 
 _MAX_STEPS = 20_000
-"""Nodes that are looked at in all; one takes 2 to 30 µs, the more the deeper it lies."""
+"""Maximum number of visited nodes; each takes 2 to 30 µs, depending on its depth."""
 
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _COMPREHENSIONS = frozenset(
@@ -28,7 +28,7 @@ _CASES = frozenset({"case_pattern", "splat_pattern", "keyword_pattern"})
 
 
 class TooMuch(Exception):
-    """The program is too large to be looked through."""
+    """The program is too large to search."""
 
 
 class Name(NamedTuple):
@@ -39,11 +39,11 @@ class Name(NamedTuple):
     """The binding scope: a function, class or comprehension, or else the module."""
     binds: bool
     owner: Node
-    """The function, class or module that it stands in."""
+    """The function, class or module around it."""
 
 
 class Names:
-    """The names of a program, each looked up when it is asked for, as far as `_MAX_STEPS` go; then TooMuch."""
+    """The names of a program, resolved on demand. Raises TooMuch after `_MAX_STEPS`."""
 
     def __init__(self, root: Node, text: bytes) -> None:
         self._root = root
@@ -52,17 +52,17 @@ class Names:
         self._steps = 0
 
     def of(self, word: str) -> list[Name]:
-        """Every occurrence of a name, in source order."""
+        """Returns every occurrence of a name, in source order."""
         if word not in self._known:
             self._known[word] = self._resolve([self._stand(node) for node in self._occurrences(word.encode())])
         return self._known[word]
 
     def in_module(self, word: str) -> list[Name]:
-        """The occurrences that mean the module's variable."""
+        """Returns the occurrences that refer to the module's variable."""
         return [name for name in self.of(word) if name.scope == self._root]
 
     def bindings(self, word: str) -> list[Name]:
-        """Bindings of the module's variable."""
+        """Returns the bindings of the module's variable."""
         return [name for name in self.in_module(word) if name.binds]
 
     def is_declared_elsewhere(self, word: str) -> bool:
@@ -75,14 +75,14 @@ class Names:
         )
 
     def is_spelled_otherwise(self, word: str) -> bool:
-        """True if the source may spell a name in characters that Python normalizes to it."""
+        """True if the source may contain other characters that Python normalizes to this name."""
         if self._text.isascii():
             return False
         text = self._text.decode(errors="replace")
         return unicodedata.normalize("NFKC", text).count(word) != text.count(word)
 
     def step(self, count: int = 1) -> None:
-        """Counts the nodes that were looked at."""
+        """Counts visited nodes."""
         self._steps += count
         if self._steps > _MAX_STEPS:
             raise TooMuch
@@ -101,7 +101,7 @@ class Names:
                 yield node
 
     def _stand(self, node: Node) -> tuple[Node, list[Node], bool]:
-        """A node, the scopes around it, and whether it binds its name in the innermost of them."""
+        """Returns a node, the scopes around it, and whether it binds its name in the innermost one."""
         scopes: list[Node] = []
         binds = is_binding(node)
         child, parent = node, node.parent
@@ -126,16 +126,16 @@ class Names:
 
     def _resolve(self, stands: list[tuple[Node, list[Node], bool]]) -> list[Name]:
         binding = {scopes[0].id for _, scopes, binds in stands if binds}
-        found: list[Name] = []
+        names: list[Name] = []
         for node, scopes, binds in stands:
             owner = next(scope for scope in scopes if scope.type not in _COMPREHENSIONS)
             scope = scopes[0] if binds else _visible(scopes, binding)
-            found.append(Name(node, scope, binds, owner))
-        return found
+            names.append(Name(node, scope, binds, owner))
+        return names
 
 
 def _visible(scopes: list[Node], binding: set[int]) -> Node:
-    """The innermost scope that binds the name and is visible: a class's names are not, inside of its functions."""
+    """Returns the innermost visible scope that binds the name; methods do not see the names of their class."""
     for number, scope in enumerate(scopes[:-1]):
         hidden = scope.type == "class_definition" and any(each.type not in _COMPREHENSIONS for each in scopes[:number])
         if scope.id in binding and not hidden:
@@ -144,7 +144,7 @@ def _visible(scopes: list[Node], binding: set[int]) -> Node:
 
 
 def _is_member(node: Node) -> bool:
-    """True for an identifier that is no variable: a member, a keyword argument, part of a module path."""
+    """True for an identifier that is not a variable: a member, a keyword argument, part of a module path."""
     parent = node.parent
     if parent is None:
         return True
@@ -214,7 +214,7 @@ def _is_walrus_target(node: Node) -> bool:
 
 
 def dotted_path(node: Node) -> str:
-    """`a.b.c` of a name or of attributes of one, without white space; empty for other expressions."""
+    """Returns `a.b.c` for a name or its attributes, without white space; empty for other expressions."""
     parts: list[str] = []
     while node.type == "attribute":
         parts.append(text_of(node.child_by_field_name("attribute")))

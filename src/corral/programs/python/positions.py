@@ -1,4 +1,4 @@
-"""Places of a repaired text, in the source as the model wrote it."""
+"""Maps positions of a repaired text to the model's source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.types import Diagnostic, Position
 
 
 class Places:
-    """Finds offsets of `text` in the source; `positions` are the way back from the one to the other."""
+    """Maps offsets of `text` to the source, through `positions`."""
 
     def __init__(self, text: bytes, positions: tuple[PositionMap, ...]) -> None:
         self._text = text
@@ -23,17 +23,17 @@ class Places:
         return TextIndex(self._text, LINE_END)
 
     def at(self, offset: int) -> Position:
-        """The line and column of an offset."""
+        """Returns the line and column of an offset in the source."""
         place = self._index.position(offset)
         return located(self._positions, place.line, place.column)
 
     def rejected(self, message: str, offset: int) -> ProgramRejected:
-        """An error at an offset; `{place}` in its message is where that is."""
+        """Returns an error at an offset; `{place}` in its message becomes the position."""
         place = self.at(offset)
         shown = message.replace("{place}", f"line {place.line}, column {place.column}")
         return ProgramRejected(shown, line=place.line, column=place.column)
 
     def remark(self, severity: Literal["warning", "info"], code: str, message: str, offset: int) -> Diagnostic:
-        """A remark on what stands at an offset."""
+        """Returns a diagnostic at an offset."""
         place = self.at(offset)
         return Diagnostic(severity=severity, code=code, message=message, line=place.line, column=place.column)

@@ -1,6 +1,6 @@
-"""A model's Python, made runnable: recovered, repaired, parsed, its value kept where engines find it.
+"""Makes a model's Python runnable: recovers, repairs and parses it, and keeps its value for the engine.
 
-What runs is a module with top-level `await`; its value is what the global `_corral_result` holds at the end.
+The result is a module with top-level `await`, whose value is in the global `_corral_result` at the end.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _TARGETS = frozenset(
 def wrap_in_function(
     root: Node, returns: list[Node], strings: list[tuple[int, int]], edits: Edits, ending: list[str]
 ) -> list[str]:
-    """Adds the edits that make a function of what returns. Gives what runs after it, in the place of `ending`."""
+    """Adds the edits that move top-level code with `return` into a function. Returns the lines to run after it."""
     text = edits.text
-    found = statements(root)
-    first = max(bisect_left(found, returns[0].start_byte + 1, key=lambda each: each.start_byte) - 1, 0)
-    while first and found[first - 1].end_point.row == found[first].start_point.row:
+    top_level = statements(root)
+    first = max(bisect_left(top_level, returns[0].start_byte + 1, key=lambda each: each.start_byte) - 1, 0)
+    while first and top_level[first - 1].end_point.row == top_level[first].start_point.row:
         first -= 1
-    body = found[first:]
+    body = top_level[first:]
     start = text.rfind(b"\n", 0, body[0].start_byte) + 1
     names = ", ".join(dict.fromkeys((RESULT, *_bound_names(body, edits))))
     head = f"async def {_FUNCTION}():\n" + _INDENT.decode() + f"global {names}\n"
@@ -76,18 +76,18 @@ def wrap_in_function(
 
 
 def _lines_in_strings(text: bytes, strings: list[tuple[int, int]]) -> set[int]:
-    """The offsets of lines that begin inside a string."""
-    found: set[int] = set()
+    """Returns the offsets of lines that begin inside a string."""
+    offsets: set[int] = set()
     for start, end in strings:
         at = text.find(b"\n", start, end)
         while at >= 0:
-            found.add(at + 1)
+            offsets.add(at + 1)
             at = text.find(b"\n", at + 1, end)
-    return found
+    return offsets
 
 
 def _bound_names(body: list[Node], edits: Edits) -> list[str]:
-    """The variables that statements bind outside of functions. What annotates them is taken away: a global has none."""
+    """Returns the variables that statements bind outside functions. Removes annotations, which globals cannot have."""
     names: list[str] = []
     pending = list(reversed(body))
     while pending:
@@ -107,7 +107,7 @@ def _bound_names(body: list[Node], edits: Edits) -> list[str]:
 
 
 def _names_in(statement: Node) -> list[str]:
-    """The names that a statement binds, but for its blocks and what has a scope of its own."""
+    """Returns the names that a statement binds, without those in its blocks and nested scopes."""
     names: list[str] = []
     pending: list[tuple[Node, bool]] = [(statement, False)]
     while pending:
@@ -155,7 +155,7 @@ def _without_annotation(assignment: Node, edits: Edits) -> None:
 
 
 UNKNOWN = References((), computed=True)
-"""Stand-in for a program that does not parse."""
+"""References of a program that does not parse."""
 
 _MAX_REFERENCES = 1000
 
@@ -168,7 +168,7 @@ _HIDDEN = re.compile(
     rf"|importlib|ctypes|pickle|marshal|types\s*\.\s*FunctionType|__(?!(?:{_DUNDERS}|{_OTHERS})__\b)\w+__)\b"
     r"|(?<![\"'])\b__main__\b"
 )
-"""Globals that may lead to the tools without their name."""
+"""Names that can lead to the tools without naming them."""
 
 
 class ToolUses(NamedTuple):
@@ -176,18 +176,18 @@ class ToolUses(NamedTuple):
 
     references: References
     calls: list[tuple[Node, str]]
-    """Calls that surely are of a tool, with its path."""
+    """Calls that certainly refer to a tool, with its path."""
 
 
 def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: list[Node], places: Places) -> ToolUses:
-    """The tools that a program refers to. `entered` are its functions that are called with the tools."""
+    """Returns the tools that a program refers to. `entered` are its functions that are called with the tools."""
     search = _Search(root, text, names, imports)
     try:
         search.run(entered)
     except TooMuch:
         search.computed = True
-    found = sorted(search.named.items(), key=lambda each: each[1])
-    named = [(path, places.at(offset)) for path, offset in found]
+    named_at = sorted(search.named.items(), key=lambda each: each[1])
+    named = [(path, places.at(offset)) for path, offset in named_at]
     references = tuple(ToolReference(path, place.line, place.column) for path, place in named)
     return ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
 
@@ -227,18 +227,18 @@ class _Search:
                     self._call(use.node, path)
 
     def _look(self, word: str, scope: Node) -> None:
-        """Looks at a name that holds the tools in a scope."""
-        found = [name for name in self._names.of(word) if name.scope == scope and not self._is_replaced(name)]
-        bindings = sum(name.binds for name in found)
+        """Follows a name that holds the tools in a scope."""
+        occurrences = [name for name in self._names.of(word) if name.scope == scope and not self._is_replaced(name)]
+        bindings = sum(name.binds for name in occurrences)
         if bindings > (scope != self._root) or self._names.is_declared_elsewhere(word):
             self.computed = True
             return
-        for name in found:
+        for name in occurrences:
             if not name.binds:
                 self._refer(name)
 
     def _refer(self, use: Name) -> None:
-        """Follows the members that are taken of the tools."""
+        """Follows the members read from the tools."""
         keys: list[str] = []
         node = use.node
         while len(keys) < 2 and (owner := node.parent) is not None and owner.type == "attribute":
@@ -280,16 +280,16 @@ class _Search:
 
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
-"""Most characters parsed in search of a program. Anything over it counts as not parsing."""
+"""Maximum number of bytes parsed in search of a program. Texts beyond it count as invalid."""
 _TYPESCRIPT = re.compile(
     rb"^[ \t]*(?:export[ \t]+)?(?:const|let|var|function|async[ \t]+function|interface|enum)[ \t]+[\w${\[]"
     rb"|^[ \t]*type[ \t]+\w+[ \t]*=[ \t]*[{|\"'\w]|=>|\bconsole\.\w+\(|\bnew[ \t]+[A-Z]\w*\(|[;{}][ \t]*$|^[ \t]*//",
     re.MULTILINE,
 )
 _MAX_PARSED_AGAIN = 30_000
-"""A source that is longer is not parsed again."""
+"""A longer source is not parsed again as another language."""
 _MAX_DEPTH = 700
-"""Levels of a syntax tree. CPython's compiler takes at least 1,000 levels of any construct."""
+"""Levels of a syntax tree. CPython's compiler accepts at least 1,000 levels of any construct."""
 
 _CLOSED = frozenset(map(kind_id, FUNCTIONS))
 _RETURN, _YIELD, _AWAIT = kind_id("return_statement"), kind_id("yield"), kind_id("await")
@@ -298,9 +298,9 @@ _STRING, _COMMENT = kind_id("string"), kind_id("comment")
 
 
 def prepare_python(source: str) -> Program:
-    """The program in a model's answer.
+    """Returns the program in a model's answer, prepared to run.
 
-    Raises ProgramRejected, with the place in the source, for what cannot be a program.
+    Raises ProgramRejected, with the position in the source, if there is no valid program.
     """
     recovered = _recovered(source)
     repair = recovered.repair
@@ -320,7 +320,7 @@ def prepare_python(source: str) -> Program:
 
 
 def _refuse_typescript(text: bytes, places: Places) -> None:
-    """Raises ProgramRejected for a text that is no Python but TypeScript."""
+    """Raises ProgramRejected for a text that is TypeScript."""
     sign = _TYPESCRIPT.search(text) if len(text) <= _MAX_PARSED_AGAIN else None
     if sign is not None and not parse_typescript(text).root_node.has_error:
         message = "This is TypeScript; programs here are in Python: `x = await tools.name(key=value)`, and the last"
@@ -329,24 +329,21 @@ def _refuse_typescript(text: bytes, places: Places) -> None:
 
 
 class TypedPython(NamedTuple):
-    """A program as a type checker is to read it."""
+    """A program, prepared for a type checker."""
 
     root: Node
     edits: Edits
-    """Edits that are needed in any case."""
+    """Edits that every check needs."""
     free: tuple[str, ...]
     """See `TypedText`."""
     parameters: list[Node]
-    """Parameters through which the program's own functions take the tools."""
+    """Parameters of the program's own functions that receive the tools."""
     names: Names
     places: Places
 
 
 def typed_python(typed: TypedText) -> TypedPython:
-    """The program as a type checker reads it.
-
-    Raises TooLongToParse.
-    """
+    """Parses a program for a type checker. Raises TooLongToParse."""
     text = typed.text
     root = parse(text).root_node
     entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
@@ -357,12 +354,12 @@ def typed_python(typed: TypedText) -> TypedPython:
 
 @dataclass(frozen=True, slots=True)
 class _Recovered:
-    """A program found in an answer, and its tree if it parses."""
+    """A program recovered from an answer, with its tree if it parses."""
 
     repair: Repaired
     root: Node | None
     too_deep: int | None
-    """The place where it is nested too deeply, if any."""
+    """Offset where it is nested too deeply, if it is."""
     places: Places
     diagnostics: list[Diagnostic]
 
@@ -381,7 +378,7 @@ def _recovered(source: str) -> _Recovered:
 class _Surveyed(NamedTuple):
     """Facts about a program that parses, and the edits that make it run in place."""
 
-    found: _Survey
+    survey: _Survey
     edits: Edits
     names: Names
     functions: Functions
@@ -391,7 +388,7 @@ class _Surveyed(NamedTuple):
     @classmethod
     def of(cls, recovered: _Recovered, root: Node) -> _Surveyed:
         text = recovered.repair.text
-        found = _survey(root, recovered.places)
+        survey = _survey(root, recovered.places)
         edits, names = Edits(text, LINE_END), Names(root, text)
         functions = Functions(root, names)
         run_where_it_stands(root, edits)
@@ -399,19 +396,19 @@ class _Surveyed(NamedTuple):
         await_futures(root, edits)
         list_generators(root, names, edits)
         forgotten = add_imports(root, text, edits, recovered.places)
-        imports = rewrite_imports(found.imports, edits, root, names, forgotten.names, recovered.places)
-        return cls(found, edits, names, functions, imports, forgotten)
+        imports = rewrite_imports(survey.imports, edits, root, names, forgotten.names, recovered.places)
+        return cls(survey, edits, names, functions, imports, forgotten)
 
 
 def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovered) -> Program:
-    found, edits, names, functions, imports, forgotten = surveyed
+    survey, edits, names, functions, imports, forgotten = surveyed
     repair, places, text = recovered.repair, recovered.places, recovered.repair.text
     made = edits.made
-    ending = give_result(root, edits, names, functions, places, found.returns)
+    ending = give_result(root, edits, names, functions, places, survey.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
-    if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
-        code = wrap_in_function(root, found.returns, found.strings, edits, code)
+    if not survey.yields and any(each.start_byte not in ending.returns for each in survey.returns):
+        code = wrap_in_function(root, survey.returns, survey.strings, edits, code)
     suffix = "".join(f"\n{line}" for line in code)
     edited, positions = edits.apply(suffix=suffix.encode())
     program = Program(
@@ -441,7 +438,7 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
 
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:
-    """The source as Unicode text with lines that end in LF, as Python reads them."""
+    """Returns the source as valid Unicode with LF line ends."""
     text, diagnostics = well_formed(source)
     if text.startswith("\ufeff"):
         text = " " + text[1:]
@@ -449,7 +446,7 @@ def _readable(source: str) -> tuple[str, list[Diagnostic]]:
 
 
 def _placed(recovered: Recovered, trees: _Trees, *, has_mark: bool) -> Repaired:
-    """The recovered text, repaired, without the space that stands for a byte order mark."""
+    """Repairs the recovered text, without the space that replaces a byte order mark."""
     text = recovered.text.encode()
     if not (has_mark and text[:1] == b" "):
         return repaired(text, recovered.blocks, trees.parses, trees.reader)
@@ -461,7 +458,7 @@ def _placed(recovered: Recovered, trees: _Trees, *, has_mark: bool) -> Repaired:
 
 
 class _Trees:
-    """Parses texts, each once, and no more than a bounded amount in all."""
+    """Parses texts, each once, up to a total size."""
 
     def __init__(self) -> None:
         self.reader = Reader()
@@ -471,7 +468,7 @@ class _Trees:
         self._bytes = 0
 
     def of(self, text: bytes) -> Node | None:
-        """The tree of a text that parses."""
+        """Returns the tree of a text; None if it does not parse."""
         if text not in self._trees:
             self._bytes += len(text)
             lines = self.reader.read(text)
@@ -488,14 +485,14 @@ class _Trees:
         return self._sound[text]
 
     def recovers(self, text: str) -> bool:
-        """True if a text parses as it is or repaired."""
+        """True if a text parses, unchanged or repaired."""
         if text not in self._known:
             self._known[text] = self.parses(repaired(text.encode(), (), self.parses, self.reader).text)
         return self._known[text]
 
 
 def _holds_backtick(root: Node, text: bytes) -> bool:
-    """True if a backtick quotes something, which the grammar takes for a string of Python 2."""
+    """True if a backtick is used as a quote, which the grammar parses as in Python 2."""
     at = text.find(b"`")
     while at >= 0:
         node = root.descendant_for_byte_range(at, at + 1)
@@ -511,33 +508,33 @@ def _holds_backtick(root: Node, text: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Survey:
-    """Findings of the walk."""
+    """Results of the survey."""
 
     imports: list[Node] = field(default_factory=list[Node])
     returns: list[Node] = field(default_factory=list[Node])
-    """Every `return` outside of all functions."""
+    """Every top-level `return`."""
     yields: bool = False
-    """True if a `yield` is outside of all functions."""
+    """True if there is a top-level `yield`."""
     strings: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Spans of the outermost strings and comments."""
 
 
 def _survey(root: Node, places: Places) -> _Survey:
-    """Looks at every node once. Raises ProgramRejected over the depth that engines take."""
-    found = _Survey()
+    """Visits every node once. Raises ProgramRejected beyond the depth that engines accept."""
+    survey = _Survey()
     cursor = root.walk()
     depth = 0
     closed: list[int] = []
     while (node := cursor.node) is not None:
         kind = node.kind_id
         if kind in (_STRING, _COMMENT):
-            found.strings.append((node.start_byte, node.end_byte))
+            survey.strings.append((node.start_byte, node.end_byte))
         elif kind in (_IMPORT, _IMPORT_FROM):
-            found.imports.append(node)
+            survey.imports.append(node)
         elif not closed and kind == _RETURN and node.is_named:
-            found.returns.append(node)
+            survey.returns.append(node)
         elif not closed and kind == _YIELD and node.is_named:
-            found.yields = True
+            survey.yields = True
         if cursor.goto_first_child():
             depth += 1
             if kind in _CLOSED:
@@ -547,8 +544,8 @@ def _survey(root: Node, places: Places) -> _Survey:
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
-                return found
+                return survey
             if closed and closed[-1] == depth:
                 closed.pop()
             depth -= 1
-    return found
+    return survey

@@ -1,7 +1,7 @@
-"""Repairs of text that is not Python: prompts, notebook commands, margins, typography.
+"""Repairs text that is not Python: prompts, notebook commands, margins, typographic characters.
 
 Each repair is a set of edits on a text that does not parse. Prompts, commands and margins cannot be Python and are
-always taken out; what is a guess stays only if the program parses with it.
+always removed; guesses are kept only if the program then parses.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MAX_COMMANDS = 100
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A text that was repaired, and the way back to the text before."""
+    """A repaired text, and the map back to the original."""
 
     text: bytes
     positions: tuple[PositionMap, ...] = ()
-    """The last change first."""
+    """Most recent change first."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool], reader: Reader) -> Repaired:
-    """The text with what it needs to be Python. `blocks` are the lines, from 0, where its parts begin."""
+    """Repairs a text. `blocks` are the first lines of its blocks, from 0."""
     current = Repaired(text)
     if parses(text):
         return current
@@ -77,19 +77,19 @@ _Repair = tuple[Edits, tuple[Diagnostic, ...]] | None
 
 
 def _segments(text: bytes, blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The stretches of a text that came in one block each."""
-    starts = [0, *(found.end() for found in _LINE_ENDS.finditer(text))]
+    """Yields the ranges of a text's blocks."""
+    starts = [0, *(line_end.end() for line_end in _LINE_ENDS.finditer(text))]
     cuts = [0, *(starts[line] for line in blocks[1:] if line < len(starts)), len(text)]
     yield from pairwise(cuts)
 
 
 def _without_prompts(text: bytes, blocks: Sequence[int], reader: Reader) -> _Repair:
-    """Keeps the lines behind the prompts of an interactive session, and none of what it printed."""
+    """Keeps the input lines of an interactive session, without prompts and output."""
     if b">>>" not in text and b"In [" not in text and b"In[" not in text:
         return None
     edits = Edits(text, LINE_END)
     starts = reader.read(text).starts
-    found = False
+    has_prompts = False
     ends = [cut for _, cut in _segments(text, blocks)]
     prompted = continued = False
     for start, following in zip(starts, [*starts[1:], len(text) + 1], strict=True):
@@ -100,15 +100,15 @@ def _without_prompts(text: bytes, blocks: Sequence[int], reader: Reader) -> _Rep
         prompt = _PROMPT.match(text, start) or (_CONTINUED.match(text, start) if continued else None)
         if prompt:
             edits.replace(start, prompt.end(), b"")
-            found = prompted = continued = True
+            has_prompts = prompted = continued = True
         elif prompted and start < end:
             edits.blank(start, end)
             continued = False
-    return (edits, ()) if found else None
+    return (edits, ()) if has_prompts else None
 
 
 def _without_commands(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
-    """Leaves out the commands of notebooks and shells."""
+    """Removes notebook and shell commands."""
     edits = Edits(text, LINE_END)
     remarks: list[Diagnostic] = []
     index: TextIndex | None = None
@@ -123,13 +123,13 @@ def _without_commands(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
         edits.replace(start, end, b"pass")
         place = index.position(start)
         shown = command["command"][:40].decode(errors="replace").strip()
-        message = f"`{shown}` was left out: it is a command of a notebook, not Python."
+        message = f"`{shown}` was removed: it is a notebook command, not Python."
         remarks.append(_warning("command_left_out", message, place))
     return (edits, tuple(remarks)) if remarks else None
 
 
 def _without_margin(text: bytes, blocks: Sequence[int], reader: Reader) -> _Repair:
-    """Takes away the indentation that all lines share: of the whole text, or else of each block."""
+    """Removes the common indentation of the whole text, or else of each block."""
     lines = reader.read(text)
     margin = lines.logical[0].indent if lines.logical else b""
     if len(blocks) < 2 or (margin and _shared(lines.logical, margin)):
@@ -149,7 +149,10 @@ def _shifted(text: bytes, starts: list[int], logical: list[Line], segments: list
         margin = inside[0].indent if inside else b""
         if not margin or not _shared(inside, margin):
             continue
-        physical = [first, *(found.end() for found in _LINE_ENDS.finditer(text, first, end) if found.end() < end)]
+        physical = [
+            first,
+            *(each.end() for each in _LINE_ENDS.finditer(text, first, end) if each.end() < end),
+        ]
         uniform = all(text.startswith(margin, at) or not text[at : text.find(b"\n", at)].strip() for at in physical)
         for at in physical:
             if text.startswith(margin, at) and (uniform or at in outside):
@@ -163,7 +166,7 @@ def _shared(lines: Sequence[Line], margin: bytes) -> bool:
 
 
 def _in_plain_characters(text: bytes, _: Sequence[int], __: Reader) -> _Repair:
-    """Puts the characters of Python in the place of those of typesetting, outside of strings and comments."""
+    """Replaces typographic characters outside strings and comments."""
     source = text.decode()
     if source.isascii():
         return None
@@ -178,7 +181,7 @@ def _in_plain_characters(text: bytes, _: Sequence[int], __: Reader) -> _Repair:
     if first is None:
         return None
     place = TextIndex(text, LINE_END).position(first[0])
-    message = f"Typographic characters, such as {first[1]!a}, were taken for those of Python."
+    message = f"Typographic characters, such as {first[1]!a}, were replaced with ASCII."
     return edits, (_warning("typographic_characters", message, place),)
 
 

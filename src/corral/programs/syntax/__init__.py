@@ -1,1 +1,1 @@
-"""Parsing within a budget of time, and the grammars of TypeScript and Python."""
+"""Parsing within a time budget, and the grammars of TypeScript and Python."""

@@ -1,4 +1,4 @@
-"""Parsing within a budget, as some texts of a few kilobytes take a parser minutes; and its trees."""
+"""Parsing within a time budget, as some texts of a few kilobytes take minutes; and queries on trees."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 from corral.errors import ProgramRejected
 
 PARSE_SECONDS = 1.5
-"""For one source; 256 kB of Python take 0.5 s. What is no program may take minutes."""
+"""CPU seconds for one source; 256 kB of Python take 0.5 s. Other text can take minutes."""
 _CHUNK_BYTES = 8192
 _SHORT_BYTES = 1000
-"""The worst text of this size takes 3 ms."""
+"""Texts up to this size are parsed without a budget; the worst takes 3 ms."""
 
 
 class TooLongToParse(ProgramRejected):
-    """The budget is used up."""
+    """Parsing exceeded its budget."""
 
 
 class _Budget:
@@ -35,10 +35,10 @@ _current: ContextVar[_Budget | None] = ContextVar("parsing budget", default=None
 
 @contextmanager
 def parsing_within(seconds: float, nodes: float = math.inf) -> Generator[None]:
-    """Within the block, all parsing of this thread or task together may take so many seconds of processor time.
+    """Limits the total CPU seconds of all parsing in this thread or task within the block.
 
-    A tree with more than so many nodes takes too long as well, since what reads it looks at each. Of two such blocks
-    the outer one holds.
+    A tree with more than `nodes` nodes is rejected too, since its readers visit every node. In nested blocks the outer
+    limits apply.
     """
     if _current.get() is not None:
         yield
@@ -51,10 +51,10 @@ def parsing_within(seconds: float, nodes: float = math.inf) -> Generator[None]:
 
 
 def parse_by(language: Language, text: bytes) -> Tree:
-    """The syntax tree of a text.
+    """Returns the syntax tree of a text.
 
     Raises:
-        TooLongToParse: it takes longer than is left of the budget, or has too many nodes.
+        TooLongToParse: the budget is used up, or the tree has too many nodes.
     """
     if len(text) <= _SHORT_BYTES:
         return Parser(language).parse(text)
@@ -70,7 +70,7 @@ def parse_by(language: Language, text: bytes) -> Tree:
 
     try:
         tree = Parser(language).parse(read, progress_callback=is_over)
-    except ValueError:  # how a parse ends that was stopped
+    except ValueError:  # the parse was cancelled
         tree = None
     finally:
         budget.left -= time.thread_time() - started
@@ -80,9 +80,9 @@ def parse_by(language: Language, text: bytes) -> Tree:
 
 
 def finder_in(language: Language, pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
-    """Returns a function that gives the nodes matched by a query, by capture name. It walks faster than Python.
+    """Returns a function that finds the nodes matched by a query, by capture name. It is faster than a walk in Python.
 
-    The query is compiled when it is first used: that takes milliseconds, and not every process reads programs.
+    The query is compiled on first use: that takes milliseconds, and not every process reads programs.
     """
     query = cache(lambda: Query(language, pattern))
     return lambda root: QueryCursor(query()).captures(root)

@@ -1,4 +1,4 @@
-"""The Python grammar, and what the other modules ask of its trees."""
+"""The Python grammar, and queries on its trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ finder = partial(finder_in, _LANGUAGE)
 kind_id = partial(kind_id_in, _LANGUAGE)
 
 FUNCTIONS = frozenset({"function_definition", "lambda", "class_definition"})
-"""Everything with a scope of its own for `return` and for names."""
+"""Nodes with their own scope for `return` and names."""
 
 STRINGS = frozenset({"string", "concatenated_string"})
 
@@ -25,21 +25,17 @@ _CLAUSES = frozenset(
 
 
 def parse(text: bytes) -> Tree:
-    """The syntax tree of a text, which has error nodes where the text is not Python.
-
-    Raises:
-        TooLongToParse: it takes longer than it may.
-    """
+    """Returns the syntax tree of a text, with error nodes where it is not Python. Raises TooLongToParse."""
     return parse_by(_LANGUAGE, text)
 
 
 def statements(block: Node) -> list[Node]:
-    """The statements directly in a module or block."""
+    """Returns the statements directly in a module or block."""
     return [child for child in block.named_children if child.type != "comment"]
 
 
 def unwrapped(expression: Node) -> Node:
-    """The expression without the parentheses around it."""
+    """Returns the expression without the parentheses around it."""
     return without_wrappers(expression, ("parenthesized_expression",))
 
 
@@ -49,7 +45,7 @@ def is_async(node: Node) -> bool:
 
 
 def blocks_of(statement: Node) -> Iterator[Node]:
-    """The blocks of a compound statement that run where it stands, those of its clauses too."""
+    """Yields the blocks of a compound statement and its clauses that run in place."""
     if statement.type in FUNCTIONS or statement.type == "decorated_definition":
         return
     pending = [statement]

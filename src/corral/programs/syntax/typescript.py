@@ -1,4 +1,4 @@
-"""The TypeScript grammar, and what the other modules ask of its trees."""
+"""The TypeScript grammar, and queries on its trees."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ kind_id = partial(kind_id_in, _LANGUAGE)
 _JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
 _VARIANCE = re.compile(rb"(?<=[<,])(\s*)(in|out|in(\s+)out)(?=\s+[\w$]+\s*(?:[,>=]|extends\s))")
 _ACCESSOR = re.compile(rb"(?<![\w$.])accessor(?=[ \t]+(?!(?:in|instanceof|as|satisfies|of)[^\w$])[\w$#\"'\[])")
-"""`accessor` in front of a name, which is a modifier of fields and nothing else."""
+"""`accessor` before a name, where it is always a field modifier."""
 _VISIBLE = re.compile(rb"\S")
 
 MAX_DEPTH = 700
-"""Levels of a syntax tree. V8 takes at least 1,000 levels of any construct."""
+"""Levels of a syntax tree. V8 accepts at least 1,000 levels of any construct."""
 
 ENTRY_NAMES = ("main", "run", "execute", "handler", "handle", "solve", "program", "start", "entry", "task")
-"""Names that models give the function that is their program, the likeliest first."""
+"""Names that models give a program's main function, most likely first."""
 
 FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
 """Expressions that are functions."""
@@ -36,7 +36,7 @@ FUNCTIONS = FUNCTION_VALUES | {
     "method_definition",
     "class_static_block",
 }
-"""Everything with a body of its own, to which `return` and `await` belong."""
+"""Nodes with their own body for `return` and `await`."""
 
 _WRAPPERS = frozenset({"parenthesized_expression", "as_expression", "satisfies_expression", "non_null_expression"})
 _BINDINGS = frozenset({"identifier", "shorthand_property_identifier_pattern"})
@@ -45,44 +45,41 @@ _NOT_STATEMENTS = frozenset({"comment", "html_comment", "hash_bang_line"})
 
 
 def parse(text: bytes) -> Tree:
-    """The syntax tree of a text, which has error nodes where the text is not TypeScript.
+    """Returns the syntax tree of a text, with error nodes where it is not TypeScript. Raises TooLongToParse.
 
-    Of what the grammar does not know, it is not shown `in` and `out` of type parameters, and `readonly` for `accessor`,
-    which is as long and may stand at the same places.
-
-    Raises:
-        TooLongToParse: it takes longer than it may.
+    Two constructs that the grammar lacks are hidden from it: `in` and `out` of type parameters are blanked, and
+    `accessor` becomes `readonly`, which has the same length and is allowed in the same places.
     """
     shown = _ACCESSOR.sub(b"readonly", text) if b"accessor" in text else text
     if b"in" in text or b"out" in text:
-        shown = _VARIANCE.sub(lambda found: _VISIBLE.sub(b" ", found[0]), shown)
+        shown = _VARIANCE.sub(lambda modifier: _VISIBLE.sub(b" ", modifier[0]), shown)
     return parse_by(_LANGUAGE, shown)
 
 
 def first_jsx(text: bytes) -> Node | None:
-    """The first element of JSX, in a text that is TypeScript but for JSX."""
+    """Returns the first JSX element in a text that is valid TypeScript with JSX."""
     root = parse_by(_LANGUAGE_WITH_JSX, text).root_node
     return None if root.has_error else next((each for each in walk(root) if each.type in _JSX), None)
 
 
 def child_of_type(node: Node, *types: str) -> Node | None:
-    """The first direct child of one of the given types."""
+    """Returns the first direct child of one of these types."""
     return next((child for child in node.children if child.type in types), None)
 
 
 def statements(node: Node) -> list[Node]:
-    """The statements directly in a program or block."""
+    """Returns the statements directly in a program or block."""
     return [child for child in node.named_children if child.type not in _NOT_STATEMENTS]
 
 
 def declaration_of(statement: Node) -> Node:
-    """The declaration in an export statement, or the statement itself."""
+    """Returns the declaration in an export statement, or the statement itself."""
     exported = statement.child_by_field_name("declaration") if statement.type == "export_statement" else None
     return exported or statement
 
 
 def unwrapped(expression: Node) -> Node:
-    """The expression without the parentheses and type assertions around it."""
+    """Returns the expression without the parentheses and type assertions around it."""
     return without_wrappers(expression, _WRAPPERS)
 
 
@@ -97,7 +94,7 @@ def destructures(function: Node | None) -> bool:
 
 
 def bound_names(pattern: Node) -> list[str]:
-    """The variables that a pattern declares, in order."""
+    """Returns the variables that a pattern declares, in order."""
     names: list[str] = []
     pending = [pattern]
     while pending:
@@ -113,7 +110,7 @@ def bound_names(pattern: Node) -> list[str]:
 
 
 def imported_names(clause: Node) -> list[str]:
-    """The variables that an import declares, but for those of types."""
+    """Returns the variables that an import declares, without types."""
     names: list[str] = []
     for each in walk(clause):
         if each.type == "import_specifier":
@@ -126,7 +123,7 @@ def imported_names(clause: Node) -> list[str]:
 
 
 def walk(root: Node, *, into_functions: bool = True) -> Iterator[Node]:
-    """Every node under `root` in source order, without recursion."""
+    """Yields every node under `root` in source order, without recursion."""
     cursor = root.walk()
     descend = True
     while True:

@@ -1,1 +1,1 @@
-"""TypeScript as models write it, made runnable."""
+"""Makes TypeScript from models runnable."""

@@ -1,4 +1,4 @@
-"""Exports the CommonJS way, for programs that are written so: `module.exports = main`, `exports.run = …`."""
+"""CommonJS exports: `module.exports = main`, `exports.run = …`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.programs.syntax.typescript import ENTRY_NAMES, FUNCTION_VALUES, stat
 from corral.programs.typescript.modules import Entry
 
 COMMONJS_PREFIX = "const module = { exports: {} }, exports = module.exports; "
-"""Declares what such a program refers to."""
+"""Declares the variables of CommonJS."""
 
 _EXPORTS = re.compile(r"(?:module\.)?exports(?:\.([\w$]+))?")
 _IS_MAIN = re.compile(
@@ -24,21 +24,21 @@ _IS_MAIN = re.compile(
 class _Assignment:
     target: str
     key: str | None
-    """The property of `exports`, or None for the whole of it."""
+    """The property of `exports`; None for `exports` itself."""
     value: Node
 
 
 def rewrite_commonjs(root: Node, edits: Edits) -> Entry | None:
-    """The export to be run; None for a program that assigns to no `exports`.
+    """Returns the export to run; None if the program does not assign to `exports`.
 
-    The question whether the program is the main module, which it is, is answered in place.
+    Tests for the main module become `true`.
     """
     if b"module" not in edits.text and b"exports" not in edits.text:
         return None
-    for found in _IS_MAIN.finditer(edits.text):
-        node = root.descendant_for_byte_range(*found.span())
+    for match in _IS_MAIN.finditer(edits.text):
+        node = root.descendant_for_byte_range(*match.span())
         if node is not None and node.type == "binary_expression":
-            edits.replace(*found.span(), b"true".ljust(found.end() - found.start()))
+            edits.replace(*match.span(), b"true".ljust(match.end() - match.start()))
     assignments = [each for node in walk(root, into_functions=False) if (each := _assignment(node))]
     if not assignments or _declares(root, assignments[0].target.partition(".")[0]):
         return None
@@ -63,15 +63,15 @@ def _assignment(node: Node) -> _Assignment | None:
 def _entry(assignments: list[_Assignment]) -> Entry:
     whole = next((each for each in reversed(assignments) if each.key is None), None)
     if whole is None:
-        found = {each.key: (each.target, each.value) for each in assignments if each.key is not None}
+        exports = {each.key: (each.target, each.value) for each in assignments if each.key is not None}
     else:
         value = unwrapped(whole.value)
         if value.type != "object":
             return _entry_at(whole.target, value)
-        found = {key: (f"{whole.target}.{key}", held) for key, held in _properties(value)}
-    usual = next((name for name in ("default", *ENTRY_NAMES) if name in found), None)
-    key = next(iter(found)) if usual is None and len(found) == 1 else usual
-    return _entry_at(*found[key]) if key is not None else Entry("module.exports")
+        exports = {key: (f"{whole.target}.{key}", held) for key, held in _properties(value)}
+    usual = next((name for name in ("default", *ENTRY_NAMES) if name in exports), None)
+    key = next(iter(exports)) if usual is None and len(exports) == 1 else usual
+    return _entry_at(*exports[key]) if key is not None else Entry("module.exports")
 
 
 def _entry_at(target: str, value: Node) -> Entry:
@@ -81,20 +81,20 @@ def _entry_at(target: str, value: Node) -> Entry:
 
 
 def _properties(literal: Node) -> list[tuple[str, Node]]:
-    found: list[tuple[str, Node]] = []
+    properties: list[tuple[str, Node]] = []
     for each in literal.named_children:
         if each.type == "shorthand_property_identifier":
-            found.append((text_of(each), each))
+            properties.append((text_of(each), each))
         elif each.type in ("pair", "method_definition"):
             key = each.child_by_field_name("key") or each.child_by_field_name("name")
             value = each.child_by_field_name("value") or each
             if key is not None and key.type == "property_identifier":
-                found.append((text_of(key), value))
-    return found
+                properties.append((text_of(key), value))
+    return properties
 
 
 def _declares(root: Node, name: str) -> bool:
-    """True if the program has a variable of that name of its own."""
+    """True if the program declares a variable of that name."""
     for statement in statements(root):
         for declarator in (statement, *statement.named_children):
             declared = declarator.child_by_field_name("name")

@@ -1,7 +1,7 @@
-"""Finds what a program's value is: what it exports, the function it declares, or its last expression.
+"""Finds a program's value: its export, the function that it declares, or its last expression.
 
-The completion value of the last statement is returned, into the branches of `if` and `try`, as a console of
-JavaScript would print it. A function found that way is called, for a model that ends with a function means its result.
+The completion value of the last statement is returned, including branches of `if` and `try`, as in a JavaScript
+console. If that is a function, it is called, since a model that ends with a function means its result.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PLAIN = re.compile(
     r"[\s:|&()\[\]<>,]*(?:(?:string|number|boolean|bigint|symbol|null|undefined|void|never|true|false|Date|URL|RegExp"
     r"|Array|ReadonlyArray|Set|Map|Promise|readonly)\b[\s|&()\[\]<>,]*)+"
 )
-"""A type of which no set of tools is."""
+"""Annotations that cannot be those of the tools."""
 _OPEN = re.compile(r"[\s:]*(?:any|unknown|object|Object|Function)\s*")
 _DATA = ("data", "member")
 _MEMBERS = frozenset(
@@ -72,11 +72,11 @@ class Ending:
     """Code that runs after the last statement."""
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     entered: list[Node | str | None] = field(default_factory=list["Node | str | None"])
-    """Callees that are given the tools: functions, names of functions, None if only a run can tell."""
+    """Callees that receive the tools: functions, names of functions, None if only a run can tell."""
 
 
 def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool) -> Ending:
-    """Adds the edits that make the program return its value. `returns`: it has a `return` of its own."""
+    """Adds the edits that make the program return its value. `returns`: it has a top-level `return`."""
     program = _Program(root, edits, names, entry)
     ending = program.end(returns)
     ending.entered = program.entered
@@ -84,10 +84,10 @@ def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, ret
 
 
 def named(root: Node, entered: Sequence[Node | str | None]) -> list[Node]:
-    """The functions among what is called with the tools; of names, what the top level declares under them."""
+    """Returns the functions that are called with the tools; names are resolved to top-level declarations."""
     functions = dict(_named_functions([declaration_of(each) for each in statements(root)]))
-    found = (functions.get(each) if isinstance(each, str) else each for each in entered)
-    return [each for each in found if each is not None]
+    nodes = (functions.get(each) if isinstance(each, str) else each for each in entered)
+    return [each for each in nodes if each is not None]
 
 
 class _Program:
@@ -96,8 +96,8 @@ class _Program:
         self._root = root
         self._edits = edits
         self._names = names
-        found = [each for each in statements(root) if entry is None or not assigns_exports(each)]
-        self._statements = [declaration_of(each) for each in found]
+        kept = [each for each in statements(root) if entry is None or not assigns_exports(each)]
+        self._statements = [declaration_of(each) for each in kept]
         self._functions = dict(_named_functions(self._statements))
         self.entered: list[Node | str | None] = []
 
@@ -125,7 +125,7 @@ class _Program:
         return f"return await {self._names.entry}({entry.value}, {_flag(destructures(function))});"
 
     def _unused_function(self, last: Node | None) -> str | None:
-        """The function that a program of declarations must mean: one of the usual names, or the last one."""
+        """Returns the function that a program of declarations should run: one with a usual name, or the last one."""
         for name in ENTRY_NAMES:
             if name in self._functions and not self._is_used(name):
                 return name
@@ -136,7 +136,7 @@ class _Program:
         return candidates[-1] if candidates and not self._is_used(candidates[-1]) else None
 
     def _is_used(self, name: str) -> bool:
-        """True if a function is mentioned outside of all functions, apart from its declaration and export."""
+        """True if top-level code mentions a function, apart from its declaration and export."""
         for node in walk(self._root, into_functions=False):
             if node.type == "identifier" and text_of(node) == name and (parent := node.parent) is not None:
                 declared = parent.type == "variable_declarator" and parent.child_by_field_name("name") == node
@@ -145,7 +145,7 @@ class _Program:
         return False
 
     def _is_called(self, name: str) -> bool:
-        """True if a function is called outside of all functions."""
+        """True if top-level code calls a function."""
         for node in walk(self._root, into_functions=False):
             if node.type == "call_expression":
                 callee = node.child_by_field_name("function")
@@ -154,17 +154,17 @@ class _Program:
         return False
 
     def _return_completion(self, last: Node) -> bool:
-        """Puts `return` before the last expression of each branch. Says whether there is one, or a `return`."""
+        """Puts `return` before the last expression of each branch. Returns True if there is one, or a `return`."""
         if last.type == "statement_block" and _OBJECT_OF_NAMES.fullmatch(last.text or b""):
             self._edits.wrap(last.start_byte, last.end_byte, b"return (", b")")
             return True
-        found = False
+        has_value = False
         pending = [last]
         while pending:
             node = pending.pop()
             match node.type:
                 case "expression_statement":
-                    found |= self._return_expression(node)
+                    has_value |= self._return_expression(node)
                 case "if_statement":
                     pending += _fields(node, "consequence", "alternative")
                 case "else_clause":
@@ -177,10 +177,10 @@ class _Program:
                     inner = _last_effective(statements(node))
                     pending += [inner] if inner is not None else []
                 case "return_statement" | "throw_statement":
-                    found = True
+                    has_value = True
                 case _:
                     pass
-        return found
+        return has_value
 
     def _return_expression(self, statement: Node) -> bool:
         expression = next((each for each in statement.named_children if each.type != "comment"), None)
@@ -188,7 +188,7 @@ class _Program:
             return False
         if expression.type == "unary_expression" and expression.children[0].type == "void":
             word, called = expression.children[0], expression.child_by_field_name("argument")
-            if called is not None and unwrapped(called).type == "call_expression":  # `void main()`: its value is meant
+            if called is not None and unwrapped(called).type == "call_expression":  # the value of `void main()`
                 self._edits.blank(word.start_byte, word.end_byte)
         if expression.type == "internal_module":
             return False
@@ -208,10 +208,10 @@ class _Program:
         return True
 
 
-def _named_functions(found: Sequence[Node]) -> list[tuple[str, Node]]:
-    """The functions that statements declare, or bind to a variable."""
+def _named_functions(declarations: Sequence[Node]) -> list[tuple[str, Node]]:
+    """Returns the functions that statements declare, or bind to a variable."""
     functions: list[tuple[str, Node]] = []
-    for statement in found:
+    for statement in declarations:
         if statement.type in _FUNCTION_DECLARATIONS:
             functions.append((text_of(statement.child_by_field_name("name") or statement), statement))
         elif statement.type in _VARIABLES:
@@ -224,9 +224,9 @@ def _named_functions(found: Sequence[Node]) -> list[tuple[str, Node]]:
     return functions
 
 
-def _last_effective(found: Sequence[Node]) -> Node | None:
-    """The last statement that does something, or declares a variable."""
-    for statement in reversed(found):
+def _last_effective(candidates: Sequence[Node]) -> Node | None:
+    """Returns the last statement that has an effect or declares a variable."""
+    for statement in reversed(candidates):
         inner = statement.named_children[0].type if statement.type == "expression_statement" else statement.type
         if inner not in _NO_EFFECT and inner != "export_statement":
             return statement
@@ -234,7 +234,7 @@ def _last_effective(found: Sequence[Node]) -> Node | None:
 
 
 def _fields(node: Node, *names: str) -> list[Node]:
-    return [found for name in names if (found := node.child_by_field_name(name)) is not None]
+    return [child for name in names if (child := node.child_by_field_name(name)) is not None]
 
 
 def _is_directive(expression: Node) -> bool:
@@ -242,7 +242,7 @@ def _is_directive(expression: Node) -> bool:
 
 
 def _declares_resource(expression: Node) -> bool:
-    """True for `using x = …` and `await using x = …`, which the grammar takes for assignments."""
+    """True for `using x = …` and `await using x = …`, which the grammar parses as assignments."""
     inner = expression.named_children[0] if expression.type == "await_expression" else expression
     return inner.type == "assignment_expression" and inner.children[0].type == "using"
 
@@ -290,7 +290,7 @@ def _flag(value: bool) -> str:
 
 
 def _arguments_of(function: Node | None) -> str | None:
-    """The arguments to call a function with, as code; None: the tools."""
+    """Returns the arguments to call a function with, as code; None if it takes the tools."""
     parameter = _first(function)
     if function is None or parameter is None:
         return None
@@ -309,8 +309,8 @@ def _arguments_of(function: Node | None) -> str | None:
         return "{}" if means_data else None
     if _PLAIN.fullmatch(annotation):
         return ""
-    given = {"member call"} | ({"given away"} if not annotation or _OPEN.fullmatch(annotation) else set[str]())
-    return None if given & set(uses) else ""
+    signs = {"member call"} | ({"given away"} if not annotation or _OPEN.fullmatch(annotation) else set[str]())
+    return None if signs & set(uses) else ""
 
 
 def _first(function: Node | None) -> Node | None:
@@ -319,13 +319,13 @@ def _first(function: Node | None) -> Node | None:
     if (single := function.child_by_field_name("parameter")) is not None:
         return single
     parameters = function.child_by_field_name("parameters")
-    found = parameters.named_children if parameters is not None else []
+    children = parameters.named_children if parameters is not None else []
     known = ("required_parameter", "optional_parameter")
-    return next((each for each in found if each.type in known and each.children[0].type != "this"), None)
+    return next((each for each in children if each.type in known and each.children[0].type != "this"), None)
 
 
 def _uses(function: Node, names: set[str]) -> Iterator[str]:
-    """A function's uses of its argument."""
+    """Yields the kinds of uses of a function's argument."""
     body = function.child_by_field_name("body")
     for node in walk(body) if body is not None else ():
         if node.type == "shorthand_property_identifier" and text_of(node) in names:

@@ -1,4 +1,4 @@
-"""Lowers in place what TypeScript adds to JavaScript at run time: enums, namespaces, parameter properties, `accessor`.
+"""Lowers TypeScript constructs with run-time effects: enums, namespaces, parameter properties, `accessor`.
 
 Every token that runs stays on its line.
 """
@@ -42,7 +42,7 @@ _MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly
 
 @dataclass(slots=True)
 class _Merged:
-    """State shared by the declarations of one name in one scope."""
+    """State shared by the merged declarations of one name in a scope."""
 
     scope: int = 0
     members: dict[str, None] = field(default_factory=dict[str, None])
@@ -51,14 +51,14 @@ class _Merged:
 
 
 class _Space(NamedTuple):
-    """The variable that holds a namespace in its body, and what its declarations share."""
+    """The variable that holds a namespace in its body, and its merged state."""
 
     variable: str
     merged: _Merged
 
 
 class Lowering:
-    """Lowers the constructs of one program. Each method takes the node of one, and adds its edits."""
+    """Lowers the constructs of one program. Each method adds the edits for one node."""
 
     def __init__(self, root: Node, edits: Edits, names: Names) -> None:
         self._root = root
@@ -69,17 +69,17 @@ class Lowering:
         self._merged: defaultdict[tuple[int, str], _Merged] = defaultdict(_Merged)
         self._occupied: dict[int, set[str]] = {}
         self._spaces: dict[int, _Space] = {}
-        """By the offset of a namespace's body, what it has there."""
+        """Namespaces by the offset of their body."""
 
     def _fresh(self) -> str:
-        """A name that the program does not have."""
+        """Makes a name that the program does not use."""
         self._count += 1
         return f"{self._names.local}{self._count}"
 
     # --- enums
 
     def enum(self, node: Node) -> None:
-        """`enum A { B, C = 5 }` becomes a function that fills an object, both ways for what is no text."""
+        """`enum A { B, C = 5 }` becomes a function that fills an object; numeric members map in both directions."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is None or body is None:
             return
@@ -113,7 +113,7 @@ class Lowering:
         self._edits.wrap(body.start_byte, body.end_byte, f"; (function ({space}) ".encode(), after.encode())
 
     def _qualify(self, value: Node, space: str, merged: _Merged) -> None:
-        """Has what a member's value says of other members read from the enum."""
+        """Makes references to other members in a member's value read from the enum."""
         pending = [value]
         while pending:
             node = pending.pop()
@@ -124,7 +124,7 @@ class Lowering:
     # --- namespaces
 
     def namespace(self, node: Node) -> None:
-        """`namespace A.B { export const x = 1 }` becomes a function in a function, which fills an object each."""
+        """`namespace A.B { export const x = 1 }` becomes nested functions that each fill an object."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is None or body is None or name.type == "string":
             return
@@ -146,7 +146,7 @@ class Lowering:
         self._spaces[body.start_byte] = _Space(space, merged)
 
     def _share(self, body: Node, space: str, merged: _Merged) -> None:
-        """Lets a namespace name what its other declarations have exported."""
+        """Makes exports of a namespace's other declarations visible in this one."""
         if not merged.members:
             return
         words = set(_IDENTIFIER.findall(self._text, body.start_byte, body.end_byte))
@@ -157,17 +157,17 @@ class Lowering:
             self._edits.wrap(body.start_byte + 1, body.start_byte + 1, code.encode(), b"")
 
     def export(self, statement: Node) -> None:
-        """`export const x = 1` of a namespace."""
+        """Lowers `export const x = 1` in a namespace."""
         declared, word = statement.child_by_field_name("declaration"), child_of_type(statement, "export")
-        found = self._spaces.get(statement.parent.start_byte) if statement.parent is not None else None
-        if declared is None or word is None or found is None:
+        shared = self._spaces.get(statement.parent.start_byte) if statement.parent is not None else None
+        if declared is None or word is None or shared is None:
             return
-        space, merged = found
+        space, merged = shared
         names = _declared_names(declared)
         self._edits.blank(word.start_byte, word.end_byte)
         merged.members.update(dict.fromkeys(names))
         if declared.type == "enum_declaration" or declared.type in _NAMESPACES:
-            return  # they are made as members of what is around them
+            return  # `_open` makes them members of the outer namespace
         varies = declared.type in _VARIABLES and declared.children[0].type != "const"
         code = "".join(
             _live(space, name) if varies and name in self._assigned else f" {space}.{name} = {name};" for name in names
@@ -176,8 +176,8 @@ class Lowering:
 
     @cached_property
     def _assigned(self) -> frozenset[str]:
-        """Names that are assigned to somewhere, as variables or as members."""
-        found = {each.decode(errors="replace") for each in _MEMBER_ASSIGNED.findall(self._text)}
+        """Names that are assigned to anywhere, as variables or as members."""
+        names = {each.decode(errors="replace") for each in _MEMBER_ASSIGNED.findall(self._text)}
         for node in walk(self._root):
             if node.type in _ASSIGNMENTS:
                 target = node.child_by_field_name("left")
@@ -185,13 +185,13 @@ class Lowering:
                 target = node.child_by_field_name("argument")
             else:
                 continue
-            found.update(bound_names(target) if target is not None else ())
-        return frozenset(found)
+            names.update(bound_names(target) if target is not None else ())
+        return frozenset(names)
 
-    # --- where the object of an enum or a namespace comes from
+    # --- the object of an enum or a namespace
 
     def _open(self, node: Node, name: str) -> tuple[_Merged, bytes, str]:
-        """The shared state of this name's declarations here, the declaring keyword, and the end of the initializer."""
+        """Returns the merged state of this name, the declaring keyword, and the end of the initializer."""
         statement = node.parent if node.parent is not None and node.parent.type == "expression_statement" else node
         exported = statement.parent is not None and statement.parent.type == "export_statement"
         owner = statement.parent if exported else statement
@@ -200,8 +200,8 @@ class Lowering:
             return _Merged(), b"", ")({});"
         merged = self._merged[(scope.start_byte, name)]
         merged.scope = scope.start_byte
-        found = self._spaces.get(scope.start_byte) if exported else None
-        around = found and found.variable
+        shared = self._spaces.get(scope.start_byte) if exported else None
+        around = shared and shared.variable
         is_block = scope.type != "program" and scope.start_byte not in self._spaces and not _is_body(scope)
         keyword = "let" if is_block or around else "var"
         taken = merged.declared and keyword == "let"
@@ -213,10 +213,10 @@ class Lowering:
         return merged, before, f")({name} = {around}.{name} || ({around}.{name} = {{}}));"
 
     def _declared_in(self, scope: Node) -> set[str]:
-        """The classes and functions of a scope, which an enum or a namespace can be merged with."""
+        """Returns the classes and functions of a scope, which enums and namespaces can merge with."""
         if scope.start_byte not in self._occupied:
-            found = [declaration_of(each) for each in statements(scope)]
-            names = (_name(each) for each in found if each.type in _CLASSES or each.type in _FUNCTIONS)
+            declarations = [declaration_of(each) for each in statements(scope)]
+            names = (_name(each) for each in declarations if each.type in _CLASSES or each.type in _FUNCTIONS)
             self._occupied[scope.start_byte] = {text_of(name) for name in names if name is not None}
         return self._occupied[scope.start_byte]
 
@@ -244,8 +244,8 @@ class Lowering:
             self._after(body.start_byte + 1, code)
 
     def _postpone(self, members: Node) -> list[str]:
-        """Lets the fields that read `this` be set by the constructor. Returns the names of what sets them."""
-        found: list[str] = []
+        """Moves initializers that read `this` into methods for the constructor. Returns the methods' names."""
+        setters: list[str] = []
         for each in members.named_children:
             name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
             if each.type != "public_field_definition" or name is None or value is None or _is_static(each):
@@ -254,12 +254,12 @@ class Lowering:
             special = name.type == "computed_property_name" or is_accessor(each, self._text)
             if special or sign is None or not _THIS.search(self._text, value.start_byte, value.end_byte):
                 continue
-            found.append(setter := self._fresh())
+            setters.append(setter := self._fresh())
             is_name = name.type in ("property_identifier", "private_property_identifier")
             target = f"this.{text_of(name)}" if is_name else f"this[{text_of(name)}]"
             self._edits.replace(sign.start_byte, sign.end_byte, f"; #{setter} = () => {target} =".encode())
             self._edits.wrap(value.start_byte, value.end_byte, b"(", b")")
-        return found
+        return setters
 
     def accessor(self, node: Node) -> None:
         """`accessor x = 1` becomes a private field, a getter and a setter."""
@@ -283,13 +283,13 @@ class Lowering:
 
 
 def is_accessor(member: Node, text: bytes) -> bool:
-    """True if a field is an `accessor`, which the parser is shown as `readonly`."""
+    """True if a field is an `accessor`, which the parser sees as `readonly`."""
     word = child_of_type(member, "readonly")
     return word is not None and text[word.start_byte : word.end_byte] == b"accessor"
 
 
 def rejected(problem: str, text: bytes, node: Node) -> ProgramRejected:
-    """An error that names the place of a node."""
+    """Returns an error with a node's position."""
     place = position_at(text, node.start_byte)
     return ProgramRejected(
         f"{problem} (line {place.line}, column {place.column}).", line=place.line, column=place.column
@@ -301,14 +301,14 @@ def _name(declaration: Node) -> Node | None:
 
 
 def _spelled(key: Node) -> str:
-    """The key of an enum's member, as an expression."""
+    """Returns the key of an enum's member as an expression."""
     if key.type == "computed_property_name":
         return f"({text_of(key)[1:-1]})"
     return text_of(key) if key.type in ("string", "number") else f'"{text_of(key)}"'
 
 
 def _live(space: str, name: str) -> str:
-    """A member of a namespace that is one with its variable."""
+    """Returns code that keeps a namespace's member in sync with its variable."""
     accessors = f"get: () => {name}, set: (value) => {{ {name} = value; }}"
     return f' Object.defineProperty({space}, "{name}", {{ {accessors}, enumerable: true, configurable: true }});'
 
@@ -329,7 +329,7 @@ def _calls_super(statement: Node) -> bool:
 
 
 def _declared_names(declaration: Node) -> list[str]:
-    """The names that a statement of a namespace gives to values."""
+    """Returns the names of values that a statement declares."""
     if declaration.type == "expression_statement" and declaration.children[0].type in _NAMESPACES:
         declaration = declaration.children[0]
     if declaration.type in _VARIABLES:

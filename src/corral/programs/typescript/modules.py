@@ -1,6 +1,6 @@
-"""Imports become calls of the loader, exports become the program's entry: what runs is a function, not a module.
+"""Turns imports into calls of the loader, and exports into the program's entry: engines run a function, not a module.
 
-No `import` that is not one of ours may reach the engine, for it would load code past the loader's list.
+No other `import` may reach the engine, since it would bypass the loader's allowlist.
 """
 
 from __future__ import annotations
@@ -34,59 +34,58 @@ _CALL_BEHIND = re.compile(
 _IDENTIFIERS = finder("[(identifier) (shorthand_property_identifier)] @name")
 _HARMLESS = frozenset({"comment", "string_fragment", "regex_pattern", "property_identifier"})
 _MAX_TRIVIA = 1000
-"""Most bytes read after an `import`; anything longer counts as a call."""
+"""Maximum number of bytes read after an `import`; anything longer counts as a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The export that is run."""
+    """The export to run."""
 
     value: str
-    """The JavaScript that evaluates to it, after all statements have run."""
+    """JavaScript that evaluates to it after all statements have run."""
     name: str | None = None
     """The variable that holds it, if the program named it."""
     function: Node | None = None
-    """The function, if it is written out at the export."""
+    """The function, if the export contains it."""
     callable: bool = True
-    """True if it is to be called when it is a function; a class is not."""
+    """True if a function is called; a class is not."""
 
 
 def rewrite_modules(
     root: Node,
-    found: Findings,
+    findings: Findings,
     edits: Edits,
     names: Names,
     redeclared: frozenset[int],
     types: Sequence[tuple[int, int]],
 ) -> tuple[tuple[str, ...], Entry | None]:
-    """Rewrites every import and export. Returns what is imported, in order, and what is exported to be run.
+    """Rewrites every import and export. Returns the imported modules, in order, and the entry.
 
-    `redeclared` are the offsets of imports whose names another block of the program declares again, `types` the
-    stretches that are erased.
+    `redeclared` are the offsets of imports whose names are declared again, `types` the erased ranges.
     """
     imports: list[tuple[int, str | None]] = []
     entry = None
-    spans = [(node.start_byte, node.end_byte) for node in found.imports]
+    spans = [(node.start_byte, node.end_byte) for node in findings.imports]
     used = _used_names(root, [*types, *spans]) if spans else frozenset[str]()
     top_level = {node.start_byte for node in root.children}
-    for node in found.imports:
+    for node in findings.imports:
         if node.start_byte in top_level and not node.has_error:
             keyword = "var" if node.start_byte in redeclared else "const"
             imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword, used)))
-    for node in found.exports:
+    for node in findings.exports:
         if node.start_byte in top_level and not node.has_error:
             exported, specifier = _rewrite_export(node, edits, names)
             entry = exported or entry
             imports.append((node.start_byte, specifier))
-    imports += [(node.start_byte, _rewrite_import_call(node, edits, names)) for node in found.import_calls]
-    for node in found.import_metas:
+    imports += [(node.start_byte, _rewrite_import_call(node, edits, names)) for node in findings.import_calls]
+    for node in findings.import_metas:
         edits.replace(node.start_byte, node.end_byte, names.load.encode())
     specifiers = dict.fromkeys(specifier for _, specifier in sorted(imports, key=itemgetter(0)) if specifier)
     return tuple(specifiers), entry
 
 
 def _used_names(root: Node, apart: Sequence[tuple[int, int]]) -> frozenset[str]:
-    """Names that a program uses outside of the stretches `apart`: its types and imports."""
+    """Returns the names that a program uses outside the ranges `apart`: its types and imports."""
     gone = sorted(apart)
     starts = [start for start, _ in gone]
     used: set[str] = set()
@@ -98,9 +97,9 @@ def _used_names(root: Node, apart: Sequence[tuple[int, int]]) -> frozenset[str]:
 
 
 def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: frozenset[str]) -> str | None:
-    """Turns an import into a declaration, `const` or `var`, from what the loader gives. Returns its specifier.
+    """Turns an import into a `const` or `var` declaration with a call of the loader. Returns its specifier.
 
-    One of which nothing is used declares nothing, and may fail.
+    An unused import declares nothing, and can fail without effect.
     """
     clause = child_of_type(node, "import_clause", "import_require_clause")
     if clause is not None and _imports_only_types(clause):
@@ -157,7 +156,7 @@ def _imports_only_types(clause: Node) -> bool:
 
 
 def _rewrite_import_call(node: Node, edits: Edits, names: Names) -> str | None:
-    """Turns the word of an `import(…)` into the loader. Returns the specifier, if it is written out."""
+    """Replaces the word in `import(…)` with the loader. Returns the specifier if it is a literal."""
     edits.replace(node.start_byte, node.end_byte, names.load.encode())
     call = node.parent
     arguments = call.child_by_field_name("arguments") if call is not None else None
@@ -166,7 +165,7 @@ def _rewrite_import_call(node: Node, edits: Edits, names: Names) -> str | None:
 
 
 def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | None, str | None]:
-    """Turns an export into what it declares. Returns the entry, if it exports one, and the specifier it loads."""
+    """Turns an export into its declaration. Returns the entry, if it exports one, and the specifier it loads."""
     word = child_of_type(node, "export")
     if word is None:
         return None, None
@@ -206,7 +205,7 @@ def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | Non
 
 
 def _method(value: Node) -> tuple[str, Node] | None:
-    """The method of an exported object that is its entry, and its name."""
+    """Returns the entry method of an exported object, with its name."""
     for name in ENTRY_NAMES:
         for member in value.named_children:
             if member.type == "method_definition" and text_of(member.child_by_field_name("name")) == name:
@@ -233,20 +232,20 @@ def _load(statement: Node, source: Node, edits: Edits, names: Names, *, unused: 
 
 
 def _replace(edits: Edits, node: Node | None, word: str) -> None:
-    """Replaces a word, keeping the columns behind it if the new one is no longer."""
+    """Replaces a word; columns after it are kept unless the new word is longer."""
     if node is not None:
         edits.replace(node.start_byte, node.end_byte, word.ljust(node.end_byte - node.start_byte).encode())
 
 
 def guard_words(root: Node, edits: Edits) -> None:
-    """Makes sure that no `import` is left for the engine.
+    """Makes sure that no `import` reaches the engine.
 
-    What looks like a call of it is blanked in a comment and escaped in a string, so that it stays harmless even where
-    the engine reads a source in another way than the parser.
+    Text that looks like a call of it is blanked in comments and escaped in strings, so that it is harmless even if the
+    engine parses the source differently.
     """
     text, replaced = edits.text, edits.replaced()
-    for found in _IMPORT_WORD.finditer(text):
-        start, end = found.span()
+    for match in _IMPORT_WORD.finditer(text):
+        start, end = match.span()
         before = bisect_right(replaced, start, key=itemgetter(0)) - 1
         if before >= 0 and start < replaced[before][1]:
             continue
@@ -262,7 +261,7 @@ def guard_words(root: Node, edits: Edits) -> None:
             if _is_tagged(node):
                 place = position_at(text, start)
                 raise ProgramRejected(
-                    f"The tagged template at line {place.line} holds `import(`. Use a string without a tag.",
+                    f"The tagged template at line {place.line} contains `import(`. Use a string without a tag.",
                     line=place.line,
                     column=place.column,
                 )
@@ -278,7 +277,7 @@ def _is_tagged(fragment: Node) -> bool:
 def _misplaced(text: bytes, offset: int) -> ProgramRejected:
     place = position_at(text, offset)
     return ProgramRejected(
-        f"The `import` at line {place.line}, column {place.column} is not one that a program may have."
+        f"The `import` at line {place.line}, column {place.column} is not allowed there."
         " Write `import … from …` at the top level, or `await import(…)`.",
         line=place.line,
         column=place.column,

@@ -1,4 +1,4 @@
-"""Names that preparing brings into a program, none of which the program spells."""
+"""Identifiers that preparation adds to a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import sha256
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names for what a program has after it was prepared and not before; `local` begins those that are numbered."""
+    """Identifiers that a program does not use. `local` is the prefix of numbered ones."""
 
     load: str
     entry: str
@@ -18,7 +18,7 @@ class Names:
 
     @classmethod
     def avoiding(cls, text: bytes) -> Names:
-        """Names that do not occur in a text."""
+        """Makes names that do not occur in a text."""
         words = ("$load", "$entry", "$program", "$main", "$own")
         clash = b"\\u" in text or any(word.encode() in text for word in words)
         suffix = f"_{sha256(text).hexdigest()[:16]}_" if clash else ""

@@ -1,4 +1,4 @@
-"""Normalization of every source before it is parsed."""
+"""Normalizes every source before it is parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def well_formed(source: str) -> tuple[str, list[Diagnostic]]:
-    """The source as Unicode text, and a remark if half of a surrogate pair was replaced.
+    """Returns the source as valid Unicode, and a warning if half of a surrogate pair was replaced.
 
     Raises ProgramRejected for a NUL character.
     """
@@ -21,12 +21,12 @@ def well_formed(source: str) -> tuple[str, list[Diagnostic]]:
         replaced = source.count("\ufffd")
         source = source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if source.count("\ufffd") > replaced:
-            message = "The source holds half of a surrogate pair, which was replaced by U+FFFD."
+            message = "The source contains half of a surrogate pair, which was replaced by U+FFFD."
             diagnostics.append(Diagnostic(severity="warning", code="lone_surrogate", message=message))
     if "\0" in source:
         place = position_at(source.encode(), len(source[: source.index("\0")].encode()))
         raise ProgramRejected(
-            f"The source holds a NUL character at line {place.line}, column {place.column}. Write `\\0` in a string.",
+            f"The source has a NUL character at line {place.line}, column {place.column}. Write `\\0` in a string.",
             line=place.line,
             column=place.column,
         )

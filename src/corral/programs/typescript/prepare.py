@@ -1,15 +1,15 @@
-"""A model's TypeScript, made runnable: recovered, parsed once, its types erased, its imports and value redirected.
+"""Makes a model's TypeScript runnable: recovers it, parses it once, erases types, and rewrites imports and value.
 
-What runs is an expression, an async function of `(load, entry)`:
+The result is an expression, an async function of `(load, entry)`:
 
-- `load(specifier, unused)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`; one
-  that is `unused` may be missing;
-- `entry(value, plain)` calls `value` with the tools if it is a function, as a plain object if `plain`, and gives its
-  result; any other value it gives back.
+- `load(specifier, unused)` returns the namespace of a module; an `unused` one can be missing. `load.meta` is the
+  program's `import.meta`;
+- `entry(value, plain)` calls a function with the tools, as a plain object if `plain`, and returns its result; any other
+  value is returned unchanged.
 
-Around the program stands a labelled block that ends with a `break` to that label. The program cannot spell the label,
-so a source that closed the block and opened another one does not compile. The declaration before the `break` cannot be
-the body of an unfinished `if (…)` either.
+The program is in a labelled block that ends with a `break` to that label. The program cannot spell the label, so a
+source that closes the block and opens another one does not compile. The declaration before the `break` cannot be the
+body of an unfinished `if (…)` either.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _NAMES = {
 }
 
 _MAX_SKIPPED = 250
-"""Tokens that the parser could make nothing of: they may nest as deeply as they are many."""
+"""Maximum number of tokens that the parser skipped, since these can nest to any depth."""
 
 
 class _Open(NamedTuple):
@@ -75,9 +75,9 @@ class _Open(NamedTuple):
 
 
 def check_brackets(root: Node, text: bytes) -> None:
-    """Raises ProgramRejected where a bracket, template or comment does not match or is never closed.
+    """Raises ProgramRejected for an unmatched or unclosed bracket, template or comment.
 
-    Also for a source of which the parser understood so little that its depth is not known.
+    Also for a source with so many skipped tokens that its depth is unknown.
     """
     opened: list[_Open] = []
     skipped = root.child_count if root.is_error else 0
@@ -140,16 +140,16 @@ _LABELS = frozenset(_TYPESCRIPT | _JAVASCRIPT | _ENGINES)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _FOREIGN_SPACE = re.compile("\x85|\u180e|\u200b|\u2060".encode())
 _HTML_COMMENT = re.compile(rb"<(?=!--)|--(?=>)")
-"""Operators that the engine would read as the start of a comment. A space at the end of the match separates them."""
+"""Operators that the engine would read as a comment, unless a space after the match separates them."""
 _ODD = re.compile("[\u2010-\u201f\u2212\u00d7\u00f7\uff01-\uff5e]")
-"""Characters of typesetting that one of a keyboard can stand for."""
+"""Typographic characters that have an ASCII replacement."""
 _TYPOGRAPHIC = typographic(
     r""""(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|`(?:[^`\\]|\\.)*+`?|//[^\n]*|/\*.*?(?:\*/|\Z)"""
 )
 _MAX_PARSED_BYTES = 500_000
-"""Most characters parsed in search of a program. Anything over it counts as not parsing."""
+"""Maximum number of bytes parsed in search of a program. Texts beyond it count as invalid."""
 _MAX_ROUNDS = 3
-"""Most times that a source is parsed again after the parser misread it."""
+"""Maximum number of times that a misread source is parsed again."""
 _MAX_ODD = 200
 _PYTHON = re.compile(
     r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(|(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+\w+"
@@ -158,38 +158,38 @@ _PYTHON = re.compile(
     re.MULTILINE,
 )
 _MAX_BYTES = 30_000
-"""A source that is longer is not parsed again."""
+"""A longer source is not parsed again as another language."""
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
 _CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
 
 
 def prepare_typescript(source: str) -> Program:
-    """The program in a model's answer.
+    """Returns the program in a model's answer, prepared to run.
 
-    Raises ProgramRejected, with the place in the source, for what cannot be a program.
+    Raises ProgramRejected, with the position in the source, if there is no valid program.
     """
     recovered = _recovered(source)
-    root, found = recovered.root, recovered.erased.findings
+    root, findings = recovered.root, recovered.erased.findings
     edits = recovered.erased.edits.copy()
     names = recovered.names
-    if found.broken is not None:
-        raise _syntax_error(found.broken, edits.text)
+    if findings.broken is not None:
+        raise _syntax_error(findings.broken, edits.text)
     if (own := own_tools(root)) is not None:
-        raise rejected("`tools` is given; do not define it: call the tools as they are declared", edits.text, own)
-    if found.stray_await is not None:
-        raise _stray_await(found.stray_await, edits.text)
+        raise rejected("`tools` is a global; do not define it: call the tools as they are declared", edits.text, own)
+    if findings.stray_await is not None:
+        raise _stray_await(findings.stray_await, edits.text)
     erased = len(edits.made)
     types = tuple(edits.replaced())
     redeclared = _redeclare(root, recovered.blocks, edits)
-    top_level = [each for each in found.imports if each.parent == root]
+    top_level = [each for each in findings.imports if each.parent == root]
     of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
     made = [*edits.made[: recovered.erased.before], *edits.made[erased:]]
-    found = replace(found, imports=[each for each in found.imports if each.start_byte not in rewritten])
-    imports, entry = rewrite_modules(root, found, edits, names, redeclared, types)
+    findings = replace(findings, imports=[each for each in findings.imports if each.start_byte not in rewritten])
+    imports, entry = rewrite_modules(root, findings, edits, names, redeclared, types)
     rewritten_to = len(edits.made)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
     made += edits.made[rewritten_to:]
-    ending = give_result(root, edits, names, entry or commonjs, found.returns)
+    ending = give_result(root, edits, names, entry or commonjs, findings.returns)
     guard_words(root, edits)
     declared = COMMONJS_PREFIX if commonjs else ""
     parameters = f"{names.load}, {names.entry}"
@@ -219,10 +219,7 @@ def prepare_typescript(source: str) -> Program:
 
 
 def typed_typescript(typed: TypedText) -> TypedProgram:
-    """The program as a type checker reads it.
-
-    Raises TooLongToParse.
-    """
+    """Parses a program for a type checker. Raises TooLongToParse."""
     root = parse(typed.parsed).root_node
     entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
     return TypedProgram(
@@ -237,25 +234,25 @@ def typed_typescript(typed: TypedText) -> TypedProgram:
 
 
 class TypedProgram(NamedTuple):
-    """A program as a type checker is to read it."""
+    """A program, prepared for a type checker."""
 
     root: Node
     edits: Edits
-    """Edits that are needed in any case."""
+    """Edits that every check needs."""
     types: Sequence[tuple[int, int]]
-    """Stretches that are gone when it runs: its own types."""
+    """Erased ranges: the program's own types."""
     entered: list[Node]
-    """The functions of its own that are called with the tools."""
+    """The program's functions that are called with the tools."""
     commonjs: bool
     """True for exports in the style of CommonJS."""
     unused: str
-    """A name that it does not have."""
+    """A name that the program does not use."""
     positions: tuple[PositionMap, ...] = ()
-    """The way back to the model's source, if that was mended."""
+    """The map back to the model's source, if that was repaired."""
 
 
 class _Erased(NamedTuple):
-    """The edits that erase a program's types, and what was met on the way."""
+    """The edits that erase a program's types, and the findings of the walk."""
 
     edits: Edits
     before: int
@@ -265,25 +262,25 @@ class _Erased(NamedTuple):
 
 @dataclass(frozen=True)
 class _Recovered:
-    """A program found in an answer: `blocks` are the lines where its fences begin."""
+    """A program recovered from an answer. `blocks` are the first lines of its blocks."""
 
     root: Node
     text: bytes
     blocks: tuple[int, ...]
     diagnostics: list[Diagnostic]
     parsed: bytes
-    """The text that the parser was shown."""
+    """The text that was parsed."""
     misread: tuple[Misread, ...] = ()
-    """Stretches that the parser was shown in another spelling."""
+    """Ranges that were replaced for the parser."""
 
     @cached_property
     def names(self) -> Names:
-        """Names for what is brought into it."""
+        """Names for added code."""
         return Names.avoiding(self.text)
 
     @cached_property
     def erased(self) -> _Erased:
-        """Raises ProgramRejected for what is nested too deeply, or cannot be lowered."""
+        """Raises ProgramRejected for constructs that are nested too deeply or cannot be lowered."""
         edits = Edits(self.text)
         _blank_foreign_spaces(self.root, edits)
         _part_html_comments(self.root, edits)
@@ -294,19 +291,19 @@ class _Recovered:
         return _Erased(edits, before, erase_types(self.root, edits, self.names))
 
     def read_again(self) -> _Recovered:
-        """The same, where the parser has misread nothing."""
-        found, misread, rounds = self, list[Misread](), 0
-        while more := found.erased.findings.misread:
+        """Parses again until the parser misreads nothing."""
+        program, misread, rounds = self, list[Misread](), 0
+        while more := program.erased.findings.misread:
             misread += more
             rounds += 1
             if rounds > _MAX_ROUNDS:
-                raise rejected("An assertion with `as` cannot be read. Put it in parentheses", self.text, found.root)
+                raise rejected("An assertion with `as` cannot be read. Put it in parentheses", self.text, program.root)
             shown = bytearray(self.text)
             for each in misread:
                 shown[each.start : each.end] = each.shown
             parsed = bytes(shown)
-            found = replace(self, root=parse(parsed).root_node, parsed=parsed, misread=tuple(misread))
-        return found
+            program = replace(self, root=parse(parsed).root_node, parsed=parsed, misread=tuple(misread))
+        return program
 
 
 @parsing_within(PARSE_SECONDS)
@@ -326,7 +323,7 @@ def _recovered(source: str) -> _Recovered:
 
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:
-    """The source as Unicode text with lines that end in LF or CRLF."""
+    """Returns the source as valid Unicode with LF or CRLF line ends."""
     text, diagnostics = well_formed(source)
     if text.startswith("\ufeff"):
         text = " " + text[1:]
@@ -334,7 +331,7 @@ def _readable(source: str) -> tuple[str, list[Diagnostic]]:
 
 
 def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:
-    """The text with U+2028 and U+2029 as LF, if it parses only so: the parser ends no statement at them."""
+    """Replaces U+2028 and U+2029 with LF if the text parses only then: the parser does not end statements there."""
     if ("\u2028" in text or "\u2029" in text) and not parses(text):
         common = text.replace("\u2028", "\n").replace("\u2029", "\n")
         return common if parses(common) else text
@@ -342,7 +339,7 @@ def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:
 
 
 def _has_odd_names(root: Node, text: str) -> bool:
-    """True if the parser took typographic characters for part of a name."""
+    """True if the parser read typographic characters as part of a name."""
     seen = at = 0
     for start, _, _ in islice(plain_characters(text, _TYPOGRAPHIC), _MAX_ODD):
         at, seen = at + len(text[seen:start].encode()), start
@@ -353,7 +350,7 @@ def _has_odd_names(root: Node, text: str) -> bool:
 
 
 def _in_plain_characters(text: str) -> str:
-    """The text with characters of a keyboard for those of typesetting, each in its place."""
+    """Replaces typographic characters with ASCII of the same length."""
     plain, taken = list[str](), 0
     for start, end, new in plain_characters(text, _TYPOGRAPHIC):
         if len(new) == end - start:
@@ -365,55 +362,55 @@ def _in_plain_characters(text: str) -> str:
 def _typographic(text: str) -> Diagnostic:
     start = next(start for start, _, _ in plain_characters(text, _TYPOGRAPHIC))
     place = position_at(text.encode(), len(text[:start].encode()))
-    message = f"Typographic characters, such as {text[start]!a}, were taken for those of TypeScript."
+    message = f"Typographic characters, such as {text[start]!a}, were replaced with ASCII."
     code = "typographic_characters"
     return Diagnostic(severity="warning", message=message, code=code, line=place.line, column=place.column)
 
 
 def _blank_foreign_spaces(root: Node, edits: Edits) -> None:
-    """Blanks what the parser takes for white space and the engine does not."""
-    for found in _FOREIGN_SPACE.finditer(edits.text):
-        node = root.descendant_for_byte_range(*found.span())
+    """Blanks characters that are white space to the parser but not to the engine."""
+    for match in _FOREIGN_SPACE.finditer(edits.text):
+        node = root.descendant_for_byte_range(*match.span())
         if node is not None and node.child_count:
-            edits.blank(*found.span())
+            edits.blank(*match.span())
 
 
 def _part_html_comments(root: Node, edits: Edits) -> None:
-    """Leaves no `<!--` and no `-->` for which parser and engine could differ over whether a comment begins there.
+    """Removes each `<!--` and `-->`, which parser and engine may read differently.
 
-    Where the parser sees one, it is blanked; where it sees operators, a space comes between them.
+    Comments are blanked; operators are separated by a space.
     """
     blanked_to = 0
-    for found in _HTML_COMMENT.finditer(edits.text):
-        if found.start() < blanked_to:
+    for match in _HTML_COMMENT.finditer(edits.text):
+        if match.start() < blanked_to:
             continue
-        leaf = root.descendant_for_byte_range(found.start(), found.start() + 1)
+        leaf = root.descendant_for_byte_range(match.start(), match.start() + 1)
         if leaf is None:
             continue
         if leaf.type == "html_comment":
             edits.blank(leaf.start_byte, leaf.end_byte)
             blanked_to = leaf.end_byte
         elif leaf.is_error or not leaf.is_named:
-            edits.replace(found.end(), found.end(), b" ")
+            edits.replace(match.end(), match.end(), b" ")
 
 
 def _syntax_error(broken: Node, text: bytes) -> ProgramRejected:
     error = next((each for each in walk(broken) if each.is_error or each.is_missing), broken)
-    near = f" near `{found}`" if (found := text_of(error)[:20].strip()) else ""
+    near = f" near `{shown}`" if (shown := text_of(error)[:20].strip()) else ""
     return rejected(f"The program has a syntax error{near}", text, error)
 
 
-def _stray_await(found: Node, text: bytes) -> ProgramRejected:
+def _stray_await(node: Node, text: bytes) -> ProgramRejected:
     return rejected(
-        "`await` stands in a function that is not async. Make it `async (…) => …` and wait for all its calls with"
+        "`await` is used in a function that is not async. Make it `async (…) => …` and wait for all its calls with"
         " `await Promise.all(items.map(async (item) => …))`, or use a `for (const item of items)` loop",
         text,
-        found,
+        node,
     )
 
 
 class _Trees:
-    """Parses texts, each once, and no more than a bounded amount in all."""
+    """Parses texts, each once, up to a total size."""
 
     def __init__(self) -> None:
         self._trees: dict[str, Tree] = {}
@@ -432,7 +429,7 @@ class _Trees:
         return _ODD.search(text) is None or not _has_odd_names(root, text)
 
     def parses(self, text: str) -> bool:
-        """True if a text is a program, at least in plain characters."""
+        """True if a text is a program, possibly after typographic characters are replaced."""
         if self.parses_as_it_is(text):
             return True
         return (
@@ -443,7 +440,7 @@ class _Trees:
 
 
 def _refuse_other_languages(text: bytes) -> None:
-    """Raises ProgramRejected for a text that is no TypeScript but Python, or TypeScript with JSX."""
+    """Raises ProgramRejected for a text that is Python, or TypeScript with JSX."""
     if len(text) > _MAX_BYTES:
         return
     sign = _PYTHON.search(text.decode())
@@ -460,9 +457,9 @@ def _refuse_other_languages(text: bytes) -> None:
 
 
 def _redeclare(root: Node, blocks: tuple[int, ...], edits: Edits) -> frozenset[int]:
-    """Adds the edits that allow a name to be declared again at the top level.
+    """Adds the edits that allow repeated declarations at the top level.
 
-    Functions may share a name anywhere, other declarations only across `blocks`, the lines where blocks begin.
+    Functions can share a name anywhere, other declarations only across `blocks`, the lines where blocks begin.
     Returns the offsets of the imports that must become variables.
     """
     declared: defaultdict[str, list[Node]] = defaultdict(list)
@@ -471,14 +468,14 @@ def _redeclare(root: Node, blocks: tuple[int, ...], edits: Edits) -> frozenset[i
         for name in _declared_names(declaration):
             declared[name].append(declaration)
     imports: set[int] = set()
-    for found in declared.values():
-        if len(found) == 1:
+    for declarations in declared.values():
+        if len(declarations) == 1:
             continue
-        if all(each.type in _FUNCTIONS for each in found):
-            for each in found[:-1]:
+        if all(each.type in _FUNCTIONS for each in declarations):
+            for each in declarations[:-1]:
                 edits.blank(each.start_byte, each.end_byte, first=b";")
-        elif len({bisect_right(blocks, each.start_point.row) for each in found}) > 1:
-            for each in found:
+        elif len({bisect_right(blocks, each.start_point.row) for each in declarations}) > 1:
+            for each in declarations:
                 _as_variable(each, edits)
                 if each.type == "import_statement":
                     imports.add(each.start_byte)

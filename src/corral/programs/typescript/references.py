@@ -1,8 +1,8 @@
-"""Tools that a program refers to, read off its tree before it runs.
+"""Finds the tools that a program refers to before it runs.
 
-A path is named only where the program spells it out on what is surely the tools: the global `tools` or `codemode`, a
-constant that holds it, or what the program's own function is called with. Where the tools go somewhere that is not
-followed here, the program may call any of them, and `computed` says so.
+A path counts where the program writes it on a value that is certainly the tools: the global `tools` or `codemode`, a
+constant that holds it, or the argument of the program's own function. If the tools flow anywhere else, the program may
+call any of them, and `computed` is true.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from corral.types import MAX_TOOL_PATH, References, ToolReference
 
 _MAX_REFERENCES = 1000
 _MAX_STEPS = 5000
-"""Nodes that are looked at in all; one takes 30 µs, deep in a tree."""
+"""Maximum number of visited nodes; each takes up to 30 µs, deep in a tree."""
 
 _TOOLS = ("tools", "codemode")
 _GLOBALS = {name: name.encode() for name in ("globalThis", "self", "global", "eval", "Function", "arguments")}
-"""Names of the tools. Members of the global object with other names do not lead to them."""
+"""Globals that lead to the tools. Other members of the global object do not."""
 
 _OBSCURE = re.compile(
     rb"""\b(?:__proto__|__define[GS]etter__|definePropert(?:y|ies)|[gs]etPrototypeOf)\b"""
@@ -36,10 +36,10 @@ _OBSCURE = re.compile(
     rb"""|\.\s*constructor\b(?!\s*\??\.\s*name\b)|["'`]constructor["'`]"""
     rb"""|\b(?:Object|Reflect)\b(?!\s*(?:\?\.|\.)\s*\w|\s*[(),;>|&\]}=]|\s*$)|=\s*(?:Object|Reflect)\b(?!\s*[.(?])"""
 )
-"""Names that may run code of the program with the global object as `this`, or make functions of texts."""
+"""Code that can run functions with the global object as `this`, or compile strings."""
 _THIS = re.compile(rb"\bthis\b")
 _ANY_MEMBER = re.compile(rb"""(?:[\w)\]]\s*(?:\?\.)?|[{,]\s*)\[(?!\s*(?:\d+|"[^"]*"|'[^']*')?\s*\])""")
-"""A member whose name is computed, which may be one of those: with `this`, that is enough."""
+"""A computed member, which can be one of those names; it counts together with `this`."""
 
 _NAMES = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
 _ESCAPABLE = _NAMES | {"property_identifier", "type_identifier"}
@@ -84,10 +84,10 @@ _NOT_SCOPES = frozenset(
 def find_references(
     root: Node, edits: Edits, entered: Sequence[Node | str | None] = (), imported: Sequence[ToolImport] = ()
 ) -> References:
-    """The tools that a program refers to, each at its name, in the order in which it first does so.
+    """Returns the tools that a program refers to, by first occurrence, each at the position of its name.
 
-    `entered` is what is called with the tools: a function, the name of one, or None for what only a run can tell.
-    What `edits` replace does not count: they erase the types. `imported` is what the program imports of the tools.
+    `entered` are callees that receive the tools: a function, the name of one, or None if only a run can tell. Code that
+    `edits` replace, such as types, does not count. `imported` are imported tools.
     """
     search = _Search(root, edits)
     try:
@@ -98,7 +98,7 @@ def find_references(
 
 
 class _TooMuch(Exception):
-    """The program is too large to be looked through."""
+    """The program is too large to search."""
 
 
 class _Declaration(NamedTuple):
@@ -121,7 +121,7 @@ class _Search:
         self._named: dict[str, Node] = {}
         self._words: dict[str, tuple[list[_Declaration], list[Node]]] = {}
         self._holders = dict.fromkeys(_Variable(name, None) for name in _TOOLS)
-        """The variables that hold the tools, in the order in which they were found."""
+        """Variables that hold the tools, in order of discovery."""
         self._steps = 0
 
     def run(self, entered: Sequence[Node | str | None], imported: Sequence[ToolImport]) -> None:
@@ -152,28 +152,28 @@ class _Search:
     def result(self) -> References:
         if not self._named:
             return References((), self.computed)
-        found = sorted(self._named.items(), key=_start)
+        named = sorted(self._named.items(), key=_start)
         if self._text.isascii():
-            points = [(path, place.start_point) for path, place in found]
+            points = [(path, place.start_point) for path, place in named]
             return References(
                 tuple(ToolReference(path, row + 1, column + 1) for path, (row, column) in points), self.computed
             )
         index = TextIndex(self._text)
-        places = [(path, index.position(place.start_byte)) for path, place in found]
+        places = [(path, index.position(place.start_byte)) for path, place in named]
         return References(tuple(ToolReference(path, place.line, place.column) for path, place in places), self.computed)
 
     # --- names, and where they are visible
 
     def _uses(self, variable: _Variable) -> list[Node]:
-        """Occurrences of a name that mean this variable, not one declared nearer."""
+        """Returns the occurrences of a name that refer to this variable, not to an inner declaration."""
         declarations, uses = self._look_up(variable.name)
         if not declarations:
             return uses
         own = [scope for name, scope in declarations if name.start_byte == variable.declared_at]
-        if own and sum(scope == own[0] for _, scope in declarations) > 1:  # it is declared twice
+        if own and sum(scope == own[0] for _, scope in declarations) > 1:  # declared twice
             self.computed = True
             return []
-        found: list[Node] = []
+        visible_uses: list[Node] = []
         for use in uses:
             self._step(len(declarations))
             visible = [
@@ -182,11 +182,11 @@ class _Search:
                 if scope.start_byte <= use.start_byte < scope.end_byte
             ]
             if (min(visible)[1] if visible else None) == variable.declared_at:
-                found.append(use)
-        return found
+                visible_uses.append(use)
+        return visible_uses
 
     def _look_up(self, name: str) -> tuple[list[_Declaration], list[Node]]:
-        """Declarations and uses of a name."""
+        """Returns the declarations and uses of a name."""
         if name not in self._words:
             declarations, uses = self._words[name] = [], []
             for node in self._occurrences(name.encode()):
@@ -208,11 +208,11 @@ class _Search:
             node = self._root.descendant_for_byte_range(at, end)
             if node is None or (node.start_byte, node.end_byte) != (at, end) or self._is_replaced(at):
                 continue
-            if node.type in _NAMES or node.type == "type_identifier":  # which is also the name of a class
+            if node.type in _NAMES or node.type == "type_identifier":  # also the name of a class
                 yield node
 
     def _scope(self, name: Node) -> Node | None:
-        """The node in which a name is visible, if it is declared where it stands."""
+        """Returns the scope of a declaration; None if the name is not declared there."""
         inner, owner = name, self._parent(name)
         if (kind := owner.type) in _MEMBERS:
             return None
@@ -238,10 +238,10 @@ class _Search:
             scope = self._parent(scope)
         return scope
 
-    # --- what is done with the tools
+    # --- uses of the tools
 
     def _enter(self, function: Node | str | None) -> None:
-        """A function is called with the tools."""
+        """Follows the tools into a function that is called with them."""
         if function is None:
             self.computed = True
         elif isinstance(function, str):
@@ -265,7 +265,7 @@ class _Search:
                 self._bind(first, plain=True)
 
     def _bind(self, target: Node, *, plain: bool = False) -> None:
-        """The tools are bound to a target; `plain` ones have themselves as members."""
+        """Follows the tools into a target. A `plain` tools object has `tools` as a member."""
         if target.type in _NAMES:
             self._holders[_Variable(text_of(target), target.start_byte)] = None
         elif target.type == "object_pattern":
@@ -274,7 +274,7 @@ class _Search:
             self.computed = True
 
     def _take(self, pattern: Node, keys: list[str], *, plain: bool = False) -> None:
-        """Members of the tools, or of the namespace that is `keys`, are bound to a pattern."""
+        """Follows members of the tools, or of the namespace `keys`, into a pattern."""
         for member in statements(pattern):
             self._step()
             name = next(iter(member.children), member)
@@ -314,7 +314,7 @@ class _Search:
         return None
 
     def _reach(self, use: Node) -> None:
-        """The global object is used, or what else leads to everything."""
+        """Judges a use of the global object or of another global that leads to the tools."""
         value, owner = self._unwrap(use)
         name = _member(value, owner)
         if name is not None:
@@ -324,7 +324,7 @@ class _Search:
             self.computed |= owner.type not in _NOT_USES and not _is_typeof(owner)
 
     def _target(self, value: Node, owner: Node) -> Node | None:
-        """The target that a value is bound to, if it goes nowhere else."""
+        """Returns the target that a value is bound to, if it does not flow anywhere else."""
         field = _TARGETS.get(owner.type)
         if field is None or _leads(value, owner):
             return None
@@ -339,7 +339,7 @@ class _Search:
         return owner.type in _ASSIGNMENTS and owner.child_by_field_name("left") == use
 
     def _any(self, keys: list[str], place: Node) -> None:
-        """Any member of the tools, or of the namespace that is `keys`, is meant."""
+        """Records that any member of the tools, or of the namespace `keys`, may be used."""
         if keys:
             self._name(keys, place)
         else:
@@ -355,7 +355,7 @@ class _Search:
             self._named[path] = place
 
     def _look_for_escapes(self) -> None:
-        r"""A name that is spelled with `\u` may be any name."""
+        r"""Looks for names spelled with `\u`, which can be any name."""
         text, at = self._text, self._text.find(b"\\u")
         while at >= 0 and not self.computed:
             self._step()
@@ -366,7 +366,7 @@ class _Search:
     # --- nodes
 
     def _unwrap(self, expression: Node) -> tuple[Node, Node]:
-        """The outermost expression that is the same value, and what it is a part of."""
+        """Returns the outermost expression with the same value, and its parent."""
         owner = self._parent(expression)
         while owner.type in _WRAPPERS:
             expression, owner = owner, self._parent(owner)
@@ -392,8 +392,8 @@ def _is_obscure(text: bytes) -> bool:
     )
 
 
-def _start(found: tuple[str, Node]) -> int:
-    return found[1].start_byte
+def _start(item: tuple[str, Node]) -> int:
+    return item[1].start_byte
 
 
 def _leads(part: Node, whole: Node) -> bool:
@@ -405,13 +405,13 @@ def _is_typeof(owner: Node) -> bool:
 
 
 def _member(value: Node, owner: Node) -> Node | None:
-    """The key of a member that is taken of a value."""
+    """Returns the key of the member that is read from a value."""
     field = _MEMBERS.get(owner.type)
     return owner.child_by_field_name(field) if field is not None and _leads(value, owner) else None
 
 
 def _constant(key: Node) -> str | None:
-    """The text of a key that is written out."""
+    """Returns the text of a literal key."""
     if key.type == "computed_property_name":
         key = key.named_children[0]
     key = unwrapped(key)

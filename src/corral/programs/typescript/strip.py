@@ -1,6 +1,6 @@
-"""TypeScript to JavaScript in place: types are erased, and what has meaning at run time is lowered.
+"""Turns TypeScript into JavaScript in place: types are erased, and constructs with run-time effects are lowered.
 
-Every token that runs stays on its line; where nothing is lowered, at its column too.
+Every token that runs stays on its line and, unless something is lowered, at its column.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _TYPE_STATEMENTS = (
 
 
 class Misread(NamedTuple):
-    """A stretch that the parser reads in another way than TypeScript.
+    """A range that the parser reads differently from TypeScript.
 
-    As `shown` it reads the rest right. What is not `erased` is then a type, and goes with the others.
+    With `shown` in its place, the parser reads the rest correctly. Unless `erased`, the range is then a type and is
+    erased like others.
     """
 
     start: int
@@ -60,19 +61,19 @@ class Misread(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """Findings of the walk besides types."""
+    """Results of the walk besides types."""
 
     misread: list[Misread] = field(default_factory=list[Misread])
     broken: Node | None = None
-    """Of a source with errors, the first of what is TypeScript only and holds one of them."""
+    """The first TypeScript-only node that contains a syntax error."""
     stray_await: Node | None = None
     """The first `await` in a function that is not async."""
     returns: bool = False
-    """True if a `return` is outside every function."""
+    """True if there is a top-level `return`."""
     imports: list[Node] = field(default_factory=list[Node])
-    """Every import declaration that loads something."""
+    """Every import declaration that loads a module."""
     exports: list[Node] = field(default_factory=list[Node])
-    """Every export that is not of a type."""
+    """Every export of a value."""
     import_calls: list[Node] = field(default_factory=list[Node])
     """The word `import` of every `import(…)`."""
     import_metas: list[Node] = field(default_factory=list[Node])
@@ -80,9 +81,9 @@ class Findings:
 
 
 def strip_types(source: str) -> str:
-    """The JavaScript of a TypeScript source, each token where it stood.
+    """Erases the types of a TypeScript source, with each token at its position.
 
-    Raises ProgramRejected for a source that is not TypeScript, or that the parser reads in another way.
+    Raises ProgramRejected for a source that is not TypeScript, or that the parser misreads.
     """
     text = source.encode()
     root = parse(text).root_node
@@ -93,9 +94,9 @@ def strip_types(source: str) -> str:
 
 
 def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
-    """Adds the edits that make JavaScript of what is under `root`. Raises ProgramRejected over MAX_DEPTH levels.
+    """Adds the edits that turn `root` into JavaScript. Raises ProgramRejected beyond MAX_DEPTH levels.
 
-    Of a tree with errors, what is TypeScript and holds an error stays as it is.
+    TypeScript-only nodes with syntax errors are left unchanged.
     """
     eraser = _Eraser(root, edits, names)
     cursor = root.walk()
@@ -107,9 +108,9 @@ def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
         handler = _HANDLERS.get(kind)
         descend = handler is None or (has_error and eraser.leaves(node)) or handler(eraser, node)
         if kind == _RETURN and not functions:
-            eraser.found.returns = True
+            eraser.findings.returns = True
         elif kind == _AWAIT and functions and not functions[-1][1]:
-            eraser.found.stray_await = eraser.found.stray_await or node
+            eraser.findings.stray_await = eraser.findings.stray_await or node
         if descend and cursor.goto_first_child():
             depth += 1
             if kind in _FUNCTION_KINDS:
@@ -121,18 +122,18 @@ def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
-                return eraser.found
+                return eraser.findings
             if functions and functions[-1][0] == depth:
                 functions.pop()
             depth -= 1
-    return eraser.found
+    return eraser.findings
 
 
 class _Eraser:
-    """One handler per kind of node; each says whether the walk should go on inside the node."""
+    """One handler per kind of node; each returns True if the walk should enter the node."""
 
     def __init__(self, root: Node, edits: Edits, names: Names) -> None:
-        self.found = Findings()
+        self.findings = Findings()
         self._root = root
         self._edits = edits
         self._text = edits.text
@@ -141,10 +142,10 @@ class _Eraser:
         self._aliases = 0
 
     def leaves(self, node: Node) -> bool:
-        """True if a node must stay as it is, because it is broken."""
+        """True if a node contains a syntax error and must be left unchanged."""
         if not node.has_error or node.kind_id not in _ONLY_TYPESCRIPT:
             return False
-        self.found.broken = self.found.broken or node
+        self.findings.broken = self.findings.broken or node
         return True
 
     def erase(self, node: Node) -> bool:
@@ -177,15 +178,15 @@ class _Eraser:
         joined = parent is not None and parent.children[1].type in ("|", "&")
         if joined and b"." in self._text[operator.end_byte : end]:
             shown = self._text[operator.end_byte : end].replace(b".", b"_")
-            self.found.misread.append(Misread(operator.end_byte, end, shown, erased=False))
+            self.findings.misread.append(Misread(operator.end_byte, end, shown, erased=False))
             return True
         self._blank(operator.start_byte, end)
         return True
 
     def _end_at(self, start: int, end: int) -> bool:
-        """A statement ends behind this type, where the parser reads on."""
+        """Records that a statement ends after this type, where the parser reads on."""
         shown = blanked(self._text[start:end].decode()).encode()
-        self.found.misread.append(Misread(start, end, b";" + shown[1:], erased=True))
+        self.findings.misread.append(Misread(start, end, b";" + shown[1:], erased=True))
         return True
 
     def non_null(self, node: Node) -> bool:
@@ -193,7 +194,7 @@ class _Eraser:
         return True
 
     def cast(self, node: Node) -> bool:
-        """`<T>x` becomes `(   x)`: parenthesised, so that an object literal or a line end is safe behind it."""
+        """`<T>x` becomes `(   x)`: parenthesized, so that an object literal or a line end can follow."""
         type_end = node.children[0].end_byte
         self._edits.wrap(type_end, node.end_byte, b"", b")")
         self._edits.blank(node.start_byte, type_end, first=b"(")
@@ -211,7 +212,7 @@ class _Eraser:
         return True
 
     def arrow(self, node: Node) -> bool:
-        """Keeps a line end out of `async (…) =>`, where JavaScript allows none and TypeScript allows types."""
+        """Removes line ends in `async (…) =>`, which JavaScript forbids and TypeScript's types can contain."""
         parameters = node.child_by_field_name("parameters")
         if parameters is None:
             return True
@@ -239,8 +240,8 @@ class _Eraser:
     def method(self, node: Node) -> bool:
         self._modifiers(node)
         parameters = node.child_by_field_name("parameters")
-        found = parameters.named_children if parameters is not None else ()
-        properties = [each for each in found if child_of_type(each, *_MODIFIERS) is not None]
+        children = parameters.named_children if parameters is not None else ()
+        properties = [each for each in children if child_of_type(each, *_MODIFIERS) is not None]
         if properties:
             self._lowering.parameter_properties(node, properties)
         return True
@@ -257,11 +258,11 @@ class _Eraser:
     def import_statement(self, node: Node) -> bool:
         if child_of_type(node, "type", "typeof"):
             return self.erase_statement(node)
-        self.found.imports.append(node)
+        self.findings.imports.append(node)
         return True
 
     def import_alias(self, node: Node) -> bool:
-        """`import a = B.C`, which is only a type if nothing reads `a`."""
+        """Lowers `import a = B.C`, or erases it as a type if nothing reads `a`."""
         exported = node.parent is not None and node.parent.type == "export_statement"
         if child_of_type(node, "type") is not None or not (exported or self._is_read(node.named_children[0])):
             return self.erase_statement(node)
@@ -278,7 +279,7 @@ class _Eraser:
         )
         if only_types:
             return self.erase_statement(node)
-        self.found.exports.append(node)
+        self.findings.exports.append(node)
         self._lowering.export(node)
         return True
 
@@ -301,40 +302,40 @@ class _Eraser:
         return True
 
     def tagged_generic(self, node: Node) -> bool:
-        """``tag<T>`…` `` reaches us as two comparisons; no comparison with a template makes sense."""
+        """``tag<T>`…` `` is parsed as two comparisons; a comparison with a template makes no sense."""
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is not None and right is not None and right.type == "template_string":
             operators = [child for child in (*left.children, *node.children) if child.type in ("<", ">")]
             if [each.type for each in operators] == ["<", ">"]:
                 start, end = operators[0].start_byte, operators[1].end_byte
                 shown = blanked(self._text[start:end].decode()).encode()
-                self.found.misread.append(Misread(start, end, shown, erased=True))
+                self.findings.misread.append(Misread(start, end, shown, erased=True))
         return True
 
     def expression_statement(self, node: Node) -> bool:
-        """Parenthesises an expression that JavaScript would read as a block or declaration."""
+        """Parenthesizes an expression that JavaScript would read as a block or declaration."""
         expression = node.children[0]
         if _DECLARATION_LIKE.match(self._text, expression.start_byte) and expression.type != "internal_module":
             self._edits.wrap(expression.start_byte, expression.end_byte, b"(", b")")
         return True
 
     def import_call(self, node: Node) -> bool:
-        self.found.import_calls.append(node)
+        self.findings.import_calls.append(node)
         return True
 
     def meta_property(self, node: Node) -> bool:
         if node.children[0].type == "import":
-            self.found.import_metas.append(node.children[0])
+            self.findings.import_metas.append(node.children[0])
         return False
 
     def _is_read(self, name: Node) -> bool:
-        """True if a name occurs outside of types and its declaration. With many names it is assumed."""
+        """True if a name occurs outside types and its declaration. Beyond `_MAX_ALIASES` names this is assumed."""
         self._aliases += 1
         if self._aliases > _MAX_ALIASES:
             return True
-        for found in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
-            if found.start() != name.start_byte:
-                node = self._root.descendant_for_byte_range(*found.span())
+        for match in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
+            if match.start() != name.start_byte:
+                node = self._root.descendant_for_byte_range(*match.span())
                 if node is not None and node.type in ("identifier", "shorthand_property_identifier"):
                     parent = node.parent
                     if parent is None or parent.type != "nested_type_identifier":
@@ -342,9 +343,9 @@ class _Eraser:
         return False
 
     def _assertion_end(self, node: Node) -> tuple[int, Node | None]:
-        """The end of an assertion's type, and the larger node that the parser made of the assertion.
+        """Returns the end of an assertion's type, and the larger node in which the parser put the assertion.
 
-        It takes the `.C` of `as a.b.C` for a property, and then the `| C` of `as a.b.C | D` for an operator.
+        The parser reads the `.C` of `as a.b.C` as a property, and then the `| D` of `as a.b.C | D` as an operator.
         """
         parent = node.parent
         while parent is not None and parent.type == "member_expression" and parent.children[0] == node:
@@ -353,7 +354,7 @@ class _Eraser:
         return node.end_byte, parent if leads else None
 
     def _modifiers(self, member: Node) -> None:
-        """Blanks the modifiers and marks of a class member; a `;` keeps it apart from the member before."""
+        """Blanks the modifiers and marks of a class member; a `;` separates it from the previous member."""
         children = member.children
         for child in children:
             if child.type in _MODIFIERS:
@@ -388,7 +389,7 @@ class _Eraser:
         return False
 
     def _runs_on(self, types: Sequence[Node]) -> int | None:
-        """The real end of a type to which the parser added a `[` of the next line, a new statement."""
+        """Returns the real end of a type that the parser extended by a `[` on the next line, a new statement."""
         if not _BRACKET_LINE.search(self._text, types[0].start_byte, types[-1].end_byte):
             return None
         ends = [
@@ -405,21 +406,21 @@ class _Eraser:
 
 
 def _only_types(node: Node) -> bool:
-    """True if a namespace declares nothing that exists at run time."""
+    """True if a namespace declares only types."""
     pending = [node]
     while pending:
-        found = pending.pop()
-        if found.type == "expression_statement" and found.children[0].type == "internal_module":
-            found = found.children[0]
-        if found.type in ("internal_module", "module"):
-            body = found.child_by_field_name("body")
+        statement = pending.pop()
+        if statement.type == "expression_statement" and statement.children[0].type == "internal_module":
+            statement = statement.children[0]
+        if statement.type in ("internal_module", "module"):
+            body = statement.child_by_field_name("body")
             pending += statements(body) if body is not None else []
-        elif found.type == "export_statement":
-            declared = found.child_by_field_name("declaration")
+        elif statement.type == "export_statement":
+            declared = statement.child_by_field_name("declaration")
             if declared is None:
                 return False
             pending.append(declared)
-        elif found.type not in _TYPE_STATEMENTS:
+        elif statement.type not in _TYPE_STATEMENTS:
             return False
     return True
 

@@ -1,6 +1,6 @@
-"""Imports of the tools, which are a global and no module: `import { tools } from "…"`, `import { x } from "tools"`.
+"""Rewrites imports of tools, which are a global: `import { tools } from "…"`, `import { x } from "tools"`.
 
-So are the errors of calls: `import { ToolError } from "corral"`.
+The error classes of calls are globals too: `import { ToolError } from "corral"`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from corral.programs.syntax.typescript import (
 _TOOLS = ("tools", "codemode")
 _DEFINITIONS = frozenset({"class_declaration", "internal_module", "object", "class"})
 _GIVEN = re.compile(rb"\b(?:codemode|globalThis)\b")
-"""Names by which a `tools` of the program's own may call those that are given."""
+"""Names through which the program's own `tools` may call the real ones."""
 _ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 _HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
-"""A module from which a program may mean to import single tools."""
+"""Modules from which programs import single tools."""
 
 
 class ToolImport(NamedTuple):
-    """A tool that a program imports by its name, or None: all of them, under another name."""
+    """A tool that a program imports by name; with the path None, all tools under another name."""
 
     path: str | None
     node: Node
@@ -41,7 +41,7 @@ class ToolImport(NamedTuple):
 
 class _Binding(NamedTuple):
     imported: str | None
-    """None: the module as a whole."""
+    """None for the whole module."""
     local: str
     node: Node
 
@@ -49,11 +49,12 @@ class _Binding(NamedTuple):
 def rewrite_tool_imports(
     imports: Sequence[Node], edits: Edits, redeclared: frozenset[int]
 ) -> tuple[list[ToolImport], frozenset[int]]:
-    """Adds the edits that have imports of tools take them from the global.
+    """Adds the edits that turn imports of tools into reads of the global.
 
-    Returns what is imported so, and where these imports begin. `redeclared` are those whose names come again.
+    Returns the imported tools, and the offsets of these imports. `redeclared` are the offsets of imports whose names
+    are declared again.
     """
-    found: list[ToolImport] = []
+    tool_imports: list[ToolImport] = []
     rewritten: set[int] = set()
     for node in imports:
         source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
@@ -68,15 +69,15 @@ def rewrite_tool_imports(
         keyword = "var" if node.start_byte in redeclared else "const"
         bound = [each for each in bindings if each.local not in _TOOLS and each.local != _value(each)]
         of_tools = [each for each in bound if each.imported not in _ERRORS]
-        found += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in of_tools]
+        tool_imports += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in of_tools]
         code = "".join(f"{keyword} {each.local} = {_value(each)}; " for each in bound)
         edits.blank(node.start_byte, node.end_byte, first=b";")
         edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
-    return found, frozenset(rewritten)
+    return tool_imports, frozenset(rewritten)
 
 
 def own_tools(root: Node) -> Node | None:
-    """The declaration of a `tools` of the program's own, whose functions stand for those that are given."""
+    """Returns the program's own declaration of `tools` that replaces the real one."""
     for statement in statements(root):
         declaration = declaration_of(statement)
         if declaration.type in ("class_declaration", "internal_module"):
@@ -93,23 +94,23 @@ def own_tools(root: Node) -> Node | None:
 
 
 def _bindings(clause: Node) -> list[_Binding]:
-    found: list[_Binding] = []
+    bindings: list[_Binding] = []
     for each in clause.named_children:
         if each.type == "identifier":
-            found.append(_Binding(None, text_of(each), each))
+            bindings.append(_Binding(None, text_of(each), each))
         elif each.type == "namespace_import":
-            found.append(_Binding(None, text_of(each.named_children[-1]), each))
+            bindings.append(_Binding(None, text_of(each.named_children[-1]), each))
         elif each.type == "named_imports":
             for specifier in each.named_children:
                 name, alias = specifier.child_by_field_name("name"), specifier.child_by_field_name("alias")
                 if name is not None and specifier.children[0].type not in ("type", "typeof"):
                     imported = None if text_of(name) == "default" else text_of(name)
-                    found.append(_Binding(imported, text_of(alias or name), name))
-    return found
+                    bindings.append(_Binding(imported, text_of(alias or name), name))
+    return bindings
 
 
 def _is_all(binding: _Binding) -> bool:
-    """True if it is plainly the tools, whatever the module's name."""
+    """True if a binding is the tools, whatever the module."""
     return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
 
 
