@@ -187,7 +187,7 @@ async def test_the_queue_of_a_tenant_is_bounded(workers: Workers) -> None:
         assert await workers.run(tasks.add, 1, 2, seconds=5, tenant="another") == 3
         many.cancel_scope.cancel()
     assert len(refused) >= 40
-    assert "wait already" in refused[0]
+    assert "already waiting" in refused[0]
 
 
 def test_a_thread_may_wait_too(workers: Workers) -> None:
