@@ -420,4 +420,4 @@ def test_a_loop_that_anyio_did_not_start_ends_a_guest_at_its_processor_limit(ins
         patch.setattr(plain, "connect", spent)
         result = asyncio.run(run())
     assert result.error is not None
-    assert result.error.message == "the program used 5 s of processor time, all it may"
+    assert result.error.message == "the program used up its 5 s of processor time"

@@ -66,9 +66,7 @@ class PythonSandbox(SandboxProvider):
             try:
                 monty: SandboxProvider = load_by_name("corral.sandboxes", "monty")
                 self.without_cpython = str(error)
-                logger.warning(
-                    "programs in Python run in Monty, which has few modules, as CPython cannot run: %s", error
-                )
+                logger.warning("programs in Python run in Monty, which has few modules, as CPython fails: %s", error)
                 return monty
             except MissingExtra:
                 if config.required_tier == "none":

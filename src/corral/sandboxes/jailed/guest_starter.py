@@ -188,7 +188,7 @@ class GuestStarter:
             return self._closing and self._held == 0
 
     def close(self) -> None:
-        """Ends the launcher and removes the guest's code from disk, unless retained. `start` restarts it. Idempotent."""
+        """Ends the launcher and deletes the guest's code, unless retained. Idempotent; `start` restarts it."""
         self._close(held_too=False)
 
     def end(self) -> None:
