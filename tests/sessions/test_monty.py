@@ -496,7 +496,7 @@ async def test_time_of_the_host_for_files_is_the_programs(alone: Corral) -> None
             limits=Limits(cpu_seconds=0.3, memory_mb=64),
         )
     assert result.error is not None
-    assert "used 0.3 s of processor time" in result.error.message
+    assert "used up its 0.3 s of processor time" in result.error.message
 
 
 async def test_a_kept_session_and_skills_have_files_in_monty_too(tmp_path: Path) -> None:
