@@ -160,7 +160,7 @@ async def test_an_error_says_what_to_write(cpython: Python) -> None:
     wrong = Wrong()
     for program, message in [
         ("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.add_note('in step 2')\n    raise", "division by zero\nin step 2"),
-        ("next(n for n in [1] if await tools.echo(n))", "make a list, `[... for ...]`"),
+        ("next(n for n in [1] if await tools.echo(n))", "into a list, `[... for ...]`"),
         ("page = {'items': [1]}\nfor each in page.items:\n    print(each)", 'write `page["items"]`'),
         ("page = {'items': [1]}\nlen(page.items)", 'write `page["items"]`'),
         ("import json\njson.loads(await tools.echo(None))", "leave `json.loads` out"),

@@ -38,7 +38,7 @@ def test_python_that_is_broken_is_not_taken_for_typescript(source: str) -> None:
 
 INSTEAD = {
     "open('/tmp/x.txt')": "call a tool that reads or writes",
-    "import subprocess\nsubprocess.run(['ls'])": "start no processes: call a tool",
+    "import subprocess\nsubprocess.run(['ls'])": "or start processes: call a tool",
     "import socket\nsocket.create_connection(('127.0.0.1', 9))": "Programs cannot access the network",
     "import requests": "Programs cannot access the network",
     "def ask():\n    return input()\nask()": "programs have no terminal",

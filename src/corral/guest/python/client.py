@@ -350,7 +350,7 @@ class Bridge:
     def __init__(self, url: str, token: str, transport: Transport, max_output_bytes: int) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
-            raise ValueError("url must be an http or https URL, without a user or a query")
+            raise ValueError("url: an http or https URL is required, without a user or a query")
         if not _is_token(token):
             raise ValueError("token: there is none")
         self.url = url.rstrip("/")

@@ -26,7 +26,7 @@ _WRONG_INDEX = re.compile(r"(?:list|tuple|string|byte) ind(?:ex|ices) must be in
 def hint(name: str, message: str, segment: str, variables: Mapping[str, Any]) -> str:
     """Returns an addition to the message of an error in the expression `segment`; empty if there is none."""
     if "'async_generator' object is not" in message:
-        return ": iterate over it with `async for`; make a generator expression with `await` a list, `[... for ...]`"
+        return ": iterate with `async for`; turn a generator expression with `await` into a list, `[... for ...]`"
     if loop := _LOOP.match(segment.partition("\n")[0]):
         segment = loop[1]
     if len(segment) > MAX_SEGMENT:
