@@ -216,7 +216,7 @@ ToolStream.__name__ = ToolStream.__qualname__ = "stream"
 class _Stream:
     """An open stream as its call knows it: the items that arrived, and how far they were read."""
 
-    __slots__ = ("_tell", "_waiting", "_wanted", "ended", "failure", "items", "sequence", "tool")
+    __slots__ = ("_credits", "_tell", "_waiting", "ended", "failure", "items", "sequence", "tool")
 
     def __init__(self, tool: str, sequence: int, tell: Tell) -> None:
         self.tool = tool
