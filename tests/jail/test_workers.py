@@ -1,4 +1,4 @@
-"""Work in processes of its own: what comes back, what it costs nobody else, and what a worker cannot do."""
+"""Work in worker processes: results, the cost to others, and operations that a worker cannot do."""
 
 from __future__ import annotations
 
