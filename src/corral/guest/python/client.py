@@ -352,7 +352,7 @@ class Bridge:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
             raise ValueError("url: an http or https URL is required, without a user or a query")
         if not _is_token(token):
-            raise ValueError("token: there is none")
+            raise ValueError("token: missing or invalid")
         self.url = url.rstrip("/")
         self.transport = transport
         self.max_output_bytes = max_output_bytes

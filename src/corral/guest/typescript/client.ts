@@ -90,7 +90,7 @@ export function bridgeTransport(transport: Transport): {
 function connect(transport: Transport, options: Options): Connection {
   const { protocol } = new URL(options.url);
   if (protocol !== "http:" && protocol !== "https:") throw new TypeError(`url: ${protocol} is neither http: nor https:`);
-  if (typeof options.token !== "string" || options.token === "") throw new TypeError("token: there is none");
+  if (typeof options.token !== "string" || options.token === "") throw new TypeError("token: missing or empty");
   const client = new Client(transport, options);
   const { tools } = makeTools(options.tools ?? [], client.calls);
   return { tools, close: () => client.close() };
