@@ -47,8 +47,8 @@ class PlainChannel(GuestChannel):
             yield data
 
     async def post_mortem(self) -> PostMortem:
-        said = b"".join([data async for data in cast("ByteReceiveStream", self._process.stderr)])
-        return PostMortem(status=await self._process.wait(), stderr=said.decode(errors="replace"))
+        errors = b"".join([data async for data in cast("ByteReceiveStream", self._process.stderr)])
+        return PostMortem(status=await self._process.wait(), stderr=errors.decode(errors="replace"))
 
     async def aclose(self) -> None:
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A clock that stands while somebody is asked, and cancels what runs too long."""
+"""A clock that stops during approvals, and cancels programs that run too long."""
 
 from __future__ import annotations
 

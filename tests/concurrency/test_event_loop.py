@@ -80,7 +80,7 @@ async def test_a_task_that_waits_for_a_one_shot_can_be_cancelled() -> None:
 
 
 async def test_a_descriptor_whose_task_has_closed_it_is_not_taken_from_the_next_one_that_has_its_number() -> None:
-    """A task that waits for the end of a pipe goes on within the callback that reads it, and may open another."""
+    """A task that waits for the end of a pipe resumes within the callback that reads it, and can open another."""
     ended = new()
     numbers: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Shares of tenants: nobody's use of common places leaves others without one."""
+"""Shares of tenants: no tenant's use of common places leaves others without one."""
 
 from __future__ import annotations
 

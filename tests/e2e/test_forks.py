@@ -480,7 +480,7 @@ async def test_where_the_self_test_fails_each_execution_starts_an_engine(
     assert [each.value for each in results] == [3, 3], results
     assert sandbox.fork_failure is not None
     assert [each.getMessage() for each in caplog.records] == [
-        f"each execution starts an engine of its own, because this one does not fork: {sandbox.fork_failure}"
+        f"each execution starts its own engine, because this one does not fork: {sandbox.fork_failure}"
     ]
     assert results[0].isolation == usual.isolation, "the same jail as without"
 
@@ -522,7 +522,7 @@ async def test_where_that_does_not_fork_each_execution_starts_an_engine(
         with caplog.at_level(logging.WARNING, "corral"):
             assert (await corral.execute("return 1", context=ANN)).value == 1
     assert sandbox.fork_failure is not None
-    message = f"each execution starts an engine of its own, because this one does not fork: {sandbox.fork_failure}"
+    message = f"each execution starts its own engine, because this one does not fork: {sandbox.fork_failure}"
     assert message in [each.getMessage() for each in caplog.records]
 
 

@@ -711,7 +711,7 @@ return read
 """
     result = await corral.execute(program, language=language)
     assert result.value == [{"a": 1}, [1], {"b": 2}]
-    assert "was given what is read already, and gave it back" in result.model_text()
+    assert "got a value that is already parsed, and returned it unchanged" in result.model_text()
 
 
 @pytest.mark.parametrize(

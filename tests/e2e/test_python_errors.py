@@ -160,13 +160,13 @@ async def test_an_error_says_what_to_write(cpython: Python) -> None:
     wrong = Wrong()
     for program, message in [
         ("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.add_note('in step 2')\n    raise", "division by zero\nin step 2"),
-        ("next(n for n in [1] if await tools.echo(n))", "make a list, `[... for ...]`"),
+        ("next(n for n in [1] if await tools.echo(n))", "into a list, `[... for ...]`"),
         ("page = {'items': [1]}\nfor each in page.items:\n    print(each)", 'write `page["items"]`'),
         ("page = {'items': [1]}\nlen(page.items)", 'write `page["items"]`'),
         ("import json\njson.loads(await tools.echo(None))", "leave `json.loads` out"),
-        ("total = 1.5\ntotal += '2'", "a text becomes a number by `float(...)`"),
-        ("round('2', 2)", "a text becomes a number by `float(...)`"),
-        ("f\"{'2':,.2f}\"", "a text becomes a number by `float(...)`"),
+        ("total = 1.5\ntotal += '2'", "convert the string to a number with `float(...)`"),
+        ("round('2', 2)", "convert the string to a number with `float(...)`"),
+        ("f\"{'2':,.2f}\"", "convert the string to a number with `float(...)`"),
         ("def f():\n    return await tools.echo(1)\nf()", "write `async def`"),
         ("f = lambda n: await tools.echo(n)\nf(1)", "a `lambda` cannot await"),
     ]:  # fmt: skip
@@ -218,7 +218,7 @@ async def test_a_missing_module_is_named_with_what_there_is(python: Python) -> N
     assert (error.name, error.line) == ("ModuleNotFoundError", 2)
     assert error.message == (
         "No module named 'requests': programs may import the standard library."
-        " Programs reach no network and start no processes: call a tool."
+        " Programs cannot access the network or start processes: call a tool."
         if python.engine == "cpython"
         else 'Monty has no module requests; CPythonSandbox(packages=["requests"]) has'
     )
@@ -487,7 +487,7 @@ async def test_where_it_is_sure_the_program_does_not_start(python: Python) -> No
 async def test_a_call_cannot_be_awaited_twice_in_cpython(cpython: Python) -> None:
     error = (await cpython.run("call = tools.echo(1)\n[await call, await call]")).error
     assert error is not None
-    assert "was awaited before" in error.message
+    assert "was already awaited" in error.message
 
 
 # --- programs that end themselves

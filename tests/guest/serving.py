@@ -1,4 +1,4 @@
-"""A small real bridge whose tools are named for what they do to a reply, and the golden values that travel over it."""
+"""A small real bridge whose tools are named after their effect on a reply, and golden values that it transfers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _IN_ONE_PIECE = {"echo", "space.echo", "nothing"}
 
 
 class Bridge:
-    """What one program's requests meet. Tools are named for what they do to the reply."""
+    """The server's side of one program's requests. Tools are named after their effect on the reply."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -138,7 +138,7 @@ class Bridge:
 
 
 class Server:
-    """All bridges of this file, each under a path of its own, served from a thread."""
+    """All bridges of this file, each under its own path, served from a thread."""
 
     def __init__(self, certificate: Path | None = None) -> None:
         self._scheme = "http" if certificate is None else "https"

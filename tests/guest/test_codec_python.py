@@ -56,11 +56,11 @@ def test_frames_are_read_however_the_bytes_are_cut(size: int) -> None:
     reading, writing = os.pipe()
     try:
         pipes = Pipes(reading, writing)
-        found: list[tuple[int, bytes, bool]] = []
+        replies: list[tuple[int, bytes, bool]] = []
         for at in range(0, len(stream), size):
             os.write(writing, stream[at : at + size])
-            found += pipes.read_replies()
-        assert found == [(FrameKind.REPLY, vector["payload"].encode(), vector["tagged"]) for vector in vectors]
+            replies += pipes.read_replies()
+        assert replies == [(FrameKind.REPLY, vector["payload"].encode(), vector["tagged"]) for vector in vectors]
     finally:
         os.close(reading)
         os.close(writing)

@@ -1,4 +1,4 @@
-"""The HTTP guest in real engines against a small real bridge: what travels, when, and what a program sees of it."""
+"""The HTTP guest in real engines against a small real bridge: its traffic, and its effects in a program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Engine:
-    """Runs programs as processes of their own, which have to end by themselves."""
+    """Runs programs as processes, which have to end by themselves."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self._command = command
@@ -104,15 +104,15 @@ def test_a_call_travels_with_its_token_and_comes_back(engine: Engine, bridge: Br
     ]
     assert set(bridge.tokens) == {bridge.token}
     assert len(bridge.bodies) == 53
-    assert len(bridge.connections) < 20  # a request that follows at once may find the last one's not put away yet
+    assert len(bridge.connections) < 20  # an immediate request may find the last connection not yet returned
 
 
 @in_deno
 def test_the_calls_of_one_turn_leave_in_few_requests(engine: Engine, bridge: Bridge) -> None:
     program = """
     const echo = (number) => tools.echo({ number });
-    const found = await Promise.all(Array.from({ length: 100 }, (_, number) => echo(number)));
-    print(found.every(({ number }, index) => number === index));
+    const replies = await Promise.all(Array.from({ length: 100 }, (_, number) => echo(number)));
+    print(replies.every(({ number }, index) => number === index));
     await Promise.all([tools.echo("x".repeat(600_000)), tools.echo("ü".repeat(100_000)), tools.echo("y".repeat(250_000))]);
     """
     assert engine.run(bridge, program) == [True]
@@ -153,11 +153,11 @@ def test_values_travel_as_their_vectors_in_plain_json(engine: Engine, bridge: Br
     assert engine.run(bridge, program) == [True] * len(FROM_HOST)
     for call, vector in zip(bridge.calls[len(FROM_HOST) :], FROM_GUEST, strict=True):
         wire = vector["wire"]
-        found = call["input"].get("value")
+        value = call["input"].get("value")
         if wire in TAGGED:
-            assert (found, call["tagged"]) == (TAGGED[wire], True)
+            assert (value, call["tagged"]) == (TAGGED[wire], True)
         else:
-            assert (repr(found), call.get("tagged", False)) == (repr(json.loads(wire)), vector["tagged"])
+            assert (repr(value), call.get("tagged", False)) == (repr(json.loads(wire)), vector["tagged"])
 
 
 @in_deno_in_the_gate
@@ -205,8 +205,8 @@ def test_an_error_of_a_call_is_that_of_the_host(engine: Engine, bridge: Bridge) 
 @in_deno
 def test_an_input_over_the_bound_is_refused_before_it_is_sent(engine: Engine, bridge: Bridge) -> None:
     connect = "const { tools } = connectFromEnvironment({ maxInputBytes: 1000 });"
-    [found] = engine.run(bridge, "print(await caught(tools.echo('x'.repeat(1000))))", connect)
-    assert found[1:4] == [
+    [outcome] = engine.run(bridge, "print(await caught(tools.echo('x'.repeat(1000))))", connect)
+    assert outcome[1:4] == [
         "MessageTooLarge",
         "message_too_large",
         "tools.echo: input is larger than the 1000 bytes allowed",
@@ -267,8 +267,8 @@ def test_garbage_in_a_reply_is_an_error_of_the_bridge(engine: Engine, bridge: Br
         "null\n": "a line that is not a reply",
         '{"sequence": SEQUENCE, "error": {"code": "x"}}\n': "a line that is not a reply",
         '{"sequence": SEQUENCE, "tagged": true, "value": {"$bigint": "x"}}\n': "a line that is not a reply",
-        '{"sequence": 1000}\n': "answered a call that was not asked",
-        "{}\n": "answered a call that was not asked",
+        '{"sequence": 1000}\n': "answered a call that was not made",
+        "{}\n": "answered a call that was not made",
         "x" * 2000: "a line of its reply is longer than 1000 bytes",
         '{"sequence": SEQUENCE}': "without an answer",
         '\n\n{"sequence": SEQUENCE, "value": 1}\n\n': "1",
@@ -276,12 +276,12 @@ def test_garbage_in_a_reply_is_an_error_of_the_bridge(engine: Engine, bridge: Br
     }
     connect = "const { tools } = connectFromEnvironment({ maxOutputBytes: 1000 });"
     program = f"for (const text of {json.dumps(list(texts))}) print(await caught(tools.raw({{ text }})));"
-    for found, expected in zip(engine.run(bridge, program, connect), texts.values(), strict=True):
-        if found[0] == "no error":
-            assert str(found[1]) == expected
+    for outcome, expected in zip(engine.run(bridge, program, connect), texts.values(), strict=True):
+        if outcome[0] == "no error":
+            assert str(outcome[1]) == expected
         else:
-            assert found[2] == "bridge_error"
-            assert expected in found[3]
+            assert outcome[2] == "bridge_error"
+            assert expected in outcome[3]
 
 
 @in_deno_in_the_gate

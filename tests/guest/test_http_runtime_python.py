@@ -1,4 +1,4 @@
-"""The HTTP guest for Python, in processes of their own that have nothing but its file, against a small real bridge.
+"""The HTTP guest for Python, in processes that have nothing but its file, against a small real bridge.
 
 The same as for TypeScript; what a program cannot see there and can here, event loops, threads and TLS, is at the end.
 """
@@ -58,7 +58,7 @@ CONNECTED = "connection = connect_from_environment(); tools = connection.tools"
 
 
 class Python:
-    """Runs programs as processes of their own, which have to end by themselves and warn of nothing."""
+    """Runs programs as processes, which have to end by themselves without warnings."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -139,8 +139,8 @@ def test_a_call_travels_with_its_token_and_comes_back(python: Python, bridge: Br
 
 def test_the_calls_of_one_turn_leave_in_few_requests(python: Python, bridge: Bridge) -> None:
     program = """
-    found = await asyncio.gather(*(tools.echo(number=number) for number in range(100)))
-    show(found == [{"number": number} for number in range(100)])
+    replies = await asyncio.gather(*(tools.echo(number=number) for number in range(100)))
+    show(replies == [{"number": number} for number in range(100)])
     await asyncio.gather(tools.echo("x" * 600_000), tools.echo("ü" * 100_000), tools.echo("y" * 250_000))
     """
     assert python.run(bridge, program) == [True]
@@ -185,11 +185,11 @@ def test_values_travel_as_their_vectors_in_plain_json(python: Python, bridge: Br
     assert python.run(bridge, program) == expected
     for call, vector in zip(bridge.calls[len(FROM_HOST) :], FROM_GUEST, strict=True):
         wire = vector["wire"].replace("$buffer", "$bytes")  # which a program in Python rarely has
-        found = call["input"].get("value")
+        value = call["input"].get("value")
         if wire in TAGGED:
-            assert (found, call["tagged"]) == (TAGGED[wire], True)
+            assert (value, call["tagged"]) == (TAGGED[wire], True)
         else:
-            assert (repr(found), call.get("tagged", False)) == (repr(json.loads(wire)), vector["tagged"])
+            assert (repr(value), call.get("tagged", False)) == (repr(json.loads(wire)), vector["tagged"])
 
 
 def test_values_that_json_lacks_survive_the_way_there_and_back(python: Python, bridge: Bridge) -> None:
@@ -242,8 +242,8 @@ def test_an_error_of_a_call_is_that_of_the_host(python: Python, bridge: Bridge) 
 
 def test_an_input_over_the_bound_is_refused_before_it_is_sent(python: Python, bridge: Bridge) -> None:
     connect = "tools = connect_from_environment(max_input_bytes=1000).tools"
-    [found] = python.run(bridge, "show(await caught(tools.echo('x' * 1000)))", connect)
-    assert found[:3] == [
+    [outcome] = python.run(bridge, "show(await caught(tools.echo('x' * 1000)))", connect)
+    assert outcome[:3] == [
         "MessageTooLarge",
         "message_too_large",
         "tools.echo: input has 1002 bytes; 1000 are allowed",
@@ -301,10 +301,10 @@ GARBAGE = {
     '{"sequence": SEQUENCE, "error": {"code": "x"}}\n': "a line that is not a reply",
     '{"sequence": SEQUENCE, "error": {"code": "x", "name": "not a name", "message": ""}}\n': "a line that is not a reply",
     '{"sequence": SEQUENCE, "tagged": true, "value": {"$bigint": "x"}}\n': "a line that is not a reply",
-    '{"sequence": 1000}\n': "answered a call that was not asked",
-    '{"sequence": [1]}\n': "answered a call that was not asked",
-    '{"sequence": true}\n': "answered a call that was not asked",
-    "{}\n": "answered a call that was not asked",
+    '{"sequence": 1000}\n': "answered a call that was not made",
+    '{"sequence": [1]}\n': "answered a call that was not made",
+    '{"sequence": true}\n': "answered a call that was not made",
+    "{}\n": "answered a call that was not made",
     "x" * 2000: "a line of its reply is longer than 1000 bytes",
     '{"sequence": SEQUENCE}': "without an answer",
     '\n\n{"sequence": SEQUENCE, "value": 1}\n\n': "1",
@@ -315,12 +315,12 @@ GARBAGE = {
 def test_garbage_in_a_reply_is_an_error_of_the_bridge(python: Python, bridge: Bridge) -> None:
     connect = "tools = connect_from_environment(max_output_bytes=1000).tools"
     program = f"for text in {list(GARBAGE)!r}: show(await caught(tools.raw(text=text)))"
-    for found, expected in zip(python.run(bridge, program, connect), GARBAGE.values(), strict=True):
-        if found[0] == "no error":
-            assert str(found[1]) == expected
+    for outcome, expected in zip(python.run(bridge, program, connect), GARBAGE.values(), strict=True):
+        if outcome[0] == "no error":
+            assert str(outcome[1]) == expected
         else:
-            assert found[1] == "bridge_error"
-            assert expected in found[2]
+            assert outcome[1] == "bridge_error"
+            assert expected in outcome[2]
 
 
 def test_a_bridge_that_is_not_there_or_elsewhere_is_said(python: Python, bridge: Bridge) -> None:
@@ -421,7 +421,7 @@ def test_without_its_variables_the_environment_is_blamed(python: Python, bridge:
     assert python.run(bridge, program, connect="") == ["the environment variable CORRAL_TOKEN is not set"]
 
 
-# --- what is Python's own
+# --- only in Python
 
 
 def test_calls_are_made_from_one_event_loop_after_another_and_in_threads(python: Python, bridge: Bridge) -> None:
@@ -446,8 +446,8 @@ show(asyncio.run(tools.echo("still there")))
 abandoned.run_until_complete(tools.echo())
 abandoned.close()
 """
-    found = python.run(bridge, "", after=after)
-    assert found == ["a call is a coroutine", "too late", None, None, None, "still there"]
+    outcome = python.run(bridge, "", after=after)
+    assert outcome == ["a call is a coroutine", "too late", None, None, None, "still there"]
 
 
 def test_a_call_that_nobody_awaited_is_warned_of_at_its_line(python: Python, bridge: Bridge) -> None:
@@ -474,8 +474,8 @@ def test_names_that_are_given_are_shown(python: Python, bridge: Bridge) -> None:
 
 def test_a_bridge_that_says_nothing_is_taken_for_dead(python: Python, bridge: Bridge) -> None:
     program = "import corral_tools; corral_tools._SILENCE_SECONDS = 0.1; show(await caught(tools.slow()))"
-    [found] = python.run(bridge, program)
-    assert found[1:3] == ["bridge_error", f"the bridge at {bridge.url} failed: timed out"]
+    [outcome] = python.run(bridge, program)
+    assert outcome[1:3] == ["bridge_error", f"the bridge at {bridge.url} failed: timed out"]
 
 
 def test_proxies_of_the_environment_are_not_used(python: Python, bridge: Bridge) -> None:
@@ -526,8 +526,8 @@ def test_what_is_not_a_bridge_fails_calls_and_nothing_else(python: Python, bridg
     show(await tools.echo("still there"))
     """
     *failed, last = python.run(bridge, program)
-    assert [found[:2] for found in failed] == [["BridgeError", "bridge_error"]] * len(REPLIES)
-    assert all(found[2].startswith(f"the bridge at http://127.0.0.1:{liar} ") for found in failed)
+    assert [outcome[:2] for outcome in failed] == [["BridgeError", "bridge_error"]] * len(REPLIES)
+    assert all(outcome[2].startswith(f"the bridge at http://127.0.0.1:{liar} ") for outcome in failed)
     assert last == "still there"
 
 

@@ -1,4 +1,4 @@
-"""The guest's modules as JavaScript: kept beside the sources, and made anew whenever what they were made from has changed."""
+"""The guest's modules as JavaScript: cached beside the sources, and recompiled whenever their inputs have changed."""
 
 from __future__ import annotations
 

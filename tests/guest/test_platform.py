@@ -21,7 +21,7 @@ ELSEWHERE = re.compile(
     r"tools|console|fetch|Stream|\.stream|Request|Form|FileReader|URLPattern|Message|Intl|eval|Function\(|typeof Deno|prepareStack"
     r"|Function.prototype|Promise.prototype|ropertyNames|Promise\.reject|=> \{\}\)$|queueMicrotask\(|typeof queue"
 )
-"""Finds programs that use what the platform does not have."""
+"""Matches programs that use features the platform lacks."""
 MORE = [
     "const d = new TextDecoder(); const a = new TextEncoder().encode('\\ufeff€x'); return [d.decode(a.slice(0, 4), {stream: true}), d.decode(a.slice(4)), d.decode(a.slice(3)), new TextDecoder('latin1').encoding]",
     "return [...new TextEncoder().encode('a\\ud800é€😀\\udc00')]",
@@ -62,7 +62,7 @@ HOST = """(definePlatform) => {
 
 
 def expression(body: str) -> str:
-    """A promise of what a program ends with, as text."""
+    """A promise of a program's result, as text."""
     thrown = '(error) => ["thrown", error?.name, error?.message]'
     return f"(async () => {{ {body} }})().catch({thrown}).then({SHOWN})"
 
@@ -100,7 +100,7 @@ class Bare:
         self.context.eval(f"({HOST})({platform_script()})")
 
     def run(self, body: str) -> str:
-        """Runs a program to its end; timers fire in their order, and nobody waits for them."""
+        """Runs a program to its end; timers fire in order, without real delays."""
         self.context.eval(
             f"globalThis.end = undefined; {expression(body)}.then((text) => {{ end = text; }}); undefined"
         )

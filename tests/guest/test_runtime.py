@@ -1,4 +1,4 @@
-"""The guest's process, spoken to in frames: what the host sees of it, and when."""
+"""The guest's process, driven by frames: its output, and the timing of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of Python programs: what they hand to the event loop, and what they print."""
+"""Threads of Python programs: callbacks to the event loop, and console output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from corral.guest.python.loop import GuestLoop
 
 
 class Source:
-    """Has no replies. As it is asked to send what is to leave, a thread wakes the program, and ends."""
+    """Has no replies. When asked to flush, it lets a thread wake the program and end."""
 
     def __init__(self, loop: GuestLoop, descriptor: int, *, expects: bool) -> None:
         self.descriptor = descriptor
@@ -66,8 +66,8 @@ def test_a_stream_is_closed_as_its_reply_ends_in_another_thread(monkeypatch: pyt
 
     def set_stop(_: Reading, __: object) -> None: ...
 
-    found = iter([lambda: None, None])  # it is taken away once it has been looked at
-    monkeypatch.setattr(Reading, "stop", property(lambda _: next(found), set_stop), raising=False)
+    stops = iter([lambda: None, None])  # it is taken away once it has been looked at
+    monkeypatch.setattr(Reading, "stop", property(lambda _: next(stops), set_stop), raising=False)
     reading = Reading()
     reading.tell("cancel")
     assert reading.read.is_set()

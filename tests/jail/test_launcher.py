@@ -1,4 +1,4 @@
-"""The launcher, with a real child: what a child has, how its end is told, and that nothing outlives who asked for it."""
+"""The launcher, with a real child: its environment, the report of its end, and that nothing outlives the host."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
 async def test_memory_is_limited_as_the_user_of_the_process(launcher: LauncherClient) -> None:
     """Root without CAP_SYS_RESOURCE may not set a limit of another user's process; the user itself may."""
     user = os.geteuid() or 65534
-    shell = Plan(  # which every user may read
+    shell = Plan(  # readable by every user
         executable=Path("/bin/sh"),
         arguments=("sh", "-c", "echo; read _; ulimit -d"),
         environment={},

@@ -17,7 +17,7 @@ from corral.jail.process import ContainedProcess
 
 
 def test_a_process_that_nobody_reaps_any_more_does_not_count_as_alive() -> None:
-    """Its launcher was killed, and it was not: else a server would go on without one, and so would all that it forks."""
+    """Its launcher was killed, and it was not: otherwise a server and its forks would go on without one."""
     sleeper = subprocess.Popen(["sleep", "60"])
     process = os.pidfd_open(sleeper.pid)
     try:

@@ -192,7 +192,7 @@ def test_cpython_that_aborts_ends_although_it_cannot_signal_itself() -> None:
     assert python("import os; os.abort()").returncode < 0
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- refused calls --------------------------------------------------------------------------------------------------
 
 # Name: (x86-64, arm64), from the same two files of the kernel as the filter's own table.
 REFUSED: dict[str, tuple[int | None, int | None]] = {
@@ -283,7 +283,7 @@ UNKNOWN: dict[str, int] = {
     "memfd_secret": 447,
 }
 
-# Every attempt answers 0 if it succeeds. Should the filter be missing, none of them does harm: signal 0 signals nobody.
+# Every attempt answers 0 if it succeeds. All are harmless even without the filter: signal 0 has no effect.
 ATTEMPTS = """
 import ctypes, errno, fcntl, json, mmap, os, resource, socket, sys, termios, time
 assert "Seccomp:\\t2" in open("/proc/self/status").read()

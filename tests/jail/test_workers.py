@@ -1,4 +1,4 @@
-"""Work in processes of its own: what comes back, what it costs nobody else, and what a worker cannot do."""
+"""Work in worker processes: results, the cost to others, and operations that a worker cannot do."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_the_queue_of_a_tenant_is_bounded(workers: Workers) -> None:
         assert await workers.run(tasks.add, 1, 2, seconds=5, tenant="another") == 3
         many.cancel_scope.cancel()
     assert len(refused) >= 40
-    assert "wait already" in refused[0]
+    assert "already waiting" in refused[0]
 
 
 def test_a_thread_may_wait_too(workers: Workers) -> None:

@@ -215,14 +215,14 @@ def test_what_is_interrupted_before_it_can_be_cancelled_does_not_begin(monkeypat
 async def test_the_sync_methods_say_what_to_do_where_a_loop_runs() -> None:
     corral = Corral(check=False)
     for use in (lambda: corral.sync.execute("1"), lambda: corral.sync.check("1"), corral.__enter__):
-        with pytest.raises(ConfigError, match=r"as notebooks do: `await corral.execute\(...\)`"):
+        with pytest.raises(ConfigError, match=r"as in notebooks: use `await corral.execute\(...\)`"):
             use()
 
 
 def test_a_corral_is_not_pickled_and_says_so() -> None:
     import pickle
 
-    with pytest.raises(ConfigError, match="make one there, of the same tools"):
+    with pytest.raises(ConfigError, match="create one there with the same tools"):
         pickle.dumps(Corral(check=False))
 
 

@@ -271,7 +271,7 @@ return [found.length > 0, [...new Set(found)].filter((each) => each.startsWith("
 async def test_a_server_whose_answer_a_package_has_changed_is_not_used(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, sly=f"{IN_SERVER} Array.prototype.toJSON = () => null; }}")
     assert await in_session(packages, "return 1", "return [1, 2]") == [1, [1, 2]]
-    said = "the server did not load them as their trials did: its answer has another form"
+    said = "the server did not load them as their trials did: its answer is malformed"
     assert packages.not_preloaded == {"sly": said}
 
 

@@ -187,7 +187,7 @@ async def test_an_unknown_package_is_an_error_that_names_the_allowed_ones(corral
 async def test_a_package_whose_name_is_computed_is_to_be_written_out(corral: Corral) -> None:
     result = await corral.execute('return await import("lod" + "ash").catch((error) => error.message);')
     assert result.value == (
-        'module "lodash" is not at hand: write its name out as a text in `import ... from`, `await import(...)` or '
+        'module "lodash" was not loaded: write its name as a literal string in `import ... from`, `await import(...)` or '
         "`require(...)`"
     )
 

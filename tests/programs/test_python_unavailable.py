@@ -38,9 +38,9 @@ def test_python_that_is_broken_is_not_taken_for_typescript(source: str) -> None:
 
 INSTEAD = {
     "open('/tmp/x.txt')": "call a tool that reads or writes",
-    "import subprocess\nsubprocess.run(['ls'])": "start no processes: call a tool",
-    "import socket\nsocket.create_connection(('127.0.0.1', 9))": "Programs reach no network",
-    "import requests": "Programs reach no network",
+    "import subprocess\nsubprocess.run(['ls'])": "or start processes: call a tool",
+    "import socket\nsocket.create_connection(('127.0.0.1', 9))": "Programs cannot access the network",
+    "import requests": "Programs cannot access the network",
     "def ask():\n    return input()\nask()": "programs have no terminal",
 }
 
@@ -60,4 +60,4 @@ def test_with_a_network_a_library_that_is_not_there_has_a_way_to_send_requests()
     with Corral(tools=[], sandbox="cpython", check=False, network=network) as corral:
         error = corral.sync.execute("import requests", language="python").error
     assert error is not None
-    assert error.message.endswith("programs may import the standard library. Send requests by `urllib.request`.")
+    assert error.message.endswith("programs may import the standard library. Send requests with `urllib.request`.")

@@ -114,7 +114,7 @@ async def examine() -> dict[str, Any]:
         """Never ends."""
         await anyio.sleep_forever()
 
-    tools, found = [add, hang], dict[str, Any]()
+    tools, outcomes = [add, hang], dict[str, Any]()
     programs = {
         "value": "console.log('hello'); return await tools.add({ a: 1, b: 2 })",
         "error": "const x = 1;\nthrow new RangeError('no')",
@@ -131,13 +131,19 @@ async def examine() -> dict[str, Any]:
             ends = name not in ("timeout", "waiting")
             result = await opened.execute(program, limits=limits if ends else short)
             error = result.error and [result.error.code, result.error.line]
-            found[name] = [result.status, result.value, error, [entry.text for entry in result.logs], result.isolation]
+            outcomes[name] = [
+                result.status,
+                result.value,
+                error,
+                [entry.text for entry in result.logs],
+                result.isolation,
+            ]
         result = await opened.execute("await tools.add(a=1, b=2)", language="python")
-        found["python"] = [result.status, result.value, None, [], result.isolation]
+        outcomes["python"] = [result.status, result.value, None, [], result.isolation]
         long = await opened.execute(f"// {'x' * 20_000}\nreturn 7")
-        found["long"] = long.value
+        outcomes["long"] = long.value
         checked = await opened.execute("return await tools.add({ a: 1, b: 2 })", check=True)
-        found["checked"] = [checked.value, checked.checked]
+        outcomes["checked"] = [checked.value, checked.checked]
     for name, options in {
         "unaccepted": {"required_tier": "none"},
         "tier": {"accept_unenforced": accepted},
@@ -145,8 +151,8 @@ async def examine() -> dict[str, Any]:
         try:
             await corral.Corral(tools, check=False, **options).execute("return 1")
         except errors.CorralError as error:
-            found[name] = [type(error).__name__, str(error)]
-    return found
+            outcomes[name] = [type(error).__name__, str(error)]
+    return outcomes
 
 
 def main(platform: str) -> None:
@@ -154,11 +160,11 @@ def main(platform: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         pretend(platform)
-        found = anyio.run(examine)
+        outcomes = anyio.run(examine)
         importlib.import_module("corral.cli.dispatch")
-        found["doctor"] = asdict(importlib.import_module("corral.doctor.report").examine())
-        found["left"] = [path.name for path in Path(folder).iterdir()]
-    sys.stdout.write(json.dumps(found))
+        outcomes["doctor"] = asdict(importlib.import_module("corral.doctor.report").examine())
+        outcomes["left"] = [path.name for path in Path(folder).iterdir()]
+    sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Folders(BoxProvider[Path]):
         return box
 
     async def connect_in(self, box: Path, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
-        for name, content in guest.files.items():  # at once: another guest of this box may be reading them
+        for name, content in guest.files.items():  # written atomically: another guest of this box may be reading them
             descriptor, whole = tempfile.mkstemp(dir=box)
             os.write(descriptor, content)
             os.close(descriptor)

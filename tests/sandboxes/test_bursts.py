@@ -83,4 +83,4 @@ def test_what_a_burst_has_no_descriptors_for_is_refused_with_the_remedy() -> Non
     refused = [end for end in ends if end != "succeeded"]
     assert refused
     assert ends["succeeded"] > 5
-    assert all("this process may have 80" in each and "ulimit -n" in each for each in refused)
+    assert all("this process can have 80" in each and "ulimit -n" in each for each in refused)

@@ -38,7 +38,7 @@ other_loop_too = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """Temporary files go there; nothing may be left."""
+    """Redirects temporary files here; nothing may be left."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -223,7 +223,7 @@ def test_every_isolation_has_its_place_among_the_tiers(isolation: Isolation, tie
 
 
 class Channel(GuestChannel):
-    """A guest of pieces: what it writes, and what it does when it is written to."""
+    """A scripted guest: its output, and its reactions to input."""
 
     def __init__(self, *pieces: bytes | Exception, send: Exception | None = None, close: bool = True) -> None:
         self.pieces, self.sending, self.closing = pieces, send, close
@@ -420,4 +420,4 @@ def test_a_loop_that_anyio_did_not_start_ends_a_guest_at_its_processor_limit(ins
         patch.setattr(plain, "connect", spent)
         result = asyncio.run(run())
     assert result.error is not None
-    assert result.error.message == "the program used 5 s of processor time, all it may"
+    assert result.error.message == "the program used up its 5 s of processor time"

@@ -37,16 +37,16 @@ os.read(0, 1)
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[int, Path]:
-    """A folder with one file for each configuration, told apart by its memory."""
-    found: dict[int, Path] = {}
+    """A folder with one file for each configuration, distinguished by its memory."""
+    folders: dict[int, Path] = {}
     for memory_mb in (64, 65):
-        folder = found[memory_mb] = tmp_path / f"for-{memory_mb}"
+        folder = folders[memory_mb] = tmp_path / f"for-{memory_mb}"
         folder.mkdir()
         (folder / f"file-{memory_mb}").touch()
         folder.chmod(0o755)
     for parent in (tmp_path, *tmp_path.parents[:-2]):
         parent.chmod(0o755)
-    return found
+    return folders
 
 
 @pytest.fixture

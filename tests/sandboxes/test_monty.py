@@ -56,7 +56,7 @@ async def answer(call: CallRequest) -> Reply:
 
 
 class Bench:
-    """Runs programs in one provider, and keeps what they print."""
+    """Runs programs in one provider, and keeps their output."""
 
     def __init__(self, provider: MontySandbox) -> None:
         self.provider = provider
@@ -107,7 +107,7 @@ def program_of(code: str) -> Program:
 
 def workers() -> set[int]:
     """Processes of Monty that are ours."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = path.read_text().rpartition(")")
@@ -115,8 +115,8 @@ def workers() -> set[int]:
             continue
         state, parent = rest.split()[:2]
         if name.endswith("(monty") and int(parent) == os.getpid() and state != "Z":
-            found.add(int(path.parent.name))
-    return found
+            pids.add(int(path.parent.name))
+    return pids
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 # --- values ------------------------------------------------------------------------------------------------------------
 
-# What becomes of values is a table in docs/values.md, which tests/docs/test_values.py runs. Here is what it does not say.
+# tests/docs/test_values.py runs the table of conversions in docs/values.md. These are the cases it does not cover.
 
 
 @pytest.mark.parametrize(

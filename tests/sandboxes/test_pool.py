@@ -1,4 +1,4 @@
-"""The pool, with things that take no time to make: what it keeps, for how long, and for whom."""
+"""The pool, with objects that take no time to make: which it keeps, for how long, and for whom."""
 
 from __future__ import annotations
 

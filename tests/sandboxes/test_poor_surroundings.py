@@ -1,4 +1,4 @@
-"""Where a jail lacks something of the system: what still runs there, and what is said of what does not."""
+"""Systems that lack features for a jail: which engines still run there, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = """
 import asyncio, json, sys
 from corral import Corral, CorralError
 from corral.sandboxes import CPythonSandbox, DenoSandbox
-async def said(corral, language):
+async def outcome_of(corral, language):
     try:
         result = await corral.execute("1 + 1", language=language)
         return [result.value, result.isolation]
@@ -24,7 +24,7 @@ async def said(corral, language):
 async def main(tier):
     sandbox = "auto" if tier == "auto" else {"typescript": DenoSandbox(tier=tier), "python": CPythonSandbox(tier=tier)}
     async with Corral(sandbox=sandbox, check=False) as corral:
-        return {language: await said(corral, language) for language in ("python", "typescript")}
+        return {language: await outcome_of(corral, language) for language in ("python", "typescript")}
 print(json.dumps(asyncio.run(main(sys.argv[1]))))
 """
 
@@ -39,14 +39,14 @@ async def main():
         try:
             await corral.execute("1")
         except CorralError as error:
-            said = str(error)
+            message = str(error)
         await session.files.write_text("a", "one")
         source = "open('b', 'w').write(open('a').read() + ' two')"
         result = await session.execute(source, language="python")
         try:
             await session.execute("1")
         except ConfigError as error:
-            return [value, said, result.isolation, result.files.created, await session.files.read_text("b"), str(error)]
+            return [value, message, result.isolation, result.files.created, await session.files.read_text("b"), str(error)]
 print(json.dumps(asyncio.run(main())))
 """
 
@@ -62,9 +62,9 @@ def test_where_there_is_one_user_only_both_engines_run_in_landlock() -> None:
 
 
 def test_where_deno_does_not_start_a_corral_opens_and_runs_python() -> None:
-    found = outcomes("little address space", "auto")
-    assert found["python"] == [2, "namespaces"]
-    text = str(found["typescript"])
+    by_language = outcomes("little address space", "auto")
+    assert by_language["python"] == [2, "namespaces"]
+    text = str(by_language["typescript"])
     tried = "namespaces, landlock: " if guests_change_user() else "namespaces: the engine did not start: status 127 "
     assert text.startswith(f"no isolation of tier 'landlock' or better works here. {tried}")
     assert "Fatal process out of memory" in text
@@ -76,8 +76,8 @@ def test_where_deno_does_not_start_a_corral_opens_and_runs_python() -> None:
 def test_without_proc_python_runs_in_monty_and_sessions_have_files_for_it() -> None:
     done = run_in("no /proc", [sys.executable, "-c", IN_A_SESSION])
     assert done.returncode == 0, done.stderr
-    value, typescript, *found, refused = json.loads(done.stdout)
+    value, typescript, *details, refused = json.loads(done.stdout)
     assert value == 2
     assert "mount -t proc proc /proc" in typescript
-    assert found == ["interpreter", ["/workspace/b"], "one two"]
+    assert details == ["interpreter", ["/workspace/b"], "one two"]
     assert refused.startswith("this session is for programs in python")

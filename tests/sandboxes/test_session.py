@@ -151,7 +151,7 @@ async def test_a_forged_frame_ends_the_run(host: Host, script: str) -> None:
 
 
 class Streaming(Host):
-    """Its tool yields without an end, as fast as it may; the stream of the second call is empty."""
+    """Its tool yields endlessly, as fast as it can; the stream of the second call is empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ async def test_a_guest_that_never_reads_its_replies_cannot_stop_the_session(host
 
 
 class SlowLink:
-    """A guest that writes what the test says, and reads nothing after START until it may."""
+    """A guest that writes the test's frames, and reads nothing after START until released."""
 
     nonce = bytes(16)
 

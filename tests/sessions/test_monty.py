@@ -283,7 +283,7 @@ ERRORS = {
     "os.listdir('d/f')": f"NotADirectoryError: [Errno 20] Not a directory: '{HOME}/d/f'",
     "open('x/y', 'w')": f"FileNotFoundError: [Errno 2] No such file or directory: '{HOME}/x/y'",
     "Path('d/f').read_text()": "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x89 in position 0: invalid start byte",
-    f"os.rmdir('{HOME}')": f"OSError: [Errno 16] Device or resource busy: '{HOME}': a mount itself stays",
+    f"os.rmdir('{HOME}')": f"OSError: [Errno 16] Device or resource busy: '{HOME}': a mount point cannot be removed or replaced",
 }
 
 
@@ -293,7 +293,7 @@ async def test_errors_are_those_of_python(session: Session) -> None:
 
 
 INSTEAD = {
-    "open('f', 'r+')": "update modes ('+') are not yet supported: read the file, change what was read, and write it",
+    "open('f', 'r+')": "update modes ('+') are not yet supported: read the file, change its text, and write it",
     "open('f', 'x')": "exclusive creation mode is not supported: ask Path(...).exists() first",
     "open('f', encoding='latin-1')": "files are UTF-8; for another encoding read and write bytes",
     "Path('f').read_text(encoding='utf-8')": "files are UTF-8; leave out the encoding",
@@ -319,7 +319,7 @@ async def test_a_program_in_no_session_has_no_files(alone: Corral) -> None:
     result = await alone.execute("open('/etc/passwd')", language="python", context=ANN)
     assert result.error is not None
     assert (result.error.name, result.files) == ("PermissionError", None)
-    assert "programs in no session have no files; call a tool" in result.error.message
+    assert "programs without a session have no files; call a tool" in result.error.message
 
 
 async def test_quotas_hold(session: Session, tier: Tier) -> None:
@@ -349,8 +349,8 @@ os.remove('full')
 return filled, fill(lambda count: open(f'{count}', 'w'))
 """,
     ) == [
-        [256, f"[Errno 28] No space left on device: '{HOME}/full': there is no room left in this mount"],
-        [20, f"[Errno 28] No space left on device: '{HOME}/20': there is no room left in this mount"],
+        [256, f"[Errno 28] No space left on device: '{HOME}/full': this mount is full"],
+        [20, f"[Errno 28] No space left on device: '{HOME}/20': this mount is full"],
     ]
     assert (await session.files.usage()).files == 20
 
@@ -496,7 +496,7 @@ async def test_time_of_the_host_for_files_is_the_programs(alone: Corral) -> None
             limits=Limits(cpu_seconds=0.3, memory_mb=64),
         )
     assert result.error is not None
-    assert "used 0.3 s of processor time" in result.error.message
+    assert "used up its 0.3 s of processor time" in result.error.message
 
 
 async def test_a_kept_session_and_skills_have_files_in_monty_too(tmp_path: Path) -> None:

@@ -626,7 +626,7 @@ async def test_a_third_party_brings_only_a_transport_for_programs_elsewhere(lang
 
 
 def test_a_transport_cannot_replace_names_of_the_runtime_unseen() -> None:
-    with pytest.raises(ConfigError, match="the transport defines 'Reading', as the runtime does"):
+    with pytest.raises(ConfigError, match="the transport defines 'Reading', which the runtime also defines"):
         client_runtime("python", "class Reading:\n    pass\nconnect = 1\n")
 
 

@@ -1,4 +1,4 @@
-"""Bounded amount of something, shared by tasks of one event loop in order of arrival."""
+"""Bounded resource, shared by tasks of one event loop in order of arrival."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Capacity:
 
     @property
     def is_free(self) -> bool:
-        """True if nothing is acquired or waits."""
+        """True if nothing is acquired and no task waits."""
         return not self._used and not self._waiting
 
     def try_acquire(self, size: int = 1) -> bool:
-        """Acquires without waiting; False if there is no room now."""
+        """Acquires without waiting; False if too little is free."""
         if self._waiting or (self._used and self._used + size > self._total):
             return False
         self._used += size
         return True
 
     async def acquire(self, size: int = 1) -> None:
-        """Waits until there is room. To be called when `try_acquire` has failed."""
+        """Waits until enough is free. Call it after `try_acquire` has failed."""
         self._waiting.append(place := (size, anyio.Event()))
         try:
             await place[1].wait()
@@ -39,7 +39,7 @@ class Capacity:
                 self.release(size)
             else:
                 self._waiting.remove(place)
-                self.release(0)  # it may have been all that kept smaller ones
+                self.release(0)  # this request may have blocked smaller ones
             raise
 
     def release(self, size: int = 1) -> None:

@@ -12,11 +12,11 @@ import anyio
 from corral.concurrency.threads import thread_safe_callback
 
 MAX_PAUSED_SECONDS = 3600.0
-"""Maximum of all pauses together: a program that asks for approval again and again must end, too."""
+"""Maximum of all pauses together: even a program that keeps asking for approval has to end."""
 
 
 class PausableDeadline:
-    """Cancels the `running` block when its time is used up. Time stops within `paused` blocks, which may overlap."""
+    """Cancels the `running` block when its time is up. The clock stops in `paused` blocks, which can overlap."""
 
     def __init__(self, seconds: float, *, max_paused_seconds: float = MAX_PAUSED_SECONDS) -> None:
         self._seconds = seconds
@@ -25,7 +25,7 @@ class PausableDeadline:
         self._scope = anyio.CancelScope()
         self._pauses = 0
         self._thread: int | None = None
-        """Thread of the event loop that runs the block."""
+        """Thread of the block's event loop."""
 
     @property
     def expired(self) -> bool:
@@ -34,7 +34,7 @@ class PausableDeadline:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Block that has to end in time. It can be entered once."""
+        """Runs a block under the deadline. Can be entered once."""
         self._scope.deadline = anyio.current_time() + self._seconds
         self._thread = get_ident()
         self._elsewhere = thread_safe_callback(self._pause), thread_safe_callback(self._resume)
@@ -43,7 +43,7 @@ class PausableDeadline:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Block during which no time passes. Any task of any event loop may enter it."""
+        """Stops the clock during a block. Any task of any event loop can enter it."""
         is_here = self._thread in (None, get_ident())
         pause, resume = (self._pause, self._resume) if is_here else self._elsewhere
         pause()

@@ -1,6 +1,6 @@
-"""Waiting for a descriptor in a thread. poll(2) takes any number, where select(2) takes none from 1,024 on.
+"""Waits for a descriptor in a thread, with poll(2): select(2) rejects numbers of 1,024 or more.
 
-And descriptors of processes, which not every system has.
+Also process descriptors, which not every system has.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from contextlib import suppress
 from functools import cache
 
 _REAP_SECONDS = 1.0
-"""Time for a process to end that was killed; it takes milliseconds, unless another user has it."""
+"""Time for a killed process to end; it takes milliseconds, unless it belongs to another user."""
 _PAUSE_SECONDS = 0.002
 
 
 def await_readable(descriptor: int, seconds: float | None) -> bool:
-    """Blocks until there is something to read, or a process has ended. False if the time is over first."""
+    """Blocks until there is something to read, or a process has ended. False after `seconds`."""
     return _happens(descriptor, select.POLLIN, seconds)
 
 
 def await_writable(descriptor: int, seconds: float | None) -> bool:
-    """Blocks until there is room for more. False if the time is over first."""
+    """Blocks until more can be written. False after `seconds`."""
     return _happens(descriptor, select.POLLOUT, seconds)
 
 
@@ -36,30 +36,30 @@ def _happens(descriptor: int, event: int, seconds: float | None) -> bool:
 
 
 def why_no_descriptors(error: OSError) -> str:
-    """The reason that a descriptor could not be made, with the remedy where this process has as many as it may."""
+    """Explains why a descriptor could not be made, with the remedy if this process is at its limit."""
     reason = error.strerror or str(error)
     if error.errno != errno.EMFILE or sys.platform == "win32":
         return reason
-    import resource  # which Windows does not have
+    import resource  # Windows lacks it
 
     most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f"{reason}: this process may have {most} and an execution takes three; raise it, as by `ulimit -n {allowed}`"
+    return f"{reason}: this process can have {most} and an execution takes three; raise it with `ulimit -n {allowed}`"
 
 
 def process_descriptor(pid: int) -> int | None:
-    """A descriptor of a process, by which it is watched and signalled; None where this system has no such.
+    """Returns a descriptor for watching and signalling a process; None if this system has none.
 
     Raises:
-        OSError: there is no such process, or no descriptor is left.
+    OSError: the process does not exist, or no descriptors are left.
     """
     return os.pidfd_open(pid) if why_no_process_descriptors() is None else None
 
 
 @cache
 def why_no_process_descriptors() -> str | None:
-    """The reason that this system has no descriptors of processes, and the remedy; None if it has.
+    """Explains why this system has no process descriptors, with the remedy; None if it has.
 
-    gVisor has none, nor has a container whose filter of system calls is older than they are.
+    gVisor lacks them, as does a container whose system call filter predates them.
     """
     if sys.platform != "linux":
         return "only Linux has descriptors of processes"
@@ -73,18 +73,18 @@ def why_no_process_descriptors() -> str | None:
             os.close(descriptor)
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EPERM):
-            return None  # no descriptor is left, say
+            return None  # for example, no descriptor is left
         return (
-            f"{call}, by which sandboxes are watched, is refused here ({error.strerror}): it needs Linux 5.3, and a "
-            "container whose runtime has, and whose seccomp profile allows, pidfd_open and pidfd_send_signal"
+            f"{call}, which watches sandboxes, is refused here ({error.strerror}): it needs Linux 5.3, and a container "
+            "whose runtime supports, and whose seccomp profile allows, pidfd_open and pidfd_send_signal"
         )
     return None
 
 
 def reap(pid: int) -> None:
-    """Waits, for a second, for what was killed and has become a child of this process, so that no zombie is left.
+    """Waits up to a second for a killed process if it has become a child of this process, so that no zombie is left.
 
-    That is so where this process is process 1, as in a container without an init. A negative number is that of a group,
+    It becomes one if this is process 1, as in a container without an init. A negative number means a process group,
     whose leader has been waited for.
     """
     end = time.monotonic() + _REAP_SECONDS

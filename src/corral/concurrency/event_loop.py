@@ -1,4 +1,4 @@
-"""Event loop primitives for hot paths: watching a descriptor without a task, and waking one waiting task.
+"""Event loop primitives for hot paths: watch a descriptor without a task, and wake one waiting task.
 
 anyio's own primitives cost several microseconds each, which is most of a call's cost. On asyncio these use the loop
 directly; on any other loop they use anyio.
@@ -24,14 +24,14 @@ class OneShot(Protocol[T]):
     """Passes one value to one waiting task."""
 
     def set(self, value: T) -> None:
-        """Has the task go on in the next turn of the event loop, or at once if no task runs now."""
+        """Resumes the task in the next turn of the event loop, or at once if no task runs now."""
         ...
 
     async def wait(self) -> T: ...
 
 
 class _FutureOneShot(asyncio.Future[T]):
-    """Future whose waiting task goes on within `set`.
+    """Future whose waiting task resumes within `set`.
 
     A turn of the event loop, with its system call, costs an eighth of what the host does for a tool call.
     """
@@ -42,7 +42,7 @@ class _FutureOneShot(asyncio.Future[T]):
     def add_done_callback(
         self, fn: Callable[[asyncio.Future[T]], object], /, *, context: Context | None = None
     ) -> None:
-        """Called by the task that begins to wait."""
+        """Called by the task that starts to wait."""
         if self.done():
             super().add_done_callback(fn, context=context)
         else:
@@ -87,7 +87,7 @@ class _EventOneShot(Generic[T]):
 
 
 def asyncio_loop() -> asyncio.AbstractEventLoop | None:
-    """The running event loop if it is asyncio's; None on any other, such as trio's."""
+    """Returns the running event loop if it is asyncio's; None for others, such as trio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -95,7 +95,7 @@ def asyncio_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def one_shot_factory() -> Callable[[], OneShot[T]]:
-    """The constructor of one-shots for the running event loop."""
+    """Returns the constructor of one-shots for the running event loop."""
     loop = asyncio_loop()
     return _EventOneShot if loop is None else lambda: _FutureOneShot(loop=loop)
 
@@ -117,7 +117,7 @@ async def watch_readable(descriptor: int, notify: Callable[[], bool]) -> AsyncGe
     watching = True
 
     def call() -> None:
-        if not notify() and watching:  # `notify` may wake the task that leaves the block, and closes the descriptor
+        if not notify() and watching:  # `notify` can wake the task that leaves the block, which closes the descriptor
             loop.remove_reader(descriptor)
 
     loop.add_reader(descriptor, call)
@@ -137,9 +137,9 @@ async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def periodic(check: Callable[[], float | None], *, first: float = 0.0) -> AsyncGenerator[None]:
-    """Calls `check` within the block after `first` seconds, and after those that it returns, until it returns None.
+    """Calls `check` during the block after `first` seconds, and again after each delay that it returns, until None.
 
-    The first call comes before the block if `first` is 0.
+    If `first` is 0, the first call precedes the block.
     """
     loop = asyncio_loop()
     if loop is None:

@@ -1,6 +1,4 @@
-"""Fairness between tenants: a queue that serves them in turn, shares of places that they have in common, and a thread
-that they use in turn.
-"""
+"""Fairness among tenants: a round-robin queue, shares of common places, and a thread used in turn."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 INLINE_BYTES = 32_000
-"""Maximum input that is handled on the event loop: a few milliseconds, if the cost grows with the size."""
+"""Maximum input handled on the event loop: a few milliseconds, if the cost grows with the size."""
 
 
 class FairQueue(Generic[T]):
-    """Queue that is first in, first out for each tenant and round-robin between tenants."""
+    """Queue that is first in, first out for each tenant and round-robin among tenants."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Hashable, deque[T]] = OrderedDict()
@@ -43,10 +41,10 @@ class FairQueue(Generic[T]):
         self._waiting.setdefault(tenant, deque()).append(item)
 
     def take(self, allowed: Callable[[Hashable], bool] | None = None) -> T:
-        """Removes and returns the next item, of the tenants for which `allowed` is true.
+        """Removes and returns the next item of a tenant for which `allowed` is true.
 
         Raises:
-            LookupError: none of them has an item.
+            LookupError: no such tenant has an item.
         """
         for tenant, items in self._waiting.items():
             if allowed is None or allowed(tenant):
@@ -67,7 +65,7 @@ class FairQueue(Generic[T]):
 
 
 class _Turns:
-    """Place of one thread, which tenants take in turn."""
+    """Takes turns of tenants for one thread."""
 
     def __init__(self) -> None:
         self._taken = False
@@ -98,10 +96,10 @@ _turns: RunVar[_Turns] = RunVar("turns")
 
 
 async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, tenant: Hashable = None) -> T:
-    """Runs the function in a thread, without garbage collection; one for an event loop at a time.
+    """Runs the function in a thread, without garbage collection; one at a time for each event loop.
 
-    For work on large values. In a thread, Python yields to the event loop every 5 ms; several threads would each take
-    as long again, and finish no sooner.
+    For work on large values. Python switches from a thread to the event loop every 5 ms; several threads would each
+    add that delay, and finish no sooner.
     """
     turns = _turns.get(None)
     if turns is None:
@@ -119,10 +117,10 @@ def _without_collection(function: Callable[[Unpack[Arguments]], T], *arguments: 
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:
-    """The job's result. The job is cancelled if the caller is, or if it has not begun in time.
+    """Returns the job's result. Cancels the job if the caller is cancelled, or if it has not started in time.
 
     Raises:
-        TimeoutError: it has not begun within `seconds`.
+        TimeoutError: it has not started within `seconds`.
     """
     done = anyio.Event()
     notify = thread_safe_callback(done.set)
@@ -140,10 +138,10 @@ async def wait_for_job(job: Future[T], seconds: float) -> T:
 
 
 class Shares:
-    """Places for tenants. One tenant alone may have all; whoever has less than a fair part finds a place all the same.
+    """Places for tenants. One tenant alone can have all; a tenant below its fair share always gets a place.
 
-    A fair part is `most` divided by the tenants that hold places, the one that asks included, and at least one place.
-    So tenants that came first lose nothing, and there are at most twice as many places as `most`.
+    A fair share is `most` divided by the number of tenants that hold places, including the one that asks, and at least
+    one place. Earlier tenants therefore lose nothing, and there are at most twice `most` places.
     """
 
     def __init__(self, most: int, holders: Iterable[Hashable] = ()) -> None:
@@ -151,14 +149,14 @@ class Shares:
         self._held: Counter[Hashable] = Counter(holders)
 
     def take(self, tenant: Hashable) -> bool:
-        """Takes a place. False: the tenant has its part, and all places are taken."""
+        """Takes a place. False if the tenant has its share, and all places are taken."""
         if not self.has_room(tenant):
             return False
         self._held[tenant] += 1
         return True
 
     def has_room(self, tenant: Hashable) -> bool:
-        """True if `take` would give the tenant a place."""
+        """True if `take` would succeed."""
         total = self._held.total()
         if total < self.most:
             return True

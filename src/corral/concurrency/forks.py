@@ -14,7 +14,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class ProcessOwner:
-    """The process that something belongs to: at first the one that makes this object."""
+    """The process that owns something: at first the one that makes this object."""
 
     __slots__ = ("_pid",)
 
@@ -47,6 +47,6 @@ def finalize_in_owner(
 
 
 def after_fork(function: Callable[[], object]) -> None:
-    """Has `function` called in each fork of this process, where the system has forks."""
+    """Registers `function` to be called in each fork of this process, if the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

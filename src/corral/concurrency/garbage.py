@@ -1,8 +1,8 @@
-"""Cyclic garbage collection, switched off while large values are made and modules are loaded.
+"""Cyclic garbage collection, disabled while large values are made and modules are loaded.
 
-The collector runs after every few hundred new containers and sometimes visits all of them: of half a million lists,
-reading the JSON takes 30 ms and the collector 200. Nor does it look at a large value as soon as that is made: it would
-look at all objects of the process, twice.
+The collector runs after every few hundred new containers and sometimes visits all of them: for half a million lists,
+reading the JSON takes 30 ms and the collector 200. A new large value is also exempt from the next collections, which
+would visit all objects of the process, twice.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from importlib import import_module
 from types import ModuleType, TracebackType
 
 _LARGE = 20_000
-"""Objects made since the last collection, above which all go to the oldest generation uncollected."""
+"""Number of objects made since the last collection above which all move to the oldest generation uncollected."""
 _MOST_SPARED = 100
-"""Large values until a full collection, without which cycles among younger objects would stay for ever."""
+"""Number of large values between full collections, which free cycles among younger objects."""
 _spared = 0
 
 
 class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
-    """Disables the collector within the block, for work that makes one value, without cycles, and ends soon."""
+    """Disables the collector within the block, for short work that makes one value without cycles."""
 
     __slots__ = ("_was_enabled",)
 
@@ -42,9 +42,9 @@ class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
 
 
 def spare_young() -> None:
-    """Puts all objects into the oldest generation, uncollected, as many were made that stay for a while.
+    """Moves all objects to the oldest generation, uncollected, after many long-lived ones were made.
 
-    Else some ten thousands of them would have the collector visit all objects of the process.
+    Otherwise some ten thousand of them would make the collector visit all objects of the process.
     """
     global _spared
     _spared += 1
@@ -52,9 +52,9 @@ def spare_young() -> None:
 
 
 def import_uncollected(name: str) -> ModuleType:
-    """Imports a module, nothing of which is garbage, with all that it imports.
+    """Imports a module and its imports, none of which is garbage, straight into the oldest generation.
 
-    All goes straight to the oldest generation. Else the next two collections would look at it, 45 ms for corral.
+    Otherwise the next two collections would visit them, which takes 45 ms for corral.
     """
     with gc_disabled():
         module = import_module(name)
@@ -63,7 +63,7 @@ def import_uncollected(name: str) -> ModuleType:
 
 
 def _spare_all() -> None:
-    """Puts all objects into the oldest generation."""
-    if gc.get_freeze_count() == 0:  # else what others have frozen would thaw
+    """Moves all objects to the oldest generation."""
+    if gc.get_freeze_count() == 0:  # otherwise objects that others have frozen would thaw
         gc.freeze()
         gc.unfreeze()

@@ -1,4 +1,4 @@
-"""Lifecycle of objects that `async with` or `with` opens and closes, in one process and not in its forks."""
+"""Lifecycle of objects opened and closed by `async with` or `with`, in one process and not in its forks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from corral.errors import ConfigError
 T = TypeVar("T")
 
 _left_behind: list[object] = []
-"""Objects that a fork inherited: to drop them would run finalizers of resources that the parent still uses."""
+"""Objects that a fork inherited: dropping them would run finalizers of resources that the parent still uses."""
 
 
 class Lifecycle(ABC):
-    """Base of objects that are opened and closed, by `async with` or by `with`, in the process that owns them."""
+    """Base of objects that `async with` or `with` opens and closes, in the process that owns them."""
 
     def __init__(self) -> None:
         self._open = False
@@ -38,7 +38,7 @@ class Lifecycle(ABC):
 
     @property
     def is_open(self) -> bool:
-        """True between opening and closing. Programs also run outside of that, with a slower start."""
+        """True between opening and closing. Programs also run outside of that, but start more slowly."""
         return self._open
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Lifecycle(ABC):
 
     @abstractmethod
     def _renew(self) -> object:
-        """Replaces what a fork does not inherit: processes, threads and connections. Returns what was replaced."""
+        """Replaces resources that a fork does not inherit: processes, threads and connections. Returns the old ones."""
 
     async def __aenter__(self) -> Self:
         await self._get_ready()
@@ -87,7 +87,7 @@ class Lifecycle(ABC):
                 loop.close()
 
     def __reduce__(self) -> NoReturn:
-        raise ConfigError(f"{self!r} cannot be copied or sent to another process; make one there, of the same tools")
+        raise ConfigError(f"{self!r} cannot be copied or sent to another process; create one there with the same tools")
 
     def _in_a_loop(self, call: Callable[[], Awaitable[T]]) -> T:
         """Calls the function in the event loop of the `with` block, or else in a new one."""
@@ -125,13 +125,13 @@ class Lifecycle(ABC):
         self._reset_in_fork()
 
     def _reset_in_fork(self) -> None:
-        """In a fork, returns the object to its state before opening."""
+        """Returns the object to its state before opening."""
         if self._owner.take_over():
             _left_behind.append((self._renew(), self._loop, self._unclosed))
             self._open, self._loop, self._unclosed = False, None, None
 
     def _expect_closing(self) -> None:
-        """Has a ResourceWarning given if the object is dropped without being closed."""
+        """Issues a ResourceWarning if the object is dropped without being closed."""
         self._unclosed = finalize_in_owner(self, _warn_unclosed, repr(self))
 
     def _expect_no_closing(self) -> None:
@@ -149,7 +149,7 @@ def run_in_loop_of(opened: Lifecycle, call: Callable[[], Awaitable[T]]) -> T:
 
 
 def may_stay_open(opened: Lifecycle) -> None:
-    """Prevents the warning about an object that is not closed: it may stay open until the process ends."""
+    """Prevents the warning about an unclosed object: it may stay open until the process ends."""
     opened._expect_no_closing()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
@@ -158,7 +158,7 @@ def _warn_unclosed(name: str) -> None:
 
 
 class _LoopThread:
-    """Event loop in a daemon thread, until it is closed."""
+    """Event loop in a daemon thread, which runs until it is closed."""
 
     def __init__(self) -> None:
         portal: Future[BlockingPortal] = Future()
@@ -167,12 +167,12 @@ class _LoopThread:
         self._portal = portal.result()
 
     def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Runs the function to its end. If the caller is interrupted, as by Ctrl-C, it is cancelled and awaited."""
+        """Runs the function. If the caller is interrupted, as by Ctrl-C, the function is cancelled and awaited."""
         go: Future[None] = Future()
         running: Future[T] | None = None
 
         async def run() -> T:
-            await asyncio.wrap_future(go)  # until the caller can cancel it
+            await asyncio.wrap_future(go)  # until the caller can cancel this
             return await function()
 
         try:
@@ -190,7 +190,7 @@ class _LoopThread:
         return self._portal.wrap_async_context_manager(manager)
 
     def close(self) -> None:
-        """Cancels all that runs on the loop, and ends it."""
+        """Cancels everything that runs on the loop, and ends it."""
         self._portal.call(self._portal.stop, True)
         self._thread.join()
 
@@ -211,14 +211,14 @@ def _run(portal: Future[BlockingPortal]) -> None:
 
 
 def _refuse_running_loop() -> None:
-    """Raises ConfigError in a thread that runs an event loop."""
-    for running in (asyncio.get_running_loop, anyio.get_current_task):  # the second knows the other loops
+    """Raises ConfigError if this thread runs an event loop."""
+    for running in (asyncio.get_running_loop, anyio.get_current_task):  # the second detects other loops
         with suppress(RuntimeError):
             running()
             break
     else:
         return
     raise ConfigError(
-        "`Corral.sync` and `with` do not work in a thread that runs an event loop, as notebooks do: "
-        "`await corral.execute(...)`, and open the Corral by `async with Corral(...)`"
+        "`Corral.sync` and `with` do not work in a thread that runs an event loop, as in notebooks: use "
+        "`await corral.execute(...)`, and open the Corral with `async with Corral(...)`"
     )

@@ -1,4 +1,4 @@
-"""Reference counting for things that several users need open: the first user opens, the last one closes."""
+"""Reference counting for shared things: the first user opens, the last one closes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Use:
 async def _held(lock: Lock) -> AsyncGenerator[None]:
     """Holds a lock that users in several event loops share.
 
-    It polls: a thread that waits for the lock would get it for a task that has been cancelled meanwhile.
+    It polls: a lock acquired by a waiting thread could be for a task that has been cancelled meanwhile.
     """
     while not lock.acquire(blocking=False):
         await anyio.sleep(_LOCK_POLL_SECONDS)
@@ -43,11 +43,11 @@ async def _held(lock: Lock) -> AsyncGenerator[None]:
 
 
 class RefCounted(Generic[T]):
-    """Counts the users of each thing. One that was open before its first user stays open after the last.
+    """Counts the users of each thing. A thing that was open before its first user stays open after the last.
 
-    Users may be in several event loops, if the thing can be used in all of them.
+    Users can be in several event loops, if the thing can be used in all of them.
 
-    `open_` makes the context manager that opens and closes a thing; different tasks may enter and exit it.
+    `open_` makes the context manager that opens and closes a thing; different tasks can enter and exit it.
     """
 
     def __init__(self, open_: Callable[[T], AbstractAsyncContextManager[object]], is_open: Callable[[T], bool]) -> None:
@@ -55,7 +55,7 @@ class RefCounted(Generic[T]):
         self._is_open = is_open
         self._uses = WeakKeyDictionary[T, _Use]()
         self._taking = Lock()
-        """Held while the timer that closes a thing is set, taken back, or begins."""
+        """Held while the timer that closes a thing is set, cancelled or firing."""
 
     async def enter(self, thing: T) -> None:
         """Adds a user. Raises what opening the thing raises."""
@@ -69,14 +69,14 @@ class RefCounted(Generic[T]):
             use.users += 1
 
     def has_opened(self, thing: T) -> bool:
-        """True if a user opened the thing, which was not open before."""
+        """True if a user opened the thing, rather than finding it open."""
         return self._uses[thing].is_ours
 
     async def leave(self, thing: T, *, keep_seconds: float = 0.0) -> None:
         """Removes a user: once for each `enter`.
 
-        The last one closes the thing, or has a thread with its own event loop close it `keep_seconds` later, unless
-        there is a user again by then. At the process's exit it is left open.
+        The last one closes the thing. With `keep_seconds`, a thread with its own event loop closes it that much later,
+        unless it has a user again by then. When the process exits it is left open.
         """
         use = self._uses[thing]
         with anyio.CancelScope(shield=True):
@@ -93,7 +93,7 @@ class RefCounted(Generic[T]):
                     await _close(use)
 
     async def _take_back(self, use: _Use) -> None:
-        """Keeps open what is to be closed later; waits for the end of a closing that has begun."""
+        """Cancels a scheduled closing; waits for the end of one that is running."""
         with self._taking:
             if use.closing is not None and not use.is_closing:
                 use.closing.cancel()
@@ -104,7 +104,7 @@ class RefCounted(Generic[T]):
 
     def _close_later(self, use: _Use) -> None:
         with self._taking:
-            if use.closing is not current_thread():  # it has a user again
+            if use.closing is not current_thread():  # the thing has a user again
                 return
             use.is_closing = True
         anyio.run(_close, use)

@@ -1,4 +1,4 @@
-"""Lock that tasks take together, or one takes alone, as a tool call that is `sequential` does."""
+"""Lock that many tasks can share, or one holds alone, such as a tool call that is `sequential`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import anyio
 
 
 class SharedLock:
-    """Readers-writer lock, first come first served. Its fast path, while it is not contended, is the caller's."""
+    """Readers-writer lock, first come first served. The fast path, while it is uncontended, is up to the caller."""
 
     __slots__ = ("_alone", "_waiting", "contended", "running")
 
     def __init__(self) -> None:
         self.running = 0
-        """Number of holders. A caller that enters while the lock is not contended adds and subtracts itself."""
+        """Number of holders. A caller that enters while the lock is uncontended adds and subtracts itself."""
         self.contended = False
-        """True while one holds it alone or some wait: then callers use `wait` and `pass_on`."""
+        """True while a task holds it alone or some wait: callers then use `wait` and `pass_on`."""
         self._alone = False
         self._waiting: deque[tuple[anyio.Event, bool]] = deque()
 
     async def wait(self, *, alone: bool) -> None:
-        """Waits for the lock, and takes it."""
+        """Waits for the lock and acquires it."""
         place = anyio.Event(), alone
         self._waiting.append(place)
         self._admit()
@@ -36,16 +36,16 @@ class SharedLock:
                 self.pass_on()
             else:
                 self._waiting.remove(place)
-                self._admit()  # it may have been all that kept others
+                self._admit()  # this task may have been the only obstacle for others
             raise
 
     @property
     def waited_for(self) -> bool:
-        """True if some wait for it."""
+        """True if tasks are waiting for it."""
         return bool(self._waiting)
 
     async def lend(self, until: Awaitable[object], *, alone: bool) -> None:
-        """Lets others have the lock while its holder awaits `until`; the holder has it again in any case."""
+        """Releases the lock while its holder awaits `until`, and always reacquires it."""
         self.running -= 1
         if self.contended:
             self.pass_on()
@@ -58,7 +58,7 @@ class SharedLock:
                 self.running += 1
 
     async def _wait_in_any_case(self, *, alone: bool) -> None:
-        """As `wait`, but takes the lock even if cancelled. No shield holds off `asyncio.Task.cancel`."""
+        """Like `wait`, but acquires the lock even if cancelled. No shield blocks `asyncio.Task.cancel`."""
         cancelled: BaseException | None = None
         while True:
             try:

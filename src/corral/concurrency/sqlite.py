@@ -1,4 +1,4 @@
-"""Databases of SQLite that several processes share."""
+"""SQLite databases shared by several processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _POLL_SECONDS = 0.005
 def write_ahead(connection: Connection, seconds: float) -> None:
     """Sets the journal mode WAL, in which readers and a writer do not wait for each other.
 
-    Two connections that change the mode at the same time each hold what the other needs, so SQLite fails at once, its
-    timeout notwithstanding. This tries again for `seconds`.
+    If two connections change the mode at the same time, each holds a lock that the other needs, so SQLite fails at
+    once, regardless of its timeout. This retries for `seconds`.
 
     Raises:
         sqlite3.OperationalError: the database is still locked, or cannot be written to.
     """
-    import sqlite3  # most hosts need none
+    import sqlite3  # most hosts do not need it
 
     deadline = time.monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Task group for a block whose own error is not to be wrapped."""
+"""Task group that does not wrap its block's own error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 @asynccontextmanager
 async def plain_task_group() -> AsyncGenerator[TaskGroup]:
-    """Task group that raises an error of its block as it is; one of anyio puts an ExceptionGroup around it.
+    """Task group that raises an error of its block unchanged; anyio's wraps it in an ExceptionGroup.
 
     An error in the block does not cancel the tasks: it is raised once they have ended.
     """

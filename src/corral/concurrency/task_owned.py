@@ -1,6 +1,6 @@
 """Runs an async context manager in its own task so that any task can close it.
 
-anyio requires task groups, and all that is made of them, to be exited by the task that entered them.
+anyio requires that the task that entered a task group exits it, and everything based on one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from corral.logs import get_logger
 logger = get_logger("corral")
 
 _CLOSE_SECONDS = 5.0
-"""Time that the exit has before it is cancelled."""
+"""Time for the exit before it is cancelled."""
 _tasks: set[asyncio.Task[None]] = set()
 """asyncio itself keeps only weak references to tasks."""
 
 
 class TaskOwnedContext:
-    """Enters a context manager on `open` and exits it on `aclose`, both in one task of its own."""
+    """Enters a context manager on `open` and exits it on `aclose`, both in one dedicated task."""
 
     def __init__(self, manager: AbstractAsyncContextManager[object]) -> None:
         self._manager = manager
@@ -34,11 +34,11 @@ class TaskOwnedContext:
         self._leave = anyio.Event()
         self._left = anyio.Event()
         self._failure: Exception | None = None
-        self._begun = False
+        self._started = False
 
     async def open(self) -> None:
-        """Enters the manager. Raises what that raises; cancelling this cancels it."""
-        self._begun = True
+        """Enters the manager. Raises its errors; cancelling this cancels it."""
+        self._started = True
         spawn(self._run)
         try:
             await self._entered.wait()
@@ -52,7 +52,7 @@ class TaskOwnedContext:
 
     async def aclose(self) -> None:
         """Exits the manager and waits for its end. Idempotent."""
-        if not self._begun:
+        if not self._started:
             return
         self._leave.set()
         with anyio.CancelScope(shield=True):
@@ -77,7 +77,7 @@ class TaskOwnedContext:
 
 
 def unwrapped(error: Exception) -> Exception:
-    """Returns the error without exception groups of one member, which task groups put around it."""
+    """Returns the error without the single-member exception groups that task groups put around it."""
     if not isinstance(error, ExceptionGroup):
         return error
     inner = cast("ExceptionGroup[Exception]", error).exceptions

@@ -20,18 +20,18 @@ Arguments = TypeVarTuple("Arguments")
 
 
 def expect_threads() -> None:
-    """Starts a thread, because all that follows needs some.
+    """Starts a thread, as the code that follows needs some.
 
     Raises:
-        StartFailed: none can be started.
+        StartFailed: a thread cannot be started.
     """
     thread = Thread(target=int, daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
         raise StartFailed(
-            f"no thread can be started here ({error}): raise the limit of processes (ulimit -u, --pids-limit), or, "
-            "where the container's seccomp profile answers clone3 with EPERM, as before Docker 20.10.10, a newer one"
+            f"cannot start a thread here ({error}): raise the limit of processes (ulimit -u, --pids-limit); if the "
+            "container's seccomp profile answers clone3 with EPERM, as before Docker 20.10.10, use a newer one"
         ) from error
     thread.join()
 
@@ -39,7 +39,7 @@ def expect_threads() -> None:
 async def run_in_own_thread(
     function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, abandon_on_cancel: bool = False
 ) -> T:
-    """Runs the function in a thread outside the shared pool, which sync tools may keep fully busy.
+    """Runs the function in a thread outside the shared pool, which sync tools can keep fully busy.
 
     With `abandon_on_cancel`, a cancelled caller does not wait for the thread.
     """
@@ -48,7 +48,7 @@ async def run_in_own_thread(
 
 
 async def run_shielded_in_thread(function: Callable[[], T]) -> T:
-    """`run_in_own_thread` for work that must end: cancellation does not interrupt it."""
+    """Runs work that must finish, in its own thread: cancellation does not interrupt it."""
     results: list[T] = []
     with anyio.CancelScope(shield=True):
         results.append(await run_in_own_thread(function))
@@ -56,7 +56,7 @@ async def run_shielded_in_thread(function: Callable[[], T]) -> T:
 
 
 def thread_safe_scheduler() -> Callable[[Callable[[], object]], object]:
-    """The running event loop's function that schedules calls from any thread."""
+    """Returns the running event loop's function that schedules calls from any thread."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop().call_soon_threadsafe
     token: Any = current_token().native_token  # trio's
@@ -64,7 +64,7 @@ def thread_safe_scheduler() -> Callable[[Callable[[], object]], object]:
 
 
 def thread_safe_callback(function: Callable[[], object]) -> Callable[[], None]:
-    """A callback for any thread that calls `function` in the event loop that runs now; nothing once that has ended."""
+    """Returns a thread-safe callback that calls `function` in the current event loop, if it still runs."""
     schedule = thread_safe_scheduler()
 
     def call() -> None:

@@ -1,7 +1,7 @@
-"""The only code that runs inside a sandbox, and the host's half of the same codec.
+"""The only code that runs inside a sandbox, and the host's half of its codec.
 
-`typescript/` holds the guest itself. `frames` and `values` speak to it; `docs/frames.md` is the written format and
-`tests/guest/vectors.json` the golden vectors that both halves are tested with.
+`typescript/` and `python/` contain the guests. `frames` and `values` talk to them; `docs/frames.md` specifies the
+format and `tests/guest/vectors.json` has the golden vectors that both halves are tested with.
 """
 
 from corral.guest.frames import Frame, FrameKind, FrameReader

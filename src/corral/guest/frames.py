@@ -1,7 +1,7 @@
-"""Frames between host and guest over the guest's standard input and output, the host's half.
+"""Host's half of the frames over the guest's standard input and output.
 
-What the guest writes is hostile: a length is checked against the bound of its kind before the payload is even read, and
-the nonce, which only the guest runtime knows, tells its frames from bytes that the program managed to write.
+A guest's output is hostile: a length is checked against the limit of its kind before the payload is read. The nonce,
+which only the guest runtime knows, distinguishes its frames from bytes that the program managed to write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TAGGED = 1
 
 
 class Frame(NamedTuple):
-    """One frame as it was read. `payload` is not parsed yet."""
+    """One received frame. `payload` is not parsed yet."""
 
     kind: int
     tagged: bool
@@ -26,22 +26,22 @@ class Frame(NamedTuple):
 class FrameReader:
     """Splits a guest's output into frames.
 
-    `bounds` gives the largest payload, in bytes, of each kind that may come; any other kind is malformed. At most one
-    frame of the largest bound, and what one read returned, is ever buffered.
+    `bounds` has the largest payload, in bytes, of each kind that may come; any other kind is malformed. The buffer
+    never exceeds one frame of the largest size plus one read.
     """
 
     def __init__(self, nonce: bytes, bounds: Mapping[int, int]) -> None:
         self._nonce = nonce
         self._bounds = bounds
         self._buffer = bytearray()
-        self._needed = HEADER_BYTES  # bytes to wait for before looking at the buffer again
+        self._needed = HEADER_BYTES  # bytes to wait for before parsing the buffer again
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes.
+        """Returns the frames that `data` completes.
 
         Raises:
-            MalformedMessage: a kind that may not come, a wrong nonce or unknown flags.
-            MessageTooLarge: a length above the bound of its kind; nothing of it was read.
+            MalformedMessage: an unexpected kind, a wrong nonce or unknown flags.
+            MessageTooLarge: a length above the limit of its kind; its payload was not read.
         """
         if self._buffer:
             self._buffer += data

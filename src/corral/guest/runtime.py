@@ -1,11 +1,11 @@
-"""The guest's own code on disk: what an engine is started with.
+"""The guest's own code on disk, with which an engine is started.
 
 The sources are TypeScript, which an engine without a usable cache takes 150 ms to compile (Deno 2.9, an unwritable
 cache directory), so they are stripped of their types here, by the same code that strips programs.
 
-To erase the types of one guest takes 50 ms. The results are in the `__pycache__` beside the sources, under the same
-rules as bytecode: `sys.dont_write_bytecode` and `sys.pycache_prefix` hold, and whoever may write there may change what
-the host itself runs.
+Erasing the types of one guest takes 50 ms. The results are stored in the `__pycache__` beside the sources, under the
+same rules as bytecode: `sys.dont_write_bytecode` and `sys.pycache_prefix` apply, and anyone with write access there can
+change the host's own code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from corral.types import Language
 
 
 class Transport(NamedTuple):
-    """Source of a module by which the client of programs elsewhere calls tools over a protocol.
+    """Source of a module with which the client of programs elsewhere calls tools over a protocol.
 
     `shared` are modules that it imports, by name, each before those that import it.
     """
@@ -64,10 +64,10 @@ _PROCESS = (
     "process/execution",
     "process/warm_up",
 )
-"""Modules of a process with one execution, each after those that it needs. They become one file, because the engine
-takes 4 ms longer for ten."""
+"""Modules of a process with one execution, each after its dependencies. They are joined into one file, because ten
+files take the engine 4 ms longer."""
 _MAIN = (*_PROCESS, "process/lines", "process/main")
-"""Modules of a process that is started for its execution."""
+"""Modules of a process started for one execution."""
 _PLATFORM = (
     "intrinsics",
     "base",
@@ -81,9 +81,9 @@ _PLATFORM = (
     "performance",
     "platform",
 )
-"""Modules of the platform, each after those that it needs."""
+"""Modules of the platform, each after its dependencies."""
 _CLIENT = ("values", "failures", "tools", "client")
-"""Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
+"""Parts of the module that a program elsewhere imports: client.ts, after its dependencies and before a transport."""
 _PYTHON = (
     "values",
     "frames",
@@ -96,9 +96,9 @@ _PYTHON = (
     "network",
     "program",
 )
-"""Parts of the Python guest, each after those that it needs."""
+"""Parts of the Python guest, each after its dependencies."""
 _PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
-"""Parts of the Python module that a program elsewhere imports, likewise."""
+"""Parts of the Python module that a program elsewhere imports."""
 _ELSEWHERE = ("bigints", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
@@ -115,9 +115,9 @@ _PYTHON_MAIN = re.compile(r'^if __name__ == "__main__":\n(?:[ \t][^\n]*\n|\n)*',
 
 
 class RuntimeDirectory:
-    """A private temporary directory with what an engine is started with: a guest's files, and links to what it reads.
+    """A private temporary directory for starting an engine: a guest's files, and links to files that it reads.
 
-    It goes with `close`, or with this object. Any thread may use it.
+    It is removed by `close`, or with this object. Any thread can use it.
     """
 
     def __init__(
@@ -131,10 +131,10 @@ class RuntimeDirectory:
         self._folder: TemporaryFolder | None = None
 
     def prepare(self) -> Path:
-        """Makes it, unless it is there, and returns it.
+        """Creates the directory if it does not exist, and returns it.
 
         Raises:
-            OSError: nothing can be written where temporary files go.
+            OSError: the temporary directory is not writable.
         """
         with self._lock:
             files = self._files()
@@ -151,7 +151,7 @@ class RuntimeDirectory:
 
     @property
     def home(self) -> Path | None:
-        """Folder to remove if this process is killed; None if it uses another one's code."""
+        """Folder to remove if this process is killed; None if it uses another process's code."""
         return None if self._folder is None else self._folder.home
 
     def close(self) -> None:
@@ -173,19 +173,19 @@ class RuntimeDirectory:
 
 
 def http_transport(language: Language) -> Transport:
-    """The transport over corral's own protocol on HTTP."""
+    """Returns the transport for corral's own protocol over HTTP."""
     return Transport(guest_source(language, _HTTP[language]))
 
 
 def http_runtime(language: Language = "typescript") -> str:
-    """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
+    """Returns the module with which a program calls tools over HTTP: for Deno, Node 20 or Python 3.11, or later."""
     return client_runtime(language, http_transport(language))
 
 
 def elsewhere_guest(
     transport: Transport, language: Language, job: Mapping[str, object], *, node: bool = False
 ) -> bytes:
-    """The guest of one program that calls tools over a protocol, with the program in it, as one file for the engine."""
+    """Returns the guest of one program that calls tools over a protocol, including the program, as one file."""
     text = json.dumps(job)
     if language == "python":
         return f"{_python_elsewhere(transport)}\nrun_elsewhere(json.loads({text!r}))\n".encode()
@@ -203,7 +203,7 @@ def _python_elsewhere(transport: Transport) -> str:
 
 @cache
 def _typescript_elsewhere(transport: Transport, *, node: bool) -> str:
-    # elsewhere.ts imports the transport of HTTP, in whose place are the others.
+    # elsewhere.ts imports the HTTP transport, which the others replace.
     modules = [*_stripped(_CLIENT), *_stripped_shared(transport), ("http", strip_types(transport.source))]
     rest = _over_node(_ELSEWHERE) if node else _ELSEWHERE
     return (_NODE if node else "") + _script([*modules, *_stripped(rest)])
@@ -219,7 +219,7 @@ def client_runtime(language: Language, transport: str | Transport) -> str:
     `transports/http.py` are examples.
 
     Raises:
-        ConfigError: a transport in Python defines a name that the client has already.
+        ConfigError: a transport in Python defines a name that the client also defines.
     """
     made = Transport(transport) if isinstance(transport, str) else transport
     return _client(language, made)
@@ -238,9 +238,7 @@ def _typescript_client(transport: Transport) -> str:
 def _python_client(transport: Transport) -> str:
     sources = [*map(_python, _PYTHON_CLIENT), *(source for _, source in transport.shared)]
     if shared := sorted(_defined(transport.source) & set[str]().union(*map(_defined, sources))):
-        raise ConfigError(
-            f"the transport defines {shared[0]!r}, as the runtime does that it is joined with; give it another name"
-        )
+        raise ConfigError(f"the transport defines {shared[0]!r}, which the runtime also defines; give it another name")
     return _python_file([*sources, transport.source])
 
 
@@ -249,19 +247,19 @@ def _stripped_shared(transport: Transport) -> list[tuple[str, str]]:
 
 
 def _defined(source: str) -> set[str]:
-    """Names that a module defines at its top level. What it imports is not among them."""
-    found: set[str] = set()
+    """Returns the names that a module defines at its top level, without its imports."""
+    names: set[str] = set()
     for node in ast.parse(source).body:
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                found.add(node.name)
+                names.add(node.name)
             case ast.Assign():
-                found |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+                names |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
             case ast.AnnAssign(target=ast.Name(id=name)):
-                found.add(name)
+                names.add(name)
             case _:
                 pass
-    return found - {"__all__"}
+    return names - {"__all__"}
 
 
 _CLIENT_RUNTIMES: Mapping[Language, Callable[[Transport], str]] = {
@@ -273,38 +271,38 @@ _HTTP: Mapping[Language, str] = {"typescript": "transports/http.ts", "python": "
 
 @cache
 def typescript_guest() -> bytes:
-    """The guest of one program in TypeScript, as one file for Deno."""
+    """Returns the guest of one program in TypeScript, as one file for Deno."""
     return _script(_stripped(_MAIN)).encode()
 
 
 @cache
 def node_guest() -> bytes:
-    """The same for Node from 20 on: a function of its `require` and `process`."""
+    """Returns the same for Node 20 or later: a function of its `require` and `process`."""
     return f"(function (require, process) {{ {_script(_stripped(_over_node(_MAIN)))} }})".encode()
 
 
 def _over_node(modules: Iterable[str]) -> list[str]:
-    """The same modules over Node in place of Deno."""
+    """Replaces Deno by Node in a list of modules."""
     return ["node/engine" if each == "engine" else each for each in modules]
 
 
 @cache
 def typescript_server() -> str:
-    """The guest for TypeScript that forks a process for each program, as one file for Deno."""
+    """Returns the TypeScript guest that forks a process for each program, as one file for Deno."""
     return _script(_stripped((*_PROCESS, "process/libc", "process/fork", "process/zygote")))
 
 
 @cache
 def python_guest() -> bytes:
-    """The guest of one program in Python, as one file for CPython from 3.11 on, on Linux."""
+    """Returns the guest of one program in Python, as one file for CPython 3.11 or later on Linux."""
     return _python_file([*map(_python, _PYTHON), _python("standalone")]).encode()
 
 
 @cache
 def python_server() -> Mapping[str, str | bytes]:
-    """Files of the fork server of Python guests: one to start this CPython with, and the code that it loads.
+    """Returns the files of the Python guests' fork server: one that starts this CPython, and the code that it loads.
 
-    The code is what Python caches for each module, so that no start compiles it anew.
+    The code is marshalled, as in Python's own cache, so that no start compiles it again.
     """
     names = [
         *(f"corral.guest.python.{name}" for name in _PYTHON),
@@ -325,13 +323,13 @@ def _code(name: str) -> CodeType:
 
 
 def _renamed(code: CodeType, file: str) -> CodeType:
-    """The same code with another file's name: a path of the host is none of the program's business."""
+    """Returns the code with another file's name, to hide paths of the host from the program."""
     constants = [_renamed(each, file) if isinstance(each, CodeType) else each for each in code.co_consts]
     return code.replace(co_filename=file, co_consts=tuple(constants))
 
 
 def _python_file(sources: Iterable[str]) -> str:
-    """Modules, each after those that it imports, as one file. The main block of all but the last is left out."""
+    """Joins modules, each after its imports, into one file. Only the last one keeps its main block."""
     *earlier, last = [_PYTHON_HEAD.sub("", source) for source in sources]
     parts = [_PYTHON_MAIN.sub("", source) for source in earlier]
     return "\n\n".join(["from __future__ import annotations", *parts, last])
@@ -342,18 +340,18 @@ def _python(name: str) -> str:
 
 
 def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Modules by their names without folders, as JavaScript."""
+    """Returns modules by their names without folders, as JavaScript."""
     return [(name.rpartition("/")[2], guest_javascript(name)) for name in names]
 
 
 def platform_script() -> str:
-    """The platform of an engine that has only the language: a script whose value is `definePlatform`."""
+    """Returns the platform for an engine that has only the language: a script whose value is `definePlatform`."""
     modules = _script(_stripped(f"platform/{name}" for name in _PLATFORM))
     return f"(() => {{ {modules} return platform_.definePlatform; }})()"
 
 
 def _script(modules: Iterable[tuple[str, str]]) -> str:
-    """Modules, each after those that it imports, as statements of a function."""
+    """Joins modules, each after its imports, into statements of a function."""
     parts = ['"use strict";\n']
     for name, code in modules:
         exported = ", ".join(match[1] or match[2] for match in _EXPORT.finditer(code))
@@ -363,13 +361,13 @@ def _script(modules: Iterable[tuple[str, str]]) -> str:
 
 
 def guest_source(folder: str, file: str) -> str:
-    """The text of one of the guest's modules; `folder` is `typescript` or `python`."""
+    """Returns the source of one of the guest's modules; `folder` is `typescript` or `python`."""
     return (files("corral.guest") / folder / file).read_text(encoding="utf-8")
 
 
 @cache
 def guest_javascript(name: str) -> str:
-    """A module of the guest without types, by its name without suffix, such as `process/main`."""
+    """Returns a module of the guest without types, by its name without suffix, such as `process/main`."""
     source = guest_source("typescript", f"{name}.ts")
     kept = _place(name)
     if kept is None:
@@ -384,7 +382,7 @@ def guest_javascript(name: str) -> str:
 
 
 def _place(name: str) -> Path | None:
-    """File in which the result is kept; none for a package in a zip file, or a Python that keeps no bytecode."""
+    """Returns the cache file; None for a package in a zip file, or a Python that writes no bytecode."""
     source = files("corral.guest") / "typescript" / f"{name}.ts"
     with suppress(NotImplementedError):
         return Path(cache_from_source(str(source))).with_suffix(".erased") if isinstance(source, Path) else None
@@ -394,20 +392,20 @@ def _place(name: str) -> Path | None:
 def _keep(place: Path, text: str) -> None:
     if sys.dont_write_bytecode:
         return
-    with suppress(OSError):  # an installation that cannot be written to
+    with suppress(OSError):  # the installation is not writable
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, text, mode=0o644)
 
 
 def _head(source: str, code: str) -> str:
-    """First line of what is kept: of the code too, since a machine that crashes may leave half of it."""
+    """Returns the cache file's first line. It also identifies the code, since a crash can leave half of it."""
     return f"// {sha256(_eraser() + source.encode()).hexdigest()} {sha256(code.encode()).hexdigest()}"
 
 
 @cache
 def _eraser() -> bytes:
-    """Version of the code that erases: times and sizes of its files."""
-    found: list[tuple[str, int, int]] = []
+    """Identifies the version of the eraser by times and sizes of its files."""
+    files: list[tuple[str, int, int]] = []
     for package in ("corral.programs", "tree_sitter", "tree_sitter_typescript"):
         spec = find_spec(package)
         assert spec is not None
@@ -415,5 +413,5 @@ def _eraser() -> bytes:
             for path in sorted(Path(folder).rglob("*")):
                 if path.suffix in (".py", ".so", ".pyd"):
                     status = path.stat()
-                    found.append((path.name, status.st_mtime_ns, status.st_size))
-    return repr(found).encode()
+                    files.append((path.name, status.st_mtime_ns, status.st_size))
+    return repr(files).encode()

@@ -1,8 +1,9 @@
-"""Values across the boundary, the host's half. docs/values.md is the table, docs/frames.md the tags.
+"""Host's half of the value codec. docs/values.md is the table, docs/frames.md describes the tags.
 
-From a guest's pipe: JSON in which NaN and the infinities are literals and integers have any size up to 4,300 digits.
-To the guest, and over other protocols: JSON in which those are tags, because JavaScript's parser knows neither. A tag
-is an object with one key that starts with `$`; a flag says whether there are any, so that plain data is not searched.
+From a guest's pipe: JSON in which NaN and the infinities are literals and integers can have up to 4,300 digits.
+To the guest, and over other protocols: JSON in which those are tags, because JavaScript's parser supports neither. A
+tag is an object with one key that starts with `$`. A flag says whether there are any, so that plain data is not
+searched.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from corral.types import EncodedValue, ExecutionContext
 
 _LONG_BYTES = 10_000
 _INLINE_PARTS = 10_000
-"""Members and elements of a value that is encoded on the event loop, which takes up to 5 ms."""
+"""Maximum members and elements of a value encoded on the event loop, which takes up to 5 ms."""
 
 
 async def encode_by_size(value: object, context: ExecutionContext) -> EncodedValue:
-    """As `encode_value`; a large value is encoded in a thread, so it must not change."""
+    """Like `encode_value`, but encodes a large value in a thread, so it must not change."""
     try:
         return encode_value(value, most_parts=_INLINE_PARTS)
     except TooManyParts:
@@ -33,10 +34,10 @@ async def encode_by_size(value: object, context: ExecutionContext) -> EncodedVal
 
 
 def encode_value(value: object, root: str = "output", *, most_parts: float = math.inf) -> EncodedValue:
-    """Encodes what a tool returned. `root` names the value in errors.
+    """Encodes a tool's return value. `root` names the value in errors.
 
     Raises:
-        UnencodableValue: a type that has no form in the guest, a cycle, or nesting over `MAX_DEPTH`.
+        UnencodableValue: a type without a form in the guest, a cycle, or nesting over `MAX_DEPTH`.
         TooManyParts: it has more members and elements than `most_parts`.
     """
     if value is None or value is True or value is False or (type(value) is str and value.isascii()):
@@ -54,7 +55,7 @@ def encode_value(value: object, root: str = "output", *, most_parts: float = mat
 
 
 def plain_json(value: object) -> bytes:
-    """A value as JSON for those who do not know the tags: bytes as base64, NaN and the infinities as null."""
+    """Encodes a value as JSON without tags: bytes as base64, NaN and the infinities as null."""
     try:
         return to_json(value, bytes_mode="base64", inf_nan_mode="null")
     except PydanticSerializationError:
@@ -62,7 +63,7 @@ def plain_json(value: object) -> bytes:
 
 
 def decode_value(payload: bytes, *, tagged: bool) -> Any:
-    """Parses a payload from the guest. Depth is bounded by the parser, size by the frame.
+    """Parses a payload from the guest. The parser limits its depth, the frame its size.
 
     Raises:
         MalformedMessage: it is not JSON, not UTF-8, nested too deeply, or a tag is not well formed.
@@ -82,7 +83,7 @@ def _decoded(payload: bytes, tagged: bool) -> Any:
 
 
 def revive_value(value: object) -> Any:
-    """A parsed value with what its tags stand for.
+    """Replaces the tags in a parsed value by the values that they stand for.
 
     Raises:
         MalformedMessage: a tag is not well formed.
@@ -94,13 +95,13 @@ def revive_value(value: object) -> Any:
 
 
 class _HostEncoder(PlainEncoder):
-    """Includes values that only a host has."""
+    """Also encodes values that only a host has."""
 
     def other(self, value: Any, depth: int) -> Any:
         match value:
             case BaseModel():
                 return self.plain(value.model_dump(by_alias=True), depth)
-            # Addresses print as their text: pydantic's Url, ipaddress and the like.
+            # Addresses become their text: pydantic's Url, ipaddress and the like.
             case _ if type(value).__module__.split(".")[0] in {"pydantic", "pydantic_core", "ipaddress"}:
                 return str(value)
             case _:
@@ -110,20 +111,20 @@ class _HostEncoder(PlainEncoder):
         return None if key is None or isinstance(key, type) else super().key_text(key, depth)
 
     def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """Refused: a tool has to return the same form each time, whatever the keys are."""
+        """Refuses other keys: a tool has to return the same form each time, regardless of its keys."""
         del done
         for key, _ in rest:
             if self.key_text(key, depth) is None:
                 kind = type(key).__name__
-                raise self.refused(f"a key of type {kind}; keys become texts, so make it one: str(...)", depth)
-        raise self.refused("two keys that become the same text", depth)
+                raise self.refused(f"a key of type {kind}; keys become strings, so convert it: str(...)", depth)
+            raise self.refused("two keys that become the same string", depth)
 
     def rest(self, value: Any, depth: int) -> Any:
         raise self.refused(f"a {type(value).__name__} has no form in a program", depth)
 
 
 def _well_formed(value: Any) -> Any:
-    """The same with lone surrogates replaced by U+FFFD."""
+    """Replaces lone surrogates by U+FFFD."""
     match value:
         case str():
             return well_formed(value)

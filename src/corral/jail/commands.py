@@ -1,11 +1,11 @@
-"""Containment of shell commands: a file system with the host's programs, a home, and nothing else of the host.
+"""Containment of shell commands: a file system with the host's programs and a home, and nothing else of the host.
 
-A command sees `/usr` read-only, a handful of files in `/etc`, processes and network of its own, and the directories of
-a space. Each runs in namespaces of its own, whose first process is bubblewrap: with its end, all that the command
-started ends too.
+A command sees `/usr` read-only, a handful of files in `/etc`, its own processes and network, and the directories of
+a space. Each runs in its own namespaces, whose first process is bubblewrap: when that ends, so does everything that
+the command started.
 
-In the tier `landlock` there are no namespaces. Rules leave the command the same files, at the host's own paths, and no
-`/proc`; it has no network, and a supervisor, which ends all that it started.
+The tier `landlock` has no namespaces. Its rules allow the command the same files, at the host's own paths, and no
+`/proc`. The command has no network, and a supervisor ends everything that it started.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ID = 1000
 COMMAND_BYTES = 120_000
 """Maximum length of a command: Linux passes one text of 128 KiB (MAX_ARG_STRLEN, execve(2))."""
 _COMMAND = "CORRAL_COMMAND"
-# The number of processes is bounded for the namespace that the limit is set in. Bash starts again without the text.
-# `-p` has it read no BASH_ENV and no functions from the environment before.
+# The process limit applies to the namespace in which it is set. Bash starts again without the command's text in its
+# environment. `-p` makes the first Bash ignore BASH_ENV and functions from the environment.
 _PRELUDE = f'ulimit -u "$1" || exit 125; set -- "${_COMMAND}"; unset {_COMMAND}; exec /bin/bash -c -- "$1"'
 _FILES = 256
 _OF_ETC = (
@@ -41,44 +41,45 @@ _OF_ETC = (
     "pki/tls/certs", "pki/tls/openssl.cnf", "profile", "protocols", "services", "ssl/certs", "ssl/openssl.cnf",
     "terminfo",
 )  # fmt: skip
-"""Not all of ssl and pki: private keys are in there."""
-_OF_ETC_AS_IT_IS = ("debian_version", "lsb-release", "os-release", "redhat-release")
-"""Without namespaces: what cannot be read is no missing file there, and pip gives up over one of these."""
+"""Only parts of ssl and pki: private keys are in there too."""
+_VISIBLE_ETC = ("debian_version", "lsb-release", "os-release", "redhat-release")
+"""Without namespaces, an unreadable file does not look like a missing one, and one of these makes pip give up."""
 _DEVICES = ("full", "null", "random", "urandom", "zero")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""File of certificates for programs that read no environment for it, as those with GnuTLS. A mount needs it there."""
+"""Certificates for programs that read no environment variable for them, such as those with GnuTLS. The file has to
+exist so that another can be mounted over it."""
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
-"""Of Linux's Documentation/admin-guide/devices.txt."""
+"""From Linux's Documentation/admin-guide/devices.txt."""
 
 
 def host_programs() -> list[str]:
-    """Folders of the host whose files commands see, and that of bubblewrap, which is their first process."""
+    """Returns the host's folders whose files commands can see, bubblewrap's included."""
     folders = [Path("/usr"), Path("/etc"), *(Path("/", name) for name in _USR_LINKS)]
-    found = [path for path in folders if path.is_dir() and not path.is_symlink()]
+    programs = [path for path in folders if path.is_dir() and not path.is_symlink()]
     bwrap = bubblewrap()
-    if bwrap is not None and not any(bwrap.is_relative_to(path) for path in found):
-        found.append(bwrap.parent)
-    return [str(path) for path in found]
+    if bwrap is not None and not any(bwrap.is_relative_to(path) for path in programs):
+        programs.append(bwrap.parent)
+    return [str(path) for path in programs]
 
 
 def make_devices(folder: Path) -> None:
-    """Makes devices whose locks and watches are of no other session, where the host is a root who may."""
+    """Makes devices whose locks and watches no other session shares, if the host is a root with the privilege to."""
     for name, (major, minor) in _DEVICE_NUMBERS.items() if os.geteuid() == 0 else ():
         path = folder / name
         try:
             os.mknod(path, stat.S_IFCHR, os.makedev(major, minor))
             path.chmod(0o666)
-            if name != "tty":  # which this process may not have
+            if name != "tty":  # this process may have none
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY))
-        except OSError:  # its file system has no devices
+        except OSError:  # its file system does not support devices
             path.unlink(missing_ok=True)
 
 
 def write_etc(folder: Path, home: str) -> None:
-    """Writes the files of /etc that name the command's user, for every user to read."""
+    """Writes the files of /etc that name the command's user, readable by every user."""
     texts = {
         "passwd": f"root:x:0:0::/root:/bin/sh\n{USER}:x:{_ID}:{_ID}::{home}:/bin/bash\n",
         "group": f"root:x:0:\n{USER}:x:{_ID}:\n",
@@ -95,11 +96,10 @@ def write_etc(folder: Path, home: str) -> None:
 def command_plan(
     space: Space, *, processes: int, memory_bytes: int, file_bytes: int, network: int | None = None
 ) -> Plan:
-    """The plan for every command in a space; the options of each are read from `OPTIONS_FD`.
+    """Returns the plan for every command in a space; each command's options are read from `OPTIONS_FD`.
 
-    A command has that many processes at most, each with that much memory (RLIMIT_DATA) and files of that size.
-    `network` is the descriptor of a network namespace of the space's; None: each command has one of its own.
-
+    A command can have `processes` processes, each with `memory_bytes` of memory (RLIMIT_DATA) and files of
+    `file_bytes`. `network` is the descriptor of the space's network namespace; None gives each command its own.
     Raises:
         StartFailed: there is no bubblewrap.
     """
@@ -124,12 +124,12 @@ def command_plan(
 
 
 def command_environment(home: str) -> dict[str, str]:
-    """Environment that every command has."""
+    """Returns the environment that every command has."""
     return {
         "HOME": home,
         "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "PYTHONDONTWRITEBYTECODE": "1",  # which is stale after an edit within a second that keeps the size
+        "PYTHONDONTWRITEBYTECODE": "1",  # bytecode is stale after an edit within a second that keeps the size
         "TERM": "dumb",
         "TMPDIR": "/tmp",  # noqa: S108
         "USER": USER,
@@ -139,11 +139,10 @@ def command_environment(home: str) -> dict[str, str]:
 def command_options(
     space: Space, own: Path, *, proc: bool, command: str, cwd: str, env: Mapping[str, str], trusted: Path | None = None
 ) -> bytes:
-    """Options of bubblewrap for one command, each with a NUL behind it (bwrap(1), --args).
+    """Returns one command's options for bubblewrap, each followed by NUL (bwrap(1), --args).
 
-    `own` has the shell's own files of /etc and /dev, in folders "etc" and "dev".
-    With `trusted` it keeps the network namespace that its plan has entered, and this file has the certificates that
-    programs trust there.
+    `own` has the shell's own files of /etc and /dev, in folders "etc" and "dev". With `trusted`, the command keeps the
+    network namespace that its plan has entered, and programs trust the certificates in that file.
     """
     options = own_namespaces(_ID)
     options += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
@@ -171,7 +170,7 @@ def command_options(
         options += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.inside]
         if bind.inside == "/tmp":  # noqa: S108
             options += ["--bind", bind.source, "/dev/shm"]  # noqa: S108
-    options += ["--remount-ro", "/dev", "--remount-ro", "/"]  # file systems in memory, of no bounded size
+    options += ["--remount-ro", "/dev", "--remount-ro", "/"]  # in-memory file systems of unbounded size
     for name, value in {**env, _COMMAND: command}.items():
         options += ["--setenv", name, value]
     options += ["--chdir", cwd, "--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD)]
@@ -179,15 +178,15 @@ def command_options(
 
 
 def command_ruleset(space: Space) -> int:
-    """A descriptor of the Landlock rules for commands in a space.
+    """Returns the descriptor of the Landlock rules for commands in a space.
 
     Raises:
-        StartFailed: this kernel's Landlock is not enough.
+        StartFailed: this kernel's Landlock is too old.
     """
     if landlock.abi() < landlock.SCOPES_SIGNALS:
-        raise StartFailed("commands need a Landlock that keeps signals within, which Linux has from 6.12 on")
+        raise StartFailed("commands need a Landlock that can scope signals, which Linux has from 6.12 on")
     programs = [Path("/usr"), *(Path("/", name) for name in _USR_LINKS)]
-    programs += [Path("/etc", name) for name in (*_OF_ETC, *_OF_ETC_AS_IT_IS)]
+    programs += [Path("/etc", name) for name in (*_OF_ETC, *_VISIBLE_ETC)]
     rules = [(path.resolve(), landlock.PROGRAMS) for path in programs if path.exists()]
     rules += [(Path("/dev", name), landlock.DEVICE) for name in _DEVICES]
     rules += [(Path(bind.source), landlock.WORKSPACE if bind.writable else landlock.PROGRAMS) for bind in space.binds]
@@ -198,9 +197,9 @@ def command_ruleset(space: Space) -> int:
 
 
 def supervised_plan(space: Space, ruleset: int, *, processes: int, memory_bytes: int, file_bytes: int) -> Plan:
-    """The plan for every command in a space, in the tier `landlock`; `supervised_options` has the rest.
+    """Returns the plan for every command in a space in the tier `landlock`; `supervised_options` has the rest.
 
-    `processes` bounds all commands together, if the space's user is its own.
+    `processes` limits all commands together, if the space has its own user.
     """
     bounded = [(resource.RLIMIT_NPROC, processes)] if space.own_user else []
     return Plan(
@@ -223,17 +222,17 @@ def supervised_plan(space: Space, ruleset: int, *, processes: int, memory_bytes:
 
 
 def supervised_environment(space: Space) -> dict[str, str]:
-    """Environment that every command in the tier `landlock` has: as others, with the host's paths."""
+    """Returns the environment of every command in the tier `landlock`: as in others, with the host's paths."""
     places = {bind.inside: bind.source for bind in space.binds}
     home = places[space.home]
     return {
         **command_environment(home),
-        "GIT_CONFIG_NOSYSTEM": "1",  # the system's configuration cannot be read, which git takes for an error
+        "GIT_CONFIG_NOSYSTEM": "1",  # git treats an unreadable system configuration as an error
         "TMPDIR": places.get("/tmp", home),  # noqa: S108
     }
 
 
 def supervised_options(command: str, cwd: str, env: Mapping[str, str]) -> bytes:
-    """Arguments, environment and working directory of one command, by the host's paths."""
+    """Returns the arguments, environment and working directory of one command, with the host's paths."""
     arguments = ["bash", "-c", "--", command]
     return encoded({"arguments": arguments, "environment": env, "directory": cwd})

@@ -1,9 +1,9 @@
-"""Jail: the way to start an engine that reaches nothing but itself and one directory.
+"""Jail: starts an engine that can reach only itself and one directory.
 
-Each tier has layers that close what the others leave open:
-`namespaces`: resource limits, then bubblewrap (a file system, processes and network of its own), then the system call
-filter. `landlock`: no_new_privs, resource limits, an unprivileged user and no capability, Landlock, the same filter.
-`none` keeps the resource limits only.
+The layers of each tier:
+`namespaces`: resource limits, bubblewrap (its own file system, processes and network), the system call filter.
+`landlock`: no_new_privs, resource limits, an unprivileged user, no capabilities, Landlock, the same filter.
+`none`: resource limits only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 _STACK_BYTES = 8 << 20
-"""Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
+"""The usual default. RLIMIT_DATA would not count the memory of an unlimited stack."""
 _WITHIN = "/proc/self/cwd"
 _WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
@@ -43,29 +43,29 @@ HIDDEN = "/proc has the option hidepid, which hides guests from their host: moun
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Executable that runs in a jail, and the files that it reads besides itself.
+    """Executable that runs in a jail, and its files.
 
-    The profile "server" may fork; it is trusted to restrict its forks further.
+    The profile "server" can fork; it is trusted to restrict its forks further.
     """
 
     executable: Path
     inside: str | None = None
-    """Its path in namespaces; by default in the root."""
+    """Its path in namespaces; defaults to the root."""
     libraries: tuple[Path, ...] = ()
-    """Shared libraries that it loads at run time, by the paths under which it looks for them."""
+    """Shared libraries that it loads at run time, by the paths where it looks for them."""
     mounts: tuple[Mount, ...] = ()
     syscall_profile: seccomp.SyscallProfile = "engine"
     relative_paths: bool = False
-    """Starts in the jail's directory and names its files from there, so that their paths tell nothing of the host."""
+    """Starts in the jail's directory and names its files relative to it, so that paths reveal nothing of the host."""
     space: Space = NO_SPACE
-    """Directories of a session that it sees too."""
+    """Directories of a session that it can also see."""
 
 
 class Jail:
-    """One way to start `engine` so that it reads only `directory`.
+    """Starts `engine` so that it can read only `directory`.
 
     Raises:
-        StartFailed: the system lacks something that the tier needs; the message names it and the remedy.
+            StartFailed: the system lacks something that the tier needs; the message includes the remedy.
     """
 
     def __init__(self, tier: Tier, engine: Engine, directory: Path, *, user: int | None = None) -> None:
@@ -82,11 +82,11 @@ class Jail:
         if tier == "landlock":
             if engine.space.writes and landlock.abi() < landlock.COVERS_TRUNCATE:
                 raise StartFailed(
-                    "the tier 'landlock' has writable files from Linux 6.2 on, where it covers truncate(2)"
+                    "the tier 'landlock' supports writable files from Linux 6.2 on, where it covers truncate(2)"
                 )
             executable = (engine.executable, *map(Path.resolve, self._libraries))
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
-            # What resolves modules lists the folder that they may be in. Namespaces show its names too.
+            # Module resolution lists the folder of a module. Namespaces show its names too.
             listable = [directory, *(place.path for place in engine.mounts if place.path.is_dir())]
             binds = engine.space.binds
             readable += [Path(bind.source) for bind in binds if not bind.writable]
@@ -108,26 +108,26 @@ class Jail:
         return {"engine": socket.SOCK_STREAM, "server": socket.SOCK_SEQPACKET}.get(self.engine.syscall_profile)
 
     def path(self, name: str) -> str:
-        """Path of a file of the directory as the guest sees it."""
+        """Returns the guest's path of a file in the directory."""
         if self.tier == "namespaces":
             return f"{GUEST}/{name}"
         return f"{_WITHIN}/{name}" if self.engine.relative_paths else str(self.directory / name)
 
     def mounted(self, inside: str) -> str:
-        """Path of the engine's mount that namespaces show at `inside`, as the guest sees it."""
+        """Returns the guest's path of the mount that namespaces show at `inside`."""
         if self.tier == "namespaces":
             return inside
         return next(str(mount.path) for mount in self.engine.mounts if mount.inside == inside)
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
-        """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
+        """Returns a plan with these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
         space = self.engine.space
         limits = (
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_FSIZE, space.file_bytes),
             _stack_limit(),
             (resource.RLIMIT_DATA, data_bytes),
-            # A fork server has three for each process, and what it forks gets a limit of its own.
+            # A fork server has three for each process; its forks get their own limit.
             *(() if self.engine.syscall_profile == "server" else ((resource.RLIMIT_NOFILE, _GUEST_FILES),)),
         )
         if self.tier == "namespaces":
@@ -147,7 +147,7 @@ class Jail:
             return Plan(
                 executable=bwrap,
                 arguments=tuple(command),
-                environment={},  # bubblewrap's own, which it would show to the guest
+                environment={},  # bubblewrap would show its own environment to the guest
                 limits=limits,
                 user=self.user,
                 filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=space.writes),
@@ -172,10 +172,10 @@ class Jail:
         )
 
     def verify(self, pid: int) -> None:
-        """Asks the kernel if the layers are in force for a running guest.
+        """Asks the kernel whether the layers are in force for a running guest.
 
         Raises:
-            StartFailed: one of them is not in force.
+            StartFailed: a layer is not in force.
         """
         if self.tier != "none":
             self._verify(_status(pid))
@@ -185,7 +185,7 @@ class Jail:
         if status.get("Seccomp") != "2":
             raise StartFailed("the guest runs without a system call filter")
         if status.get("NoNewPrivs") != "1" or int(status.get("CapEff", "1"), 16) != 0:
-            raise StartFailed("the guest may gain privileges")
+            raise StartFailed("the guest can gain privileges")
         if self.tier == "namespaces" and len(status.get("NSpid", "").split()) < 2:
             raise StartFailed("the guest runs in the host's own namespaces")
 
@@ -206,7 +206,7 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def hides_processes() -> bool:
-    """True if /proc has an option that keeps processes from others: proc(5), hidepid."""
+    """True if /proc hides other users' processes: proc(5), hidepid."""
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
             place, _, options = line.partition(" - ")
@@ -216,12 +216,12 @@ def hides_processes() -> bool:
 
 
 def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
-    """Jails of a tier, best first: as root, one that drops root, then one that keeps it.
+    """Returns the jails of a tier, best first: as root, one that drops root, then one that keeps it.
 
-    Dropping root fails where only root may read bubblewrap or the engine, and there may be nobody to become.
+    Dropping root fails if only root can read bubblewrap or the engine. The other user may also not be mapped.
 
     Raises:
-        StartFailed: as `Jail` does.
+        StartFailed: as `Jail`.
     """
     own = Jail(tier, engine, directory)
     if tier == "none" or os.geteuid() != 0 or not may_become(NOBODY):
@@ -230,7 +230,7 @@ def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
 
 
 def address_space_mb() -> int | None:
-    """Limit of a process's address space (RLIMIT_AS) in MiB; None if there is none."""
+    """Returns this process's address space limit (RLIMIT_AS) in MiB; None if unlimited."""
     if sys.platform == "win32":
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -238,9 +238,9 @@ def address_space_mb() -> int | None:
 
 
 def v8_environment() -> Mapping[str, str]:
-    """Environment in which Deno's engine starts here: empty, or such that it interprets programs and compiles none.
+    """Returns the environment in which V8 starts here: empty, or one that disables the JIT compiler.
 
-    What is compiled is in memory that was written and is executed, which not every system lets processes have:
+    Compiled code is in memory that is both written and executed. Some systems deny that to processes:
     MemoryDenyWriteExecute of systemd, PR_SET_MDWE (prctl(2)), execmem of SELinux.
     """
     try:
@@ -251,7 +251,7 @@ def v8_environment() -> Mapping[str, str]:
 
 
 def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:
-    """Reasons as one line, each once: `namespaces, landlock: REASON; none: REASON`."""
+    """Groups tiers by reason, on one line: `namespaces, landlock: REASON; none: REASON`."""
     tiers: dict[str, dict[str, None]] = {}
     for tier, reason in reasons:
         tiers.setdefault(reason, {})[tier] = None
@@ -259,9 +259,9 @@ def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:
 
 
 def unavailable_reason(tier: Tier) -> str | None:
-    """Reason why a tier cannot work on this system, with the remedy; None if nothing is known to be missing."""
+    """Returns why a tier cannot work on this system, with the remedy; None if nothing is known to be missing."""
     if sys.platform != "linux":
-        return "processes can be contained on Linux only"
+        return "processes can be contained only on Linux"
     if not _WATCHED.is_dir():
         return "there is no /proc, which the host needs to watch its sandboxes: mount -t proc proc /proc"
     if tier == "none":

@@ -1,7 +1,7 @@
-"""Landlock: what a process may open, decided once and for ever. Facts: landlock(7), linux/landlock.h.
+"""Landlock: irrevocably limits the files that a process can open. Facts: landlock(7), linux/landlock.h.
 
-The host makes the ruleset; the launcher applies it in the child. Whatever right a kernel knows is handled, hence
-denied, unless a rule grants it.
+The host makes the ruleset; the launcher applies it in the child. Every right that the kernel knows is handled, and
+therefore denied unless a rule grants it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _READ_DIR = 1 << 3
 _WRITING = _READ_FILE | _READ_DIR | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
 """WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER and TRUNCATE too; no links, devices, sockets."""
 _OF_FILES = _EXECUTE | _READ_FILE | 1 << 1 | 1 << 14 | 1 << 15
-"""EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE and IOCTL_DEV: a rule for a file has no others."""
+"""EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE and IOCTL_DEV: the only rights in a rule for a file."""
 PROGRAMS = _EXECUTE | _READ_FILE | _READ_DIR
 """Rights of commands in folders of programs."""
 WORKSPACE = _WRITING | _EXECUTE | 1 << 10 | 1 << 12
 """Rights of commands in their own folders: MAKE_FIFO and MAKE_SYM too; no devices, no sockets."""
 DEVICE = _READ_FILE | 1 << 1 | 1 << 15
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""By ABI: how many rights over files it knows; they are the lowest bits. Later ABIs have as many as 5."""
+"""Number of file rights by ABI; they are the lowest bits. Later ABIs have as many as 5."""
 _NET_RIGHTS = 0b11
 """Bind and connect over TCP, from ABI 4."""
 _SCOPES = 0b11
 """Abstract unix sockets and signals to processes outside, from ABI 6."""
 COVERS_TRUNCATE = 3
-"""ABI from which on truncate(2) is one of the rights."""
+"""First ABI in which truncate(2) is one of the rights."""
 SCOPES_SIGNALS = 6
-"""ABI from which on signals to processes outside are denied."""
+"""First ABI that denies signals to processes outside."""
 
 
 class _RulesetAttributes(ctypes.Structure):
@@ -48,14 +48,14 @@ class _RulesetAttributes(ctypes.Structure):
 
 
 class _PathBeneath(ctypes.Structure):
-    """Packed in the kernel: it does not read the four bytes that are behind the descriptor here."""
+    """Packed in the kernel, which does not read the four bytes of padding that follow the descriptor here."""
 
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 @cache
 def abi() -> int:
-    """The kernel's Landlock version, 0 where it has none or it is switched off."""
+    """Returns the kernel's Landlock version; 0 if it has none or it is switched off."""
     return max(0, ctypes.CDLL(None).syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION))
 
 
@@ -66,10 +66,10 @@ def ruleset(
     listable: Iterable[Path] = (),
     writable: Iterable[Path] = (),
 ) -> int:
-    """A descriptor of rules that leave nothing but reading these files and what is in these folders.
+    """Returns the descriptor of a ruleset that allows only reading these files and folders.
 
-    Those in `executable` may be executed too. Folders in `listable`, and all below them, may be listed, not read. In
-    those of `writable`, files and folders may be made, changed, moved and removed too.
+    `executable` files can also be executed. Folders in `listable` can be listed, with all subfolders, but not read. In
+    `writable` folders, files and folders can also be made, changed, moved and removed.
 
     Raises:
         OSError: the kernel has no Landlock, or a path does not exist.
@@ -84,7 +84,7 @@ def ruleset(
 
 
 def ruleset_of(rules: Iterable[tuple[Path, int]]) -> int:
-    """A descriptor of rules that grant these rights, to files and to all that is in folders, and nothing else.
+    """Returns the descriptor of a ruleset that grants only these rights, to files and to the contents of folders.
 
     Raises:
         OSError: the kernel has no Landlock, or a path does not exist.

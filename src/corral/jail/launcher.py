@@ -1,42 +1,42 @@
-"""The launcher: a small process that starts guests for its host, and ends them when the host is gone.
+"""The launcher: a small process that starts guests for its host, and ends them when the host ends.
 
-It is run by `python -I -S start_launcher.py FD PID`, has one thread and knows only the standard library, of which it
-imports what is written in C: the rest takes as long to start as Python itself. A host with threads and an event loop
-cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking *thread* ends; here neither
-matters. It decides nothing: what to apply to a child comes ready-made in a plan.
+It runs as `python -I -S start_launcher.py FD PID` and has one thread. It imports only the standard library, and of that
+only modules written in C: others take as long to import as Python itself takes to start. A host with threads and an
+event loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking *thread* ends; here
+neither matters. It makes no decisions: a plan specifies everything to apply to a child.
 
 Messages on the control socket (SOCK_SEQPACKET, `marshal` of the same Python, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
      "user": number | null, "confine": bool, "filter": bytes | null, "ruleset": bool,
      "scratch": path | null, "directory": path | null, "enters": bool, "supervise": bool, "connection": bool}
-     [landlock ruleset] [a user and a mount namespace to enter, and perhaps one of the network]
-        remembered
+     [landlock ruleset] [a user and a mount namespace to enter, optionally one of the network]
+        stores the plan
     {"forget": [number, ...]}
-        those plans are not needed any more, nor are their descriptors
-    {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
-        one child by that plan; the last one only if the plan's arguments name it, or if the child is supervised: then
-        the one before is missing, and the options are {"arguments", "environment", "directory"}. With a connection the
-        first three are one socket
+        frees those plans and their descriptors
+    {"start": number}  [stdin, stdout, stderr, lifeline, bubblewrap's report, its options]
+        starts one child by that plan; the last descriptor only if the plan's arguments name it, or if the child is
+        supervised: then there is no report, and the options are {"arguments", "environment", "directory"}. With a
+        connection the first three are one socket
     {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool,
      "overlays": [path, ...], "kept": [path, ...]}  [socket]
-        a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
-        so many bytes and files, and an overlay hides each of these folders, but for what is mounted or kept below; the
+        makes a user and a mount namespace in which each folder "0", "1", ... of that place is an in-memory file system
+        of that size, and an overlay hides each of `overlays`, except for mounts and `kept` below it; the
         socket gets {"space": 1} with descriptors of both namespaces and of the roots, or {"error": text}
     {"network": port, "user": number | null}  [socket, a user namespace]
-        a network namespace that has the loopback and nothing else, and a socket that listens there; the socket gets
+        makes a network namespace with only the loopback interface, and a socket that listens there; the socket gets
         {"network": 1} with descriptors of both, or {"error": text}
     {"limit": pid, "data": bytes, "user": number}  [socket]
-        RLIMIT_DATA of a process of that user; the socket gets {"limit": 1}, or {"error": text}
+        sets RLIMIT_DATA of a process of that user; the socket gets {"limit": 1}, or {"error": text}
     {"end": true}
-        kill all children, and end
+        kills all children, and ends
 
-A supervised child has no namespaces to end with. It is the child of a supervisor, which is what the lifeline tells of:
-that ends, on SIGTERM too, once nothing is left of all that the child has started.
+A supervised child has no namespaces that end with it. Its parent is a supervisor, whose end is what the lifeline
+reports. The supervisor ends, also on SIGTERM, once every process that the child started has ended.
 
 A child's lifeline (SOCK_SEQPACKET, JSON, as are the answers above) carries {"pid": n} with a descriptor of the process
-before the engine runs, or {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts; before
-that "!" and the end of its standard error, if it has a connection and has written something there. The host closing it
-kills the child.
+before the engine runs, or {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. Before
+the status, a child with a connection sends "!" and the end of its standard error, if there is any. If the host closes
+the lifeline, the child is killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ else:
         from importlib import import_module
 
         privileges = import_module("corral.jail.privileges")
-    else:  # the launcher's own process, which has nothing of the host's packages
+    else:  # the launcher's own process, which cannot import the host's packages
         privileges = __import__("privileges")
 
 if TYPE_CHECKING or sys.platform != "win32":
@@ -75,13 +75,13 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 FILTER_FD = 10
-"""Descriptor from which bubblewrap, which applies the filter itself, reads it."""
+"""Descriptor from which bubblewrap reads the filter, which it applies itself."""
 INFO_FD = 11
 """Descriptor to which bubblewrap writes the guest's process number; the host reads it."""
 OPTIONS_FD = 12
-"""Descriptor from which bubblewrap reads options, so that they do not show on its command line."""
+"""Descriptor from which bubblewrap reads options, to keep them off its command line."""
 ERRORS_BYTES = 16_384
-"""The end of a child's standard error that is told."""
+"""Maximum length of the reported end of a child's standard error."""
 _PIPE_BYTES = 1 << 16
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
@@ -100,7 +100,7 @@ _BACKLOG = 64
 
 
 class _Suppressed:
-    """Suppresses errors within a block, as contextlib.suppress does, which takes a while to import."""
+    """Suppresses errors within a block like contextlib.suppress, which takes a while to import."""
 
     def __init__(self, *errors: type[BaseException]) -> None:
         self._errors = errors
@@ -112,16 +112,16 @@ class _Suppressed:
 
 
 def start(control: int, host: int) -> None:
-    """Serves the host until its end of the socket `control` closes or it ends itself, then kills what still runs."""
+    """Serves the host until it ends or closes its end of the socket `control`, then kills all children."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two for each child; children have a limit of their own
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two for each child; children have their own limit
     reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
-    own = os.dup(control)  # which its children do not inherit
+    own = os.dup(control)  # its children do not inherit this one
     while own in reserved:
         own = os.dup(own)
     for number in (control, *reserved):
-        os.dup2(nothing, number, inheritable=False)  # so that no descriptor of another use gets these numbers
+        os.dup2(nothing, number, inheritable=False)  # so that no other descriptor gets these numbers
     launcher = _Launcher(socket.socket(fileno=own))
     try:
         launcher.serve_host(host)
@@ -133,26 +133,26 @@ def start(control: int, host: int) -> None:
 
 
 class Children:
-    """Processes that are made, watched and ended for whoever holds the other end of `control`."""
+    """Makes, watches and ends processes for the holder of the other end of `control`."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._poll = select.poll()
         self._lifelines: dict[int, tuple[socket.socket, int]] = {}
-        """By the lifeline's descriptor: itself, and the child's process descriptor."""
+        """By the lifeline's descriptor: the lifeline, and the child's process descriptor."""
         self._children: dict[int, tuple[int, int]] = {}
         """By process descriptor: pid, and the lifeline's descriptor."""
         self._supervisors: set[int] = set()
-        """Process descriptors of those that have to end others first."""
+        """Process descriptors of supervisors, which have to end others first."""
         self._errors: dict[int, int] = {}
-        """By process descriptor: where to read what it writes to its standard error."""
+        """By process descriptor: the pipe of its standard error."""
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
-        """Does what a message asks for; its descriptors are ours now. False if it was the last."""
+        """Handles a message and takes over its descriptors. False after the last message."""
         raise NotImplementedError
 
     def serve(self, watched: int | None = None) -> None:
-        """Goes on until the last message.
+        """Serves until the last message.
 
         Raises:
             EOFError, ConnectionError: the other end of `control`, or the process that `watched` describes, is gone.
@@ -184,7 +184,7 @@ class Children:
             self._reap(child)
 
     def ended(self, pid: int) -> None:
-        """A child has ended; until this returns, nobody else can have its number."""
+        """Called when a child has ended; until this returns, its number is not reused."""
 
     def _kill(self, child: int) -> None:
         with _Suppressed(ProcessLookupError):
@@ -198,9 +198,9 @@ class Children:
         supervises: bool = False,
         tells_errors: bool = False,
     ) -> int | None:
-        """A child that becomes what it is to be, or an error on its lifeline. Returns its process's descriptor.
+        """Starts a child that runs `become`, or reports an error on its lifeline. Returns its process's descriptor.
 
-        `become` gets the descriptor to which the child's standard error is to go if it `tells_errors`.
+        With `tells_errors`, `become` gets the descriptor for the child's standard error.
         """
         pipe: tuple[int, ...] = ()
         try:
@@ -225,7 +225,7 @@ class Children:
         if supervises:
             self._supervisors.add(child)
         self._poll.register(child, select.POLLIN)
-        self._poll.register(lifeline, 0)  # POLLHUP, which is always reported, says that the host has closed it
+        self._poll.register(lifeline, 0)  # POLLHUP is always reported: the host has closed it
         return child
 
     def _reap(self, child: int) -> None:
@@ -241,9 +241,9 @@ class Children:
         errors = self._errors.pop(child, None)
         if errors is not None:
             with _Suppressed(OSError):
-                if said := os.read(errors, _PIPE_BYTES)[-ERRORS_BYTES:]:
+                if tail := os.read(errors, _PIPE_BYTES)[-ERRORS_BYTES:]:
                     lifeline.setblocking(False)
-                    os.write(lifeline.fileno(), b"!" + said)
+                    os.write(lifeline.fileno(), b"!" + tail)
             os.close(errors)
         tell(lifeline, "status", os.waitstatus_to_exitcode(status))
         lifeline.close()
@@ -258,16 +258,16 @@ class _Launcher(Children):
         self._namespaces: dict[int, list[int]] = {}
 
     def serve_host(self, host: int) -> None:
-        """Until the host says that it wants no more.
+        """Serves until the host sends "end".
 
         Raises:
-            EOFError, ConnectionError: it has ended without.
+            EOFError, ConnectionError: the host has ended without doing so.
         """
         ended = os.pidfd_open(host)
         privileges.adopt_orphans()
         if os.getppid() != host:
-            raise EOFError  # before it could be watched
-        self.serve(ended)  # a process that it forked off may have its end of the socket, so that is not enough
+            raise EOFError  # the host ended before this process could watch it
+        self.serve(ended)  # its end of the socket is not enough: a fork of it may hold that too
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
         content = marshal.loads(message)  # noqa: S302 from our host, who starts whatever it likes
@@ -333,24 +333,24 @@ class _Launcher(Children):
         if pid == 0:
             make(content, reply)
         reply.close()
-        os.waitpid(pid, 0)  # a few milliseconds: it makes namespaces and ends
+        os.waitpid(pid, 0)  # a few milliseconds: the child makes namespaces and ends
 
     def ended(self, pid: int) -> None:
-        # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
+        # A child of bubblewrap that was not yet set to end with it would wait for it forever.
         with _Suppressed(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         self._end_orphans(pid)
 
     def _end_orphans(self, ended: int) -> None:
-        """Ends what a child has left: processes that a server had forked, or a supervisor that somebody has killed.
+        """Ends what a child leaves: the forks of a server, or of a supervisor that was killed.
 
-        They would else be zombies of process 1, which is the host itself in a container without an init. They may fork
-        meanwhile.
+        They would otherwise stay zombies of process 1, which is the host itself in a container without an init. They
+        can fork meanwhile.
         """
         known = {ended, *(pid for pid, _ in self._children.values())}
         children = f"/proc/self/task/{os.getpid()}/children"
         for _ in range(_ROUNDS):
-            with _Suppressed(OSError):  # a kernel without such files
+            with _Suppressed(OSError):  # this kernel has no such files
                 with open(children, "rb") as file:
                     orphans = {int(each) for each in file.read().split()} - known
                 for orphan in orphans:
@@ -362,15 +362,15 @@ class _Launcher(Children):
             return
 
     def clear(self) -> None:
-        """Removes what the host did not live to remove."""
+        """Cleans up after a host that crashed."""
         for scratch in {plan["scratch"] for plan in self._plans.values()} - {None}:
             _remove(scratch)
 
 
 def _remove(directory: str) -> None:
-    """Removes a directory and all that is in it, as shutil.rmtree does, which takes a while to import.
+    """Removes a directory like shutil.rmtree, which takes a while to import.
 
-    The host's other launchers may be at it too. A tree that is too deep stays until the next process clears it.
+    The host's other launchers may remove it too. A tree that is too deep stays until the next process clears it.
     """
     with _Suppressed(OSError, RecursionError):
         for entry in list(os.scandir(directory)):
@@ -383,9 +383,9 @@ def _remove(directory: str) -> None:
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
-    """One message and the descriptors that came with it, which no child inherits; none if there was no room for all.
+    """Receives one message and its descriptors, which no child inherits. No descriptors if some did not fit.
 
-    socket.recv_fds would leave them inheritable: until Python 3.12 at least, it ignores its flags.
+    socket.recv_fds would leave them inheritable: up to Python 3.12 at least, it ignores its flags.
 
     Raises:
         OSError: as recvmsg(2).
@@ -396,7 +396,7 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
     for level, kind, content in parts:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors += memoryview(content[: len(content) // 4 * 4]).cast("i")
-    if flags & socket.MSG_CTRUNC:  # some were lost, and which is not known
+    if flags & socket.MSG_CTRUNC:  # some were lost, and it is unknown which
         for descriptor in descriptors:
             os.close(descriptor)
         return data, []
@@ -407,7 +407,7 @@ def tell(lifeline: socket.socket, key: str, value: int | str, descriptors: Seque
     """Sends a message of one entry, and descriptors.
 
     Raises:
-        OSError: the descriptors cannot be sent. Without any, nobody may be there to take the message.
+        OSError: the descriptors cannot be sent. Without descriptors, a closed lifeline raises nothing.
     """
     data = f'{{"{key}": {value if isinstance(value, int) else encode_basestring_ascii(value)}}}'.encode()
     if descriptors:
@@ -416,7 +416,7 @@ def tell(lifeline: socket.socket, key: str, value: int | str, descriptors: Seque
         return
     with _Suppressed(OSError):
         lifeline.setblocking(False)
-        os.write(lifeline.fileno(), data)  # which the system call filter allows, if it is in force already
+        os.write(lifeline.fileno(), data)  # the system call filter, which may be in force, allows write
 
 
 # --- in the child, between fork and exec --------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def _become(
     others: Sequence[int],
     lifeline: socket.socket,
 ) -> NoReturn:
-    """Turns this process into the guest, or says on the lifeline what failed and ends."""
+    """Turns this process into the guest, or reports the failure on the lifeline and ends."""
     step = "descriptors"
     try:
         parent = os.getppid()
@@ -438,7 +438,7 @@ def _become(
         executable = os.open(plan["executable"], os.O_PATH | os.O_CLOEXEC)
         if plan["directory"] is not None:
             os.chdir(plan["directory"])
-        privileges.close_on_exec()  # all of ours do so anyway
+        privileges.close_on_exec()  # ours are already, by default
         for place, descriptor in enumerate(streams):
             os.dup2(descriptor, place)
         if not plan["confine"] and plan["filter"]:
@@ -446,7 +446,7 @@ def _become(
             os.dup2(others[0], INFO_FD)
             for options in others[1:]:
                 os.dup2(options, OPTIONS_FD)
-        me = os.pidfd_open(os.getpid())  # while there is a descriptor for it: those of other children are open here too
+        me = os.pidfd_open(os.getpid())  # before the new limit: descriptors of other children are open here too
         step = "limits"
         limits = dict(plan["limits"])
         files = limits.pop(resource.RLIMIT_NOFILE, None)
@@ -454,23 +454,23 @@ def _become(
             resource.setrlimit(number, (value, value))
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
-            privileges.drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
+            privileges.drop_privileges(plan["user"])  # without root, bubblewrap refuses to run with capabilities
         if plan["enters"]:
             step = "namespaces"
             _enter(namespaces)
-        # after the change of user, which would undo it
+        # after the change of user, which would reset it
         privileges.tie_to_parent(parent, signal.SIGTERM if plan["supervise"] else signal.SIGKILL)
         arguments, environment = plan["arguments"], plan["environment"]
         if plan["supervise"]:
             step = "supervision"
-            given = marshal.loads(_content(others[0]))  # noqa: S302
-            arguments, environment = given["arguments"], given["environment"]
+            options = marshal.loads(_content(others[0]))  # noqa: S302
+            arguments, environment = options["arguments"], options["environment"]
             _supervise(lifeline, me)
-            os.chdir(given["directory"])
+            os.chdir(options["directory"])
         else:
             tell(lifeline, "pid", os.getpid(), [me])
         step = "limits"
-        if files is not None:  # now: it also bounds what all processes of this user are sending (unix(7), ETOOMANYREFS)
+        if files is not None:  # this late, as it also limits descriptors in flight of this user (unix(7), ETOOMANYREFS)
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         step = "no_new_privs"
         if plan["confine"]:
@@ -478,30 +478,30 @@ def _become(
         step = "landlock"
         if plan["ruleset"]:
             if ruleset is None:
-                raise OSError("the rules are not there")
+                raise OSError("the Landlock rules were not sent")
             privileges.restrict(ruleset)
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
             privileges.seal(plan["filter"])
         step = "exec"
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would keep that
         with _Suppressed(PermissionError):
             os.execve(plan["executable"], arguments, environment)  # noqa: S606
-        # Its path leads through directories that the guest's user may not enter; its descriptor does not.
+        # The guest's user may lack access to directories of the path; the descriptor needs none.
         os.execve(f"/proc/self/fd/{executable}", arguments, environment)  # noqa: S606
     except BaseException as error:
         tell(lifeline, "error", f"{step}: {error}")
         if plan["supervise"]:
-            os.write(2, f"{step}: {error}\n".encode())  # the lifeline is the supervisor's
+            os.write(2, f"{step}: {error}\n".encode())  # the lifeline belongs to the supervisor
     os._exit(125)
 
 
 def _supervise(lifeline: socket.socket, me: int) -> None:
-    """Returns in a child. This process ends with its status, or on SIGTERM, once all that came of it has ended.
+    """Returns in a child. This process ends with the child's status, or on SIGTERM, once all descendants have ended.
 
-    Signals of processes in a Landlock domain that scopes them reach those within: for this process that is the
-    child's own domain, which is below, with all that is in it, whoever its parent is; it is not so the other way
-    round. And kill(2) of -1 leaves no moment for one of them to fork.
+    A process in a Landlock domain that scopes signals can signal only that domain and those nested in it. This process
+    can therefore signal the child's nested domain and everything in it, whoever the parent is, but not the reverse.
+    And kill(2) of -1 leaves no moment for one of them to fork.
     """
     privileges.forgo_privileges()
     privileges.scope_signals()
@@ -514,7 +514,7 @@ def _supervise(lifeline: socket.socket, me: int) -> None:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         return
-    privileges.close_from(0)  # the command's, and those of others
+    privileges.close_from(0)  # descriptors of the command and of other children
     code = None
     while code is None and signal.sigwait(heard) == signal.SIGCHLD:
         with _Suppressed(ChildProcessError):
@@ -523,7 +523,7 @@ def _supervise(lifeline: socket.socket, me: int) -> None:
                     code = os.waitstatus_to_exitcode(ended[1])
     with _Suppressed(ChildProcessError):
         while True:
-            with _Suppressed(OSError):  # there is none
+            with _Suppressed(OSError):  # there are none
                 os.kill(-1, signal.SIGKILL)
             os.waitpid(-1, 0)
     code = -signal.SIGKILL if code is None else code
@@ -531,27 +531,27 @@ def _supervise(lifeline: socket.socket, me: int) -> None:
 
 
 def _content(descriptor: int) -> bytes:
-    """All of a file in memory."""
+    """Reads an in-memory file."""
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _enter(namespaces: Sequence[int]) -> None:
-    """Goes into a space's namespaces, whose owner this user is, and keeps none of the capabilities that this brings.
+    """Enters a space's namespaces, which this user owns, and drops the capabilities that this grants.
 
     Raises:
-        OSError: they are not there, or of another user.
+        OSError: they are missing, or belong to another user.
     """
     if len(namespaces) not in (2, 3):
-        raise OSError("the session's namespaces are not there")
+        raise OSError("the session's namespaces were not sent")
     for descriptor, kind in zip(namespaces, (_CLONE_NEWUSER, _CLONE_NEWNS, _CLONE_NEWNET), strict=False):
         privileges.call(privileges.libc.setns(descriptor, kind))
     privileges.drop_privileges(None)
 
 
 def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
-    """Makes namespaces with file systems in memory, sends their descriptors, which keep them, and ends.
+    """Makes namespaces with in-memory file systems, sends their descriptors, which keep them alive, and ends.
 
-    The mounts of the host stay visible in it, and what is unmounted there goes here too.
+    The host's mounts stay visible in it, and unmounts on the host take effect here too.
     """
     step = "place"
     try:
@@ -560,7 +560,7 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
         step = "privileges"
         if user is not None:
             privileges.drop_privileges(user)
-            privileges.show()  # so that its files in /proc are its own
+            privileges.show()  # so that this process owns its files in /proc
         step = "namespaces"
         user_map, group_map = (f"{privileges.NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
         privileges.call(privileges.libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
@@ -585,16 +585,16 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
 
 
 def _overlay(folders: Sequence[str], kept: Sequence[str]) -> None:
-    """Mounts overlays of folders over themselves, read-only: their files are inodes of these namespaces' own then.
+    """Mounts overlays of folders over themselves, read-only, so that their files get inodes of these namespaces.
 
-    Locks and watches belong to an inode. What is mounted below is bound again, as an overlay does not show it.
+    Locks and watches belong to an inode. Mounts below are bound again, as an overlay does not show them.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         mounted = [line.split()[4].replace(rb"\040", b" ").decode() for line in file]
     below: list[tuple[int, str]] = []
     for path in (*mounted, *kept):
         if any(path.startswith(f"{folder}/") for folder in folders):
-            with _Suppressed(OSError):  # out of this user's reach, and so of everybody's in here
+            with _Suppressed(OSError):  # inaccessible to this user, and therefore to everyone in here
                 below.append((os.open(path, os.O_PATH), path))
     for folder in folders:
         flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
@@ -606,7 +606,7 @@ def _overlay(folders: Sequence[str], kept: Sequence[str]) -> None:
 
 
 def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket) -> NoReturn:
-    """Makes a network namespace that the user namespace `owner` owns, listens in it, sends both, and ends."""
+    """Makes a network namespace owned by the user namespace `owner`, listens in it, sends both, and ends."""
     step = "privileges"
     try:
         if content["user"] is not None:
@@ -627,7 +627,7 @@ def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket
 
 
 def _become_limiter(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
-    """Bounds the memory of a process as its own user may, where root may not without CAP_SYS_RESOURCE, and ends."""
+    """Limits a process's memory as its own user, as root needs CAP_SYS_RESOURCE for it, and ends."""
     try:
         privileges.drop_privileges(content["user"])
         resource.prlimit(content["limit"], resource.RLIMIT_DATA, (content["data"], content["data"]))
@@ -638,7 +638,7 @@ def _become_limiter(content: Mapping[str, Any], reply: socket.socket) -> NoRetur
 
 
 def _readable(data: bytes) -> int:
-    """A pipe that holds `data`."""
+    """Returns a pipe that contains `data`."""
     reading, writing = os.pipe()
     os.write(writing, data)
     os.close(writing)

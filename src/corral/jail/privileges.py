@@ -1,6 +1,6 @@
-"""Privileges that a process gives up, for ever, and ties to its parent. Only the standard library is here.
+"""Irrevocably drops privileges of a process, and ties it to its parent. Imports only the standard library.
 
-`launcher` reads it by its path.
+`launcher` imports it by its path.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import struct
 
 NOBODY = 65534
-"""User that owns nothing, by convention; it is mapped in every container. It is also the one in a space's namespace,
-whoever it is outside: without capabilities, nobody maps root into a namespace below."""
+"""User that owns nothing, by convention; it is mapped in every container. It is also the user inside a space's
+namespace, whoever it is outside: without capabilities, no process maps root into a nested namespace."""
 # linux/prctl.h, linux/seccomp.h, linux/capability.h, linux/close_range.h, linux/landlock.h; the system calls have the
 # same number on every architecture (asm-generic/unistd.h).
 _PR_SET_PDEATHSIG = 1
@@ -34,9 +34,9 @@ _SYS_CLOSE_RANGE = 436
 _CLOSE_RANGE_CLOEXEC = 4
 _ALL = 0xFFFF_FFFF
 _MOST_DESCRIPTORS = 1 << 16
-"""More than a launcher or a server ever has; the limit may be a billion."""
+"""More than a launcher or a server ever has; the limit can be a billion."""
 _LAST_CAPABILITY = 63
-_SIGKILL = 9  # signal(7); the module of that name takes a while to import
+_SIGKILL = 9  # signal(7); importing the module `signal` takes a while
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,10 +48,10 @@ class _FilterProgram(ctypes.Structure):
 
 
 def drop_privileges(user: int | None) -> None:
-    """No capability is left in any set; root becomes `user`, without groups."""
+    """Drops every capability; root becomes `user`, without groups."""
     if os.geteuid() == 0:
         for capability in range(_LAST_CAPABILITY + 1):
-            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # those that the kernel does not know fail
+            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for those that the kernel does not know
     if user is not None:
         os.setgroups([])
         os.setresgid(user, user, user)
@@ -62,33 +62,33 @@ def drop_privileges(user: int | None) -> None:
 
 
 def forgo_privileges() -> None:
-    """Keeps this process from gaining privileges by what it executes, which the layers below ask for."""
+    """Sets no_new_privs, which the following layers require."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def restrict(ruleset: int) -> None:
-    """Puts this process under Landlock rules, for ever."""
+    """Irrevocably puts this process under Landlock rules."""
     call(libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 
 def tie_to_parent(parent: int, how: int = _SIGKILL) -> None:
-    """Has the kernel end this process by a signal with its parent, which `parent` names."""
+    """Has the kernel send this process a signal when its parent ends, which `parent` names."""
     _prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def scope_signals() -> None:
-    """Leaves this process, by Landlock, signals to itself and to those that come of it.
+    """Uses Landlock to restrict this process's signals to itself and its descendants.
 
     Raises:
-        OSError: the kernel does not know that.
+        OSError: the kernel does not support that.
     """
     attributes = struct.pack("QQQ", _LANDLOCK_ACCESS_FS_REFER, 0, _LANDLOCK_SCOPE_SIGNAL)
     rules = libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     if rules < 0:
-        raise OSError(ctypes.get_errno(), "Landlock scopes no signals; it does from Linux 6.12 on")
-    # Every domain denies to move files between folders, unless it grants that.
+        raise OSError(ctypes.get_errno(), "Landlock cannot scope signals; it can from Linux 6.12 on")
+    # Every domain denies moving files between folders, unless a rule grants it.
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     rule = struct.pack("=Qi", _LANDLOCK_ACCESS_FS_REFER, root)
     call(libc.syscall(_SYS_LANDLOCK_ADD_RULE, rules, _LANDLOCK_RULE_PATH_BENEATH, rule, 0))
@@ -98,36 +98,36 @@ def scope_signals() -> None:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of all below it whose own parent ends."""
+    """Makes this process the parent of its orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def close_from(first: int) -> None:
-    """Closes all descriptors from `first` on; one by one where there is no close_range(2), as before Linux 5.9."""
+    """Closes all descriptors from `first` on; one by one without close_range(2), as before Linux 5.9."""
     if libc.syscall(_SYS_CLOSE_RANGE, first, _ALL, 0) != 0:
         os.closerange(first, min(os.sysconf("SC_OPEN_MAX"), _MOST_DESCRIPTORS))
 
 
 def close_on_exec() -> None:
-    """Has all descriptors but the standard streams close when something is executed."""
+    """Marks all descriptors but the standard streams as close-on-exec."""
     libc.syscall(_SYS_CLOSE_RANGE, 3, _ALL, _CLOSE_RANGE_CLOEXEC)
 
 
 def show() -> None:
-    """Makes a process that has changed its user the owner of its files in /proc."""
+    """Makes a process that has changed its user the owner of its own files in /proc."""
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def hide() -> None:
-    """Keeps all but root out of this process's descriptors and memory, and of those that it forks.
+    """Hides descriptors and memory of this process and its forks from everyone but root.
 
-    Without it, /proc/PID/fd gives a pipe of one to another of the same user, where there is a /proc.
+    Otherwise, where /proc exists, a process could open another's pipe through /proc/PID/fd if both have the same user.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def seal(program: bytes) -> None:
-    """Puts this process under a system call filter, for ever."""
+    """Irrevocably puts this process under a system call filter."""
     description = _FilterProgram(len(program) // 8, program)
     call(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(description), 0, 0))
 
@@ -137,10 +137,10 @@ def _prctl(option: int, value: int) -> None:
 
 
 def call(result: int) -> None:
-    """Takes the result of a system call.
+    """Checks the result of a system call.
 
     Raises:
-        OSError: it has failed.
+        OSError: it is negative.
     """
     if result != 0:
         number = ctypes.get_errno()

@@ -1,7 +1,7 @@
-"""One contained process: raw streams, limits set from outside, and an end that is certain.
+"""One contained process: raw streams, limits set from outside, and guaranteed termination.
 
-Streams of an event loop cost four times what a raw descriptor costs per message, so pipes and connections are read and
-written directly, without blocking.
+A message costs four times as much through an event loop's streams as through a raw descriptor, so pipes and connections
+are read and written directly, without blocking.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ can_limit = sys.platform == "linux"
 """True if this system can bound a process's memory and read its processor clock."""
 
 _PIPE_BYTES = 1 << 20
-"""Linux lets an unprivileged process have pipes of one mebibyte (/proc/sys/fs/pipe-max-size)."""
+"""Maximum that Linux allows an unprivileged process for a pipe (/proc/sys/fs/pipe-max-size)."""
 _READ_BYTES = 1 << 16
 """More would make the allocator map and unmap memory for every read."""
 _SAID_LINES, _SAID_CHARS = 2, 400
@@ -44,10 +44,9 @@ _PROC_BYTES = 4096
 
 
 class ContainedProcess:
-    """A guest with pipes or a connection as its standard streams, in a session of its own so that Ctrl-C does not reach
-    it.
+    """A guest with pipes or a connection as its standard streams, in its own session so that Ctrl-C does not reach it.
 
-    Made by `spawn`, which does not wait; `await_output` does, in a thread.
+    Made by `spawn`, which does not wait; `await_output` waits, in a thread.
     """
 
     def __init__(self, child: Child) -> None:
@@ -57,22 +56,22 @@ class ContainedProcess:
         self._errors = child.stderr
         self._lifeline = child.lifeline
         self._info = child.info
-        """Pipe by which the wrapper of the guest says which process that is, until it has."""
+        """Pipe on which the wrapper reports the guest's process; None once it has."""
         self._wrapped = child.info is not None
         self._control: socket.socket | None = None
         """The connection of a guest that forks."""
         self._process: int | None = None
-        """A descriptor of the guest; while `_info` is there, of its wrapper, which ends with it."""
+        """A descriptor of the guest, or of its wrapper while `_info` exists. The wrapper ends with the guest."""
         self._status: int | None = None
         self.failure: str | None = None
-        """Reason that it was not born."""
+        """Reason why the process was not created."""
         self._closed = False
         self._cpu_seconds: float | None = None
         self._killed = False
         self._waiting: anyio.Event | None = None
         self._tail = b""
         self.pid = 0
-        """Of the guest itself; 0 until it has said something."""
+        """Of the guest itself; 0 until it has been reported."""
         os.set_blocking(self.output, False)
         if self._errors is None:
             return
@@ -84,10 +83,10 @@ class ContainedProcess:
 
     @classmethod
     def spawn(cls, launcher: LauncherClient, plan: Plan, *, options: int | None = None) -> Self:
-        """Has it started by the launcher, with `options` as `LauncherClient.spawn` takes them.
+        """Starts a process through the launcher, with `options` as for `LauncherClient.spawn`.
 
         Raises:
-            StartFailed: there is no launcher, or no descriptor left.
+            StartFailed: the launcher is unavailable, or no descriptors are left.
         """
         try:
             made = cls(launcher.spawn(plan, options=options))
@@ -101,14 +100,14 @@ class ContainedProcess:
         """Blocks until the guest has written something, and returns it.
 
         Raises:
-            StartFailed: it ended without, was not born at all, or took longer than `seconds`.
+            StartFailed: it did not start, ended without output, or took longer than `seconds`.
         """
         poll = select.poll()
         poll.register(self.output, select.POLLIN)
         poll.poll(seconds * 1000)
         data = self.read_now()
         if data is None:
-            raise StartFailed(f"the engine did not say that it is ready within {seconds:g} s")
+            raise StartFailed(f"the engine did not report that it is ready within {seconds:g} s")
         if not data:
             poll.unregister(self.output)
             poll.register(self._lifeline, select.POLLIN)
@@ -120,36 +119,36 @@ class ContainedProcess:
         if self._info is not None:
             try:
                 pid = _wrapped_pid(self._info)
-                self._unwrap(pid, os.pidfd_open(pid))  # it has just written, and its wrapper lives as long as it does
+                self._unwrap(pid, os.pidfd_open(pid))  # the guest has just written, and its wrapper lives as long
             except (OSError, ValueError, KeyError) as error:
                 raise StartFailed(f"the engine ended as soon as it had started: {error}") from error
         return data
 
     def take_streams(self) -> tuple[int, int, int]:
-        """Pipes of standard input, output and error, which are the caller's to close from now on."""
+        """Returns the pipes of standard input, output and error, which the caller has to close."""
         assert self._errors is not None
         streams = self.input, self.output, self._errors
         self.input = self.output = self._errors = -1
         return streams
 
     async def await_wrapped(self) -> None:
-        """Waits until it is known which process the wrapper of the guest has made, as `pid`, or that there is none.
+        """Waits until the wrapper has reported the guest's process, and stores its `pid`.
 
         Raises:
-            StartFailed: the wrapper did not come so far; the message has its reason.
+            StartFailed: the wrapper failed first; the message has its reason.
         """
         assert self._info is not None
-        said = b""
-        while b"}" not in said:  # it comes in pieces
+        report = b""
+        while b"}" not in report:  # it arrives in pieces
             await anyio.wait_readable(self._info)
             piece = os.read(self._info, _INFO_BYTES)
             if not piece:
                 await self._ended()
                 raise StartFailed(f"the command did not start: {self.failure or self._status}")
-            said += piece
+            report += piece
         self._hear()
-        wrapper, self.pid = self.pid, json.loads(said)["child-pid"]
-        with contextlib.suppress(OSError):  # it has ended already, and its number may be another's
+        wrapper, self.pid = self.pid, json.loads(report)["child-pid"]
+        with contextlib.suppress(OSError):  # it has ended already, and another process may have its number
             guest = os.pidfd_open(self.pid)
             if _parent(self.pid) == wrapper:
                 self._unwrap(self.pid, guest)
@@ -157,7 +156,7 @@ class ContainedProcess:
                 os.close(guest)
 
     def _unwrap(self, pid: int, process: int) -> None:
-        """Takes the guest's process for its wrapper's. The latter goes on to be heard of on the lifeline."""
+        """Replaces the wrapper's process by the guest's. The lifeline goes on reporting the wrapper."""
         self.pid = pid
         for descriptor in (self._process, self._info):
             if descriptor is not None:
@@ -165,10 +164,10 @@ class ContainedProcess:
         self._process, self._info = process, None
 
     async def await_born(self) -> None:
-        """Waits until it is known which process it is, as `pid`.
+        """Waits until the process exists and its `pid` is known.
 
         Raises:
-            StartFailed: it is none.
+            StartFailed: it was not created.
         """
         while self._process is None and self.failure is None and self._status is None:
             await anyio.wait_readable(self._lifeline)
@@ -177,11 +176,11 @@ class ContainedProcess:
             raise StartFailed(f"the command did not start: {self.failure or self._status}")
 
     def first_process(self) -> int | None:
-        """A new descriptor of the process that a wrapper has made, or of the supervisor; None if it has ended."""
+        """Returns a new descriptor of the wrapper's child, or of the supervisor; None if it has ended."""
         return None if self._process is None or self._info is not None else os.dup(self._process)
 
     async def await_gone(self) -> int:
-        """Waits for the end of the process and of all within its namespaces; returns the status as `wait` does."""
+        """Waits for the end of the process and of everything in its namespaces; returns the status as `wait` does."""
         await self._ended()
         if self._wrapped and self._process is not None:
             await anyio.wait_readable(self._process)
@@ -189,7 +188,7 @@ class ContainedProcess:
         return self._status
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
-        """Within the block, `receive` gets its output as it comes, and `b""` once at its end. It must not raise."""
+        """Passes output to `receive` as it arrives within the block, and `b""` once at its end. It must not raise."""
 
         def notify() -> bool:
             data = self.read_now()
@@ -200,16 +199,16 @@ class ContainedProcess:
         return watch_readable(self.output, notify)
 
     def read_now(self) -> bytes | None:
-        """Output that has arrived; `b""` at its end, None if there is nothing yet."""
+        """Returns output that has arrived; `b""` at its end, None if there is none yet."""
         try:
             return os.read(self.output, _READ_BYTES)
         except BlockingIOError:
             return None
-        except ConnectionResetError:  # it has ended, and not read all that was written to it
+        except ConnectionResetError:  # it has ended without reading everything written to it
             return b""
 
     def write_now(self, data: bytes | bytearray | memoryview) -> int:
-        """Writes what the pipe takes at once, and returns how many bytes that was."""
+        """Writes as much as the pipe takes at once, and returns the number of bytes."""
         try:
             return os.write(self.input, data)
         except BlockingIOError:
@@ -218,7 +217,7 @@ class ContainedProcess:
             return len(data)
 
     async def write(self, data: bytes | bytearray) -> None:
-        """Writes all of `data`. A guest that is gone takes it silently: its end shows in what is read."""
+        """Writes all of `data`. Bytes for a guest that has ended are dropped; its end shows on reading."""
         written = self.write_now(data)
         if written == len(data):
             return
@@ -228,10 +227,10 @@ class ContainedProcess:
             written += self.write_now(rest[written:])
 
     def limit_cpu(self, seconds: float) -> None:
-        """Has the kernel end it after `seconds` more of processor time, rounded up, if the host may say so.
+        """Has the kernel end it after another `seconds` of processor time, rounded up, if the host is permitted to.
 
-        It may not as root without CAP_SYS_RESOURCE, whose guests are another user's. This is a backstop for whoever
-        watches `cpu_time`, in case the host is too busy to. One that is not born yet is limited then.
+        Root without CAP_SYS_RESOURCE is not, as its guests are another user's. This backs up the caller's watch on
+        `cpu_time`, for when the host is too busy. Before the process exists, the limit is deferred until it does.
         """
         self._cpu_seconds = seconds
         if self.pid == 0:
@@ -241,7 +240,7 @@ class ContainedProcess:
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
 
     def limit_data(self, bytes_: int) -> bool:
-        """Bounds its memory (RLIMIT_DATA). False if the host may not, as in `limit_cpu`, or it has ended."""
+        """Limits its memory (RLIMIT_DATA). False if it has ended or the host lacks permission, as in `limit_cpu`."""
         try:
             resource.prlimit(self.pid, resource.RLIMIT_DATA, (bytes_, bytes_))
         except OSError:
@@ -249,7 +248,7 @@ class ContainedProcess:
         return True
 
     def data_bytes(self) -> int:
-        """VmData, what RLIMIT_DATA counts: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
+        """Returns VmData, which RLIMIT_DATA limits: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
 
         Raises:
             OSError: it has ended, or this system hides it.
@@ -257,7 +256,7 @@ class ContainedProcess:
         return int(_read(f"/proc/{self.pid}/statm").split()[5]) * os.sysconf("SC_PAGESIZE")
 
     def cpu_time(self) -> float:
-        """Processor seconds of all its threads; 0 before it is known, and once it is gone.
+        """Returns the processor seconds of all its threads; 0 before it is known, and once it has ended.
 
         The clock of another process has the number `~pid << 3 | 2` (CPUCLOCK_SCHED in the kernel's posix-timers.h, as
         clock_getcpuclockid(3) computes it).
@@ -272,16 +271,16 @@ class ContainedProcess:
             return 0.0
 
     def threads(self) -> int:
-        """Number of threads, 0 once it is gone: the twentieth field of /proc/PID/stat (proc_pid_stat(5))."""
+        """Returns the number of threads, 0 once it has ended: field 20 of /proc/PID/stat (proc_pid_stat(5))."""
         try:
             return int(_read(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()[17])
         except (OSError, IndexError):
             return 0
 
     def error_tail(self) -> str:
-        """The last of what the engine itself wrote to its standard error. Diagnostics only; a guest may write it.
+        """Returns the end of the engine's standard error. For diagnostics only: a guest can write to it.
 
-        With a connection it is known at the end.
+        With a connection it is known once the process has ended.
         """
         with contextlib.suppress(BlockingIOError, OSError):
             while self._errors is not None and (data := os.read(self._errors, _READ_BYTES)):
@@ -289,14 +288,14 @@ class ContainedProcess:
         return self._tail.decode("utf-8", "replace")
 
     def last_words(self) -> str:
-        """The process's own reason for its end: its first lines, or the last line of a traceback."""
+        """Returns the process's own reason for its end: its first lines, or the last line of a traceback."""
         lines = [line for line in (each.strip("# \t.") for each in self.error_tail().splitlines()) if line]
         traceback = any(line.startswith("Traceback (most recent") for line in lines)
         return (lines[-1] if traceback else " ".join(lines[:_SAID_LINES]))[:_SAID_CHARS]
 
     @property
     def alive(self) -> bool:
-        """False once the process has exited, or nobody is there any more to reap it; and before its start is confirmed.
+        """False before the start is confirmed, and once the process has exited or lost its launcher.
 
         A wrapper that is killed with its launcher within its first milliseconds leaves its guest behind.
         """
@@ -304,21 +303,21 @@ class ContainedProcess:
             return False
         poll = select.poll()
         poll.register(self._process, select.POLLIN)
-        poll.register(self._lifeline, 0)  # POLLHUP, which is always reported, says that its other end is closed
+        poll.register(self._lifeline, 0)  # POLLHUP is always reported: the other end is closed
         return not poll.poll(0)
 
     @property
     def ended(self) -> bool:
         """True once the process has exited or failed to start; False while the start is pending.
 
-        Whoever reaps it may say so later.
+        The launcher may report the end later.
         """
         self._hear()
         over = self._closed or self._status is not None or self.failure is not None
         return over or (self._process is not None and not self.alive)
 
     def kill(self) -> None:
-        """Ends it at once, or as soon as it is born. Idempotent."""
+        """Kills it now, or as soon as it exists. Idempotent."""
         self._killed = True
         self._hear()
         if self._process is not None:
@@ -326,17 +325,17 @@ class ContainedProcess:
                 signal.pidfd_send_signal(self._process, self._end_by)
 
     def ask(self, message: bytes, descriptors: list[int]) -> None:
-        """Sends a message to a guest whose connection is one of messages.
+        """Sends a message to a guest whose connection is of SOCK_SEQPACKET.
 
         Raises:
-            OSError: it has ended, or it does not keep up.
+            OSError: it has ended, or does not keep up.
         """
         if self._control is None:
             self._control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=os.dup(self.input))
         socket.send_fds(self._control, [message], descriptors, socket.MSG_NOSIGNAL)
 
     async def wait(self, grace_seconds: float) -> int:
-        """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
+        """Returns its exit code, or minus the signal. Kills it if it has not ended after the grace period."""
         with anyio.move_on_after(grace_seconds):
             await self._ended()
         if self._status is None:
@@ -361,7 +360,7 @@ class ContainedProcess:
 
     async def _ended(self) -> None:
         while self._status is None:
-            if self._waiting is not None:  # only one task may wait for a descriptor
+            if self._waiting is not None:  # only one task can wait for a descriptor
                 await self._waiting.wait()
                 continue
             self._waiting = anyio.Event()
@@ -373,7 +372,7 @@ class ContainedProcess:
                 self._waiting = None
 
     def _hear(self) -> None:
-        """Takes what has been said on the lifeline."""
+        """Processes messages that have arrived on the lifeline."""
         if self._closed:
             return
         while self._status is None:
@@ -407,7 +406,7 @@ class ContainedProcess:
 
 
 def _pid_of(process: int) -> int:
-    """The number by which this process knows another, which may know itself by another one; 0 once that has ended.
+    """Returns a process's number in this process's PID namespace; 0 once it has ended.
 
     The kernel then says -1, which elsewhere means this process itself (proc_pid_fdinfo(5)).
     """
@@ -416,7 +415,7 @@ def _pid_of(process: int) -> int:
 
 
 def _read(path: str) -> bytes:
-    """A small file of /proc. `Path.read_text` takes five times as long."""
+    """Reads a small file of /proc. `Path.read_text` takes five times as long."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, _PROC_BYTES)
@@ -425,12 +424,12 @@ def _read(path: str) -> bytes:
 
 
 def _unwrapped(status: int) -> int:
-    """A guest's status as bubblewrap passes it on: 128 and the signal's number, as a shell does."""
+    """Converts a guest's status as bubblewrap passes it on: like a shell, 128 plus the signal's number."""
     return 128 - status if 128 < status <= 128 + signal.NSIG else status
 
 
 def _parent(pid: int) -> int:
-    """Number of a process's parent: the fourth field of /proc/PID/stat (proc_pid_stat(5)).
+    """Returns a process's parent: the fourth field of /proc/PID/stat (proc_pid_stat(5)).
 
     Raises:
         OSError: it has ended.
@@ -439,5 +438,5 @@ def _parent(pid: int) -> int:
 
 
 def _wrapped_pid(info: int) -> int:
-    """The process in the jail, which bubblewrap writes as JSON before it starts it; as this process numbers it."""
+    """Reads the guest's process number, in this PID namespace, which bubblewrap writes as JSON before it starts it."""
     return json.loads(os.read(info, _INFO_BYTES))["child-pid"]

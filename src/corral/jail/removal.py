@@ -1,4 +1,4 @@
-"""Removing what hostile programs have left: trees of any depth, whose folders may be closed to their owner."""
+"""Removes trees left by hostile programs: of any depth, with folders that deny access to their owner."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".corral-"
-"""Begins the names of what is there for a moment."""
+"""Prefix of short-lived names."""
 _MOST_STEPS = 1_000_000
-"""Names that one removal touches; a program may add some meanwhile."""
+"""Maximum number of names that one removal touches; a program may add some meanwhile."""
 _ON_LINUX = sys.platform == "linux"
-"""Elsewhere there are no jails, and nobody hostile leaves files."""
+"""Other systems have no jails, so only trusted programs leave files."""
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if _ON_LINUX else 0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if _ON_LINUX else 0
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder with all that is in it, as far as this user may. Links are removed, and not followed."""
+    """Removes a folder and its contents, as far as this user is permitted to. Links are removed, not followed."""
     if not _ON_LINUX:
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -37,9 +37,9 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_beneath(parent: int, name: str) -> bool:
-    """Removes a file, or a folder with all that is in it. False if there is none.
+    """Removes a file, or a folder and its contents. False if it does not exist.
 
-    A folder's own folders move up beside it first, so that no depth is too much.
+    A folder's own folders first move up beside it, so that any depth works.
 
     Raises:
         OSError: as the system calls; EBUSY if a program adds files as fast as they are removed.
@@ -50,7 +50,7 @@ def remove_beneath(parent: int, name: str) -> bool:
         return False
     except IsADirectoryError:
         pass
-    except PermissionError:  # POSIX lets unlink(2) of a folder fail so
+    except PermissionError:  # POSIX permits this error for unlink(2) of a folder
         if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise
     else:
@@ -66,7 +66,7 @@ def remove_beneath(parent: int, name: str) -> bool:
 
 
 def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
-    """Empties and removes a folder. Its own folders are in `parent` then, under the names that are returned."""
+    """Empties and removes a folder. Its own folders move to `parent`, under the names that are returned."""
     moved: list[str] = []
     while True:
         with suppress(OSError):
@@ -94,10 +94,10 @@ def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
 
 
 def open_folder(parent: int, name: str) -> int:
-    """A descriptor of a folder, which its owner may search and change from now on."""
+    """Opens a folder and returns its descriptor; makes it searchable and writable for its owner."""
     place = os.open(name, _PLACE, dir_fd=parent)
     try:
-        path = Path(f"/proc/self/fd/{place}")  # chmod(2) has no way not to follow a link
+        path = Path(f"/proc/self/fd/{place}")  # chmod(2) cannot refuse to follow a link
         with suppress(OSError):
             path.chmod(0o700)
         return os.open(path, _FOLDER)

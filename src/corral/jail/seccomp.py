@@ -1,16 +1,15 @@
-"""The system calls that an engine may make, as a filter for the kernel: seccomp(2), a program in classic BPF.
+"""System call filter for an engine: seccomp(2), a program in classic BPF.
 
-One list runs Deno, CPython and the language servers. What it keeps from a guest that has broken out of its engine: to
-make processes, to open a file for writing, to use any socket but a pair of its own, to signal, trace or limit a
-process, to change its privileges or namespaces, and most of the kernel's surface. It also keeps guests from talking to
-each other by what the kernel holds for all: locks, futexes and mappings of a file that both may read, clocks of
-other processes, counts of the whole machine or of all processes of a user. What it leaves: reading every
-file and starting every program that the layer around it shows, because a filter sees numbers and not paths, and because
-it is in force before the engine itself is started.
+One list runs Deno, CPython and the language servers. A guest that has broken out of its engine cannot make processes,
+open a file for writing, use sockets other than its own pair, signal, trace or limit a process, change its privileges or
+namespaces, or reach most of the kernel's surface. Guests also cannot communicate through shared kernel state: locks,
+futexes and mappings of a file that both can read, clocks of other processes, counts of the whole machine or of all
+processes of a user. They can still read every file and start every program that the surrounding layer shows, because
+a filter sees numbers and not paths, and because it is in force before the engine itself starts.
 
 A call that is not listed fails with EPERM. From number 424 on it fails with ENOSYS: those are newer than Linux 5.0, so
-whoever makes one knows how to do without (a thread is made by `clone` if there is no `clone3`). What only an attack
-would do, calls of another architecture, ends the process.
+their callers have a fallback (a thread is made by `clone` if there is no `clone3`). Calls of another architecture,
+which only an attack would make, end the process.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker", "interpreter", "shell", "offline shell"]
-"""An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
-of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none. An interpreter
-is a program to which the host sends connections. A shell runs commands in namespaces of its own; an offline one does
-without them, so it has no sockets but pairs, and reaches what the kernel holds of processes for itself only."""
+"""An engine runs programs itself. A server only forks: each program gets a process that puts itself under the filter
+"program", which allows the same as "engine" but starts nothing. A checker reads programs and runs none. An interpreter
+is a program to which the host sends connections. A shell runs commands in their own namespaces. An offline shell has
+none, so it has no sockets but pairs, and can use the kernel's per-process state only of itself."""
 
-# Name: (x86-64, arm64); None where an architecture does not have it. Numbers from Linux's
-# arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order in which they are compared.
+# Name: (x86-64, arm64); None if the architecture lacks it. Numbers from Linux's
+# arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order of comparison.
 # fmt: off
 _CALLS: dict[str, tuple[int | None, int | None]] = {
-    # What a busy engine does all the time.
+    # Frequent calls of a busy engine.
     "read": (0, 63), "write": (1, 64), "futex": (202, 98), "mprotect": (10, 226), "madvise": (28, 233),
     "mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "brk": (12, 214), "sched_yield": (24, 124),
     "epoll_wait": (232, None), "epoll_pwait": (281, 22), "epoll_ctl": (233, 21), "epoll_create1": (291, 20),
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72),
-    # Clocks; most of them are answered without the kernel.
+    # Clocks; most of them are read without entering the kernel.
     "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115), "nanosleep": (35, 101),
     "gettimeofday": (96, 169), "time": (201, None),
     # Files, for reading.
@@ -44,8 +43,8 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "writev": (20, 66), "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291), "stat": (4, None),
     "lstat": (6, None), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None),
     "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17),
-    # Descriptors; an event loop wakes itself by an eventfd or a pair of sockets. No pipes: how much one holds tells how
-    # many the user's other processes have (pipe(7), pipe-user-pages-soft).
+    # Descriptors; an event loop wakes itself with an eventfd or a socket pair. No pipes: the capacity of one reveals
+    # how many the user's other processes have (pipe(7), pipe-user-pages-soft).
     "fcntl": (72, 25), "ioctl": (16, 29), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     "eventfd2": (290, 19), "socketpair": (53, 199), "getsockname": (51, 204), "recvfrom": (45, 207),
     "sendto": (44, 206),
@@ -56,7 +55,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "execve": (59, 221), "clone": (56, 220), "wait4": (61, 260), "exit": (60, 93), "exit_group": (231, 94),
     "set_tid_address": (218, 96), "set_robust_list": (273, 99), "rseq": (334, 293), "arch_prctl": (158, None),
     "prctl": (157, 167),
-    # What it may know: about itself, and about the machine. Not sysinfo: it counts all processes and all free memory.
+    # Information about itself and about the machine. Not sysinfo: it counts all processes and all free memory.
     "getrandom": (318, 278), "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174),
     "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "prlimit64": (302, 261), "getrusage": (98, 165),
     "sched_getaffinity": (204, 123), "sched_getscheduler": (145, 120), "sched_getparam": (143, 121),
@@ -68,7 +67,7 @@ _CALLS_OF_A_SERVER: dict[str, tuple[int | None, int | None]] = {
     "recvmsg": (47, 212), "sendmsg": (46, 211), "waitid": (247, 95), "close_range": (436, 436),
     "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "pipe2": (293, 59),
 }  # fmt: skip
-"""To be asked for processes, to make, watch and end them."""
+"""For receiving requests, and making, watching and ending processes."""
 _CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
     "pwrite64": (18, 68), "pwritev": (296, 70), "preadv": (295, 69), "ftruncate": (77, 46), "truncate": (76, 45),
     "fsync": (74, 82), "fdatasync": (75, 83), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None),
@@ -76,10 +75,10 @@ _CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
     "utimensat": (280, 88), "chdir": (80, 49), "fchdir": (81, 50), "umask": (95, 166),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "statfs": (137, 43), "fstatfs": (138, 44),
 }  # fmt: skip
-"""In directories that a session gives. Not links of both kinds, devices, FIFOs, owners, extended attributes."""
+"""In directories of a session. Not links of either kind, devices, FIFOs, owners, extended attributes."""
 # fmt: off
 _CALLS_OF_A_SHELL: dict[str, tuple[int | None, int | None]] = {
-    # Processes: made, waited for, signalled, grouped. None of the host's is in their namespace, or in signals' reach.
+    # Processes: making, waiting, signalling, grouping. Those of the host are outside their namespace and signal scope.
     "fork": (57, None), "vfork": (58, None), "execveat": (322, 281), "kill": (62, 129), "tkill": (200, 130),
     "tgkill": (234, 131), "setpgid": (109, 154), "getpgid": (121, 155), "getpgrp": (111, None), "getsid": (124, 156),
     "setsid": (112, 157), "getpriority": (140, 141), "setpriority": (141, 140), "getrlimit": (97, 163),
@@ -125,13 +124,13 @@ _CALLS_OF_A_SOCKET: dict[str, tuple[int | None, int | None]] = {
 _NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
 
 ALLOWED = frozenset(_CALLS)
-"""The names of all calls that an engine may make, some of them only with certain arguments."""
+"""Names of all calls that an engine can make, some of them only with certain arguments."""
 
 
 class _Check(NamedTuple):
-    """Argument `position`, masked, has one of these values. Whole: and its upper half is 0. Else the call fails.
+    """Argument `position`, masked, has one of these values; with `whole`, its upper half is 0. Else the call fails.
 
-    The kernel takes most arguments as 32 bits and ignores the rest; pointers and flags of `clone` it takes whole.
+    The kernel reads most arguments as 32 bits and ignores the rest; pointers and flags of `clone` it reads whole.
     """
 
     position: int
@@ -141,7 +140,7 @@ class _Check(NamedTuple):
     error: int = errno.EPERM
 
 
-_O_WRONLY, _O_RDWR, _O_CREAT, _O_TRUNC = 0o1, 0o2, 0o100, 0o1000  # the same in both, as all numbers below
+_O_WRONLY, _O_RDWR, _O_CREAT, _O_TRUNC = 0o1, 0o2, 0o100, 0o1000  # the same on both, like all numbers below
 _WRITING = _O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC
 _SOCK_FLAGS = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
 _AF_UNIX = _SOCK_STREAM = 1
@@ -149,16 +148,16 @@ _SOCK_SEQPACKET = 5
 _MSG_OOB = 1
 _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 0x80, 0x100
 _FUTEXES = tuple(operation | _FUTEX_PRIVATE for operation in (0, 1, 3, 4, 5, 9, 10))
-"""FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those that lend priority. Private
-ones: others know each other by the page of a file."""
+"""FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those with priority inheritance. Only
+private ones: others are identified by the page of a file."""
 _WAITS = (0, 9)
-"""FUTEX_WAIT, WAIT_BITSET, not private: how glibc's pthread_join waits for a thread, whose end wakes it."""
+"""FUTEX_WAIT, WAIT_BITSET, not private: how glibc's pthread_join waits for the end of a thread, which wakes it."""
 _OWN_CLOCKS = (_Check(0, (0, 1, 2, 3, 4, 5, 6, 7, 11), error=errno.EINVAL),)
-"""CLOCK_REALTIME and the others that have a name; below 0 are the clocks of other processes and of devices."""
+"""CLOCK_REALTIME and the other named clocks; those of other processes and of devices are below 0."""
 _ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19)
 """MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK, DOFORK, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP,
 WIPEONFORK, KEEPONFORK. Not MERGEABLE, by which equal pages of two processes become one, nor COLD, PAGEOUT and COLLAPSE,
-which move a file's pages in the memory of all."""
+which move a file's pages in everyone's memory."""
 
 _CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_WRITING),),
@@ -169,43 +168,43 @@ _CHECKS: dict[str, tuple[_Check, ...]] = {
     "clock_getres": _OWN_CLOCKS,
     "clock_nanosleep": _OWN_CLOCKS,
     # MAP_PRIVATE, and not MAP_GROWSDOWN: shared memory and stacks do not count in RLIMIT_DATA. Not MAP_HUGETLB: the
-    # machine has so many huge pages for all.
+    # number of huge pages is limited per machine.
     "mmap": (_Check(3, (0x02,), mask=0x0F | 0x100 | 0x4_0000),),
-    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; not locks and leases, which others see, and not
-    # F_SETOWN, which lets the kernel signal another process.
+    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; not locks and leases, which others can see, and not
+    # F_SETOWN, which makes the kernel signal another process.
     "fcntl": (_Check(1, (0, 1, 2, 3, 4, 1030)),),
     # TCGETS and TCGETS2 (is it a terminal?), FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not TIOCSTI, which types into a
     # terminal.
     "ioctl": (_Check(1, (0x5401, 0x802C_542A, 0x541B, 0x5421, 0x5450, 0x5451)),),
-    # A stream, never datagrams: those could be sent to any socket that has a path.
+    # A stream, never datagrams: those could be sent to any socket with a path.
     "socketpair": (_Check(0, (_AF_UNIX,)), _Check(1, (_SOCK_STREAM,), mask=0xFFFF_FFFF ^ _SOCK_FLAGS)),
-    # To no address. Nor data out of band (MSG_OOB), with which no engine begins anything.
+    # Without an address. No out-of-band data (MSG_OOB) either, which no engine uses.
     "sendto": (_Check(3, (0,), mask=_MSG_OOB), _Check(4, (0,), whole=True)),
     "recvfrom": (_Check(3, (0,), mask=_MSG_OOB),),
     # Exactly what pthread_create(3) asks for: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, PARENT_SETTID,
     # CHILD_CLEARTID; musl's adds CLONE_DETACHED, which does nothing.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00), whole=True),),
-    "arch_prctl": (_Check(0, (0x1002,)),),  # ARCH_SET_FS: where a thread's own data are
-    "prctl": (_Check(0, (15, 16)),),  # PR_SET_NAME, PR_GET_NAME: of a thread
-    "prlimit64": (_Check(0, (0,)), _Check(2, (0,), whole=True)),  # its own limits, for reading
+    "arch_prctl": (_Check(0, (0x1002,)),),  # ARCH_SET_FS: the thread's own data
+    "prctl": (_Check(0, (15, 16)),),  # PR_SET_NAME, PR_GET_NAME: names of threads
+    "prlimit64": (_Check(0, (0,)), _Check(2, (0,), whole=True)),  # reads its own limits
 }
 
 _CHECKS_OF_A_SERVER: dict[str, tuple[_Check, ...]] = _CHECKS | {
-    # fork(3) too: SIGCHLD alone, or with CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
+    # Also fork(3): SIGCHLD alone, or with CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0120_0011, 0x11), whole=True),),
-    # PR_SET_PDEATHSIG and PR_SET_SECCOMP too, of its children, and PR_SET_DUMPABLE, of all of them.
+    # Also PR_SET_PDEATHSIG and PR_SET_SECCOMP, for its children, and PR_SET_DUMPABLE, for all of them.
     "prctl": (_Check(0, (15, 16, 1, 22, 4)),),
     "prlimit64": (_Check(0, (0,)),),  # its own limits, which can only fall
 }
 
 _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
-    # Threads as Go makes them too (runtime/os_linux.go): without any of the last three flags, or with CLONE_SETTLS.
+    # Also Go's threads (runtime/os_linux.go): without any of the last three flags, or with CLONE_SETTLS.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0005_0F00, 0x000D_0F00), whole=True),),
 }
 
 _O_TMPFILE = 0o20_000_000
 _SET_ID = 0o6000
-"""S_ISUID and S_ISGID: on a directory of the host, a file with them would be a way to its owner's rights."""
+"""S_ISUID and S_ISGID: in a directory of the host, a file with them would grant its owner's rights."""
 _SET_ID_CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_O_TMPFILE), _Check(2, (0,), mask=_SET_ID)),
     "openat": (_Check(2, (0,), mask=_O_TMPFILE), _Check(3, (0,), mask=_SET_ID)),
@@ -214,14 +213,14 @@ _SET_ID_CHECKS: dict[str, tuple[_Check, ...]] = {
     "fchmodat": (_Check(2, (0,), mask=_SET_ID),),
 }
 _CHECKS_OF_A_WRITER: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
-    # F_GETLK, F_SETLK and F_SETLKW too, by which sqlite locks what the session's programs share. They work on files of
-    # the engine as well, which others may read: two programs that want to can talk by them.
+    # Also F_GETLK, F_SETLK and F_SETLKW, with which sqlite locks files that the session's programs share. They work on
+    # files of the engine too, which others can read: two cooperating programs can communicate through them.
     "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 7, 1030)),),
 }
 
 _CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {
-    # Whoever may wait can be woken by the end of another's thread. pthread_join, told that the value has changed, looks
-    # again until it has.
+    # Any process allowed to wait can be woken by the end of another's thread. When pthread_join gets EAGAIN, it checks
+    # the value again.
     "futex": (_Check(1, _FUTEXES, mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME, error=errno.EAGAIN),),
 }
 
@@ -231,16 +230,16 @@ _CLONE_FILES, _CLONE_THREAD = 0x0400, 0x1_0000
 _AF_INET, _AF_INET6 = 2, 10
 _FILE_KINDS = 0o170000
 _NO_ATTRIBUTES = (_Check(0, (), error=errno.EOPNOTSUPP),)
-"""As on a file system without extended attributes, which programs expect, as when they copy an access list."""
+"""Like a file system without extended attributes, which programs expect, for example when they copy an access list."""
 _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     "creat": (_Check(1, (0,), mask=_SET_ID),),
-    # No thread with descriptors of its own, which /proc/PID/fd would not show.
+    # No thread with its own descriptors, which /proc/PID/fd would not show.
     "clone": (
         _Check(0, (0,), mask=_NEW_NAMESPACES, whole=True),
         _Check(0, (0, _CLONE_FILES, _CLONE_THREAD | _CLONE_FILES), mask=_CLONE_THREAD | _CLONE_FILES),
     ),
     "madvise": (_Check(2, _ADVICE),),
-    "mmap": (_Check(3, (0,), mask=0x4_0000),),  # not MAP_HUGETLB: the machine has so many huge pages for all
+    "mmap": (_Check(3, (0,), mask=0x4_0000),),  # not MAP_HUGETLB: the number of huge pages is limited per machine
     # Regular files, FIFOs and sockets; no devices.
     "mknod": (_Check(1, (0, 0o100000, 0o010000, 0o140000), mask=_FILE_KINDS), _Check(1, (0,), mask=_SET_ID)),
     "mknodat": (_Check(2, (0, 0o100000, 0o010000, 0o140000), mask=_FILE_KINDS), _Check(2, (0,), mask=_SET_ID)),
@@ -274,22 +273,22 @@ _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     "lsetxattr": _NO_ATTRIBUTES,
     "fsetxattr": _NO_ATTRIBUTES,
 }  # fmt: skip
-"""Namespaces bound all that these reach: processes, sockets, what the kernel holds for all processes of one."""
+"""Namespaces limit the reach of all these: processes, sockets, the kernel's state for all processes of one."""
 
 _ITSELF = (_Check(0, (0,)),)
 _CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
-    # Not datagrams, which could be sent to any socket that has a path.
+    # No datagrams, which could be sent to any socket with a path.
     "socketpair": (
         _Check(0, (_AF_UNIX,), error=errno.EAFNOSUPPORT),
         _Check(1, (_SOCK_STREAM, _SOCK_SEQPACKET), mask=0xFFFF_FFFF ^ _SOCK_FLAGS),
     ),
-    # All of these work on other processes of the user too, whoever may not signal them.
+    # All of these also work on the user's other processes, even those that it may not signal.
     "prlimit64": _ITSELF,
     "sched_setaffinity": _ITSELF,
     "sched_setscheduler": _ITSELF,
     "setpriority": (_Check(0, (0,)), _Check(1, (0,))),  # PRIO_PROCESS
     "clock_gettime": _OWN_CLOCKS,
-    # With no mode, or to make a hole: not FALLOC_FL_KEEP_SIZE alone, which takes room that no length shows.
+    # With mode 0, or to make a hole: not FALLOC_FL_KEEP_SIZE alone, whose space does not show in any length.
     "fallocate": (_Check(1, (0, 3), error=errno.EOPNOTSUPP),),
     # Landlock does not cover them.
     "getxattr": _NO_ATTRIBUTES,
@@ -298,19 +297,19 @@ _CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
     "llistxattr": _NO_ATTRIBUTES,
 }
 _NOT_OF_AN_OFFLINE_SHELL = frozenset({"inotify_add_watch", "inotify_init", "inotify_init1"})
-"""It tells the names of files in every folder that the user may read."""
+"""It reveals the names of files in every folder that the user can read."""
 
 _NO_EFFECT = (_Check(0, (), error=0),)
 _CHECKS_OF_A_SHARED_USER: dict[str, tuple[_Check, ...]] = dict.fromkeys(
     "chmod fchmod fchmodat chown lchown fchown fchownat utime utimes futimesat utimensat".split(), _NO_EFFECT
 )
-"""Landlock does not cover modes, owners and times, so these reach every file that the user owns. They succeed and
-change nothing: most programs take a refusal for an error, and go on without the change."""
+"""Landlock does not cover modes, owners and times, so these calls reach every file that the user owns. They succeed
+without effect: most programs treat a refusal as an error, and work without the change."""
 
 _FIRST_NEW_CALL = 424
-"""pidfd_send_signal, of Linux 5.1. From here on a call has the same number on every architecture."""
+"""pidfd_send_signal, of Linux 5.1. From this number on, every architecture has the same numbers."""
 _X32 = 0x4000_0000
-"""__X32_SYSCALL_BIT: x86-64 with other numbers and pointers of 32 bits. arm64 knows no such call either."""
+"""__X32_SYSCALL_BIT: x86-64 with other numbers and 32-bit pointers. arm64 has no such call either."""
 
 
 class _Machine(NamedTuple):
@@ -332,7 +331,7 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF_0000, 0x0005_0000, 0x8000_0000
 
 
 def supported(machine: str | None = None) -> bool:
-    """True if there is a filter for `machine`, by default this one."""
+    """True if there is a filter for `machine`, which defaults to this one."""
     return (machine or platform.machine()) in _MACHINES
 
 
@@ -343,13 +342,13 @@ def filter_program(
     writes: bool = False,
     shared_user: bool = False,
 ) -> bytes:
-    """The filter for `machine` as platform.machine() names it: an array of struct sock_filter, 8 bytes each.
+    """Returns the filter for `machine` (as named by platform.machine()): an array of struct sock_filter, 8 bytes each.
 
-    With `writes` it lets files be written, where the layers around it show any that may be. With `shared_user`, for
-    whoever sees the file system of a user who has other files too, it lets no modes, owners and times be changed.
+    `writes` lets files be written, if the surrounding layers show any writable ones. `shared_user` forbids changing
+    modes, owners and times, for a process that sees the file system of a user who has other files too.
 
     Raises:
-        ValueError: there is no table of this machine's calls.
+        ValueError: there is no system call table for this machine.
     """
     machine = machine or platform.machine()
     if machine not in _MACHINES:
@@ -395,10 +394,10 @@ def _calls_of(
 
 
 def _checked(check: _Check) -> list[bytes]:
-    """Goes on if the check holds, else answers its error."""
+    """Continues if the check holds, else returns its error."""
     low = _ARGUMENTS + 8 * check.position
     code = [_instruction(_LOAD, low), _instruction(_AND, check.mask)]
-    left = len(check.values)  # a value that fits jumps over those after it, and over the return
+    left = len(check.values)  # a match jumps over the remaining values, and over the return
     code += [_instruction(_IF_EQUAL, value, then=left - place) for place, value in enumerate(check.values)]
     code.append(_instruction(_RETURN, _ERRNO | check.error))
     if check.whole:
@@ -407,15 +406,15 @@ def _checked(check: _Check) -> list[bytes]:
 
 
 def _if(test: int, value: int, body: list[bytes]) -> list[bytes]:
-    """Runs the body, which returns, if the test of the loaded word holds."""
+    """Runs the body, which returns, if the test of the loaded word succeeds."""
     return [_instruction(test, value, otherwise=len(body)), *body]
 
 
 def _unless(test: int, value: int, result: int) -> list[bytes]:
-    """Returns the result if the test does not hold."""
+    """Returns the result if the test fails."""
     return [_instruction(test, value, then=1), _instruction(_RETURN, result)]
 
 
 def _instruction(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
-    """struct sock_filter (linux/filter.h): a jump skips so many of the next instructions."""
+    """struct sock_filter (linux/filter.h); jumps skip that many instructions."""
     return struct.pack("=HBBI", code, then, otherwise, value)

@@ -1,4 +1,4 @@
-"""Making the directories of a session where sandboxes on this machine see them."""
+"""Makes the directories of a session visible to sandboxes on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = get_logger("corral.jail")
 
 
 class Place(NamedTuple):
-    """A directory for the path `inside`: the session's own, with so many bytes and files, or one of the host."""
+    """A directory at the path `inside`: the session's own, with limits of bytes and files, or one of the host."""
 
     inside: str
     writable: bool
@@ -32,31 +32,31 @@ class Place(NamedTuple):
     files: int = 0
     directory: Path | None = None
     public: bool = False
-    """Every user may read it."""
+    """Every user can read it."""
 
 
 class SpaceHost(Protocol):
-    """A provider whose guests see a space."""
+    """A provider whose guests can see a space."""
 
     async def placement(self, config: SandboxConfig) -> Tier | None:
-        """The tier that works here for such guests; None if they see files in any.
+        """Returns the tier that works here for such guests; None if every tier shows them files.
 
         Raises:
-            StartFailed: none does.
+            StartFailed: no tier works.
         """
         ...
 
     async def starts_as_nobody(self, config: SandboxConfig) -> bool:
-        """True if a user who owns nothing may read the engine."""
+        """True if a user who owns nothing can read the engine."""
         ...
 
     async def make_space(
         self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
-        """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
+        """Returns descriptors of a user namespace, a mount namespace, and the roots of its in-memory file systems.
 
-        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
-        With `programs` files in them may be executed.
+        Each of `sizes` is a number of bytes and of files, for the folders "0", "1", ... of `place`, which exist
+        already. With `programs`, files in them can be executed.
 
         Raises:
             StartFailed: such namespaces cannot be made here.
@@ -65,7 +65,7 @@ class SpaceHost(Protocol):
         ...
 
     async def prepare_space(self, config: SandboxConfig) -> None:
-        """Has a guest ready for executions in the space.
+        """Starts a guest in advance for executions in the space.
 
         Raises:
             StartFailed: as `SandboxProvider.start`.
@@ -73,44 +73,44 @@ class SpaceHost(Protocol):
         ...
 
     def forget(self, space: Space) -> None:
-        """Ends what waits for executions in this space, and lets go of all that is kept for it."""
+        """Ends guests that wait for executions in this space, and frees everything kept for it."""
         ...
 
 
 class LauncherSpaces:
-    """Part of a `SpaceHost` whose guests read of the host only what everybody may: a launcher makes its spaces."""
+    """Part of a `SpaceHost` whose guests read only world-readable files of the host: a launcher makes its spaces."""
 
     def __init__(self, launcher: LauncherClient) -> None:
         self.launcher = launcher
 
     async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
-        """True."""
+        """Returns True."""
         return True
 
     async def make_space(
         self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
-        """As `LauncherClient.make_space`."""
+        """Delegates to `LauncherClient.make_space`."""
         return await run_shielded_in_thread(partial(self.launcher.make_space, sizes, place, user, programs))
 
 
 @dataclass(kw_only=True)
 class OpenSpace:
-    """A space, descriptors of its directories in the order of the places, and what ends it."""
+    """A space, descriptors of its directories in the order of the places, and its cleanup."""
 
     space: Space
     roots: list[int]
     owner: tuple[int, int] | None
-    """User and group of the guests, if they are not this process's own."""
+    """User and group of the guests, if they differ from this process's."""
     exact: bool
-    """The kernel holds the quotas."""
+    """The kernel enforces the quotas."""
     descriptors: list[int] = field(default_factory=list[int])
     folder: TemporaryFolder | None = None
     hosts: Sequence[SpaceHost] = ()
     claim: UserClaim | None = None
 
     async def aclose(self) -> None:
-        """Ends its guests, and frees all that it has but `roots`, which have owners of their own."""
+        """Ends its guests, and frees everything but `roots`, which have their own owners."""
         for host in self.hosts:
             host.forget(self.space)
         descriptors, self.descriptors = self.descriptors, []
@@ -125,13 +125,13 @@ class OpenSpace:
 async def open_space(
     hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place], *, executable: bool = False
 ) -> OpenSpace:
-    """Makes a space that all of these can start guests in; the first one makes it.
+    """Makes a space in which every host can start guests; the first host makes it.
 
     `executable` lets files of the session's own directories be executed.
 
     Raises:
         StartFailed: no tier works here, or none that shows directories at any path.
-        OSError: a directory is not there, or no descriptors are left.
+        OSError: a directory does not exist, or no descriptors are left.
     """
     tiers = [await host.placement(config) for host, config in hosts]
     guests = [(host, config, tier) for (host, config), tier in zip(hosts, tiers, strict=True) if tier is not None]
@@ -161,9 +161,9 @@ async def open_space(
                 made = await first.make_space(sizes, folder.path, user, programs)
             except StartFailed as error:
                 if programs is tried[-1]:
-                    logger.warning("sessions have directories on disk, whose quotas are only looked at: %s", error)
+                    logger.warning("directories of sessions are on disk, so their quotas are only polled: %s", error)
                 else:
-                    logger.info("commands of all sessions have locks on the files of /usr in common: %s", error)
+                    logger.info("commands of all sessions share locks on the files of /usr: %s", error)
             else:
                 overlaid = programs is not None and programs.overlays != ()
                 break
@@ -186,7 +186,7 @@ async def open_space(
             namespaces=(made[0], made[1]) if made else None,
             user=user,
             own_user=claim is not None,
-            # One more than there is room for: who fills it hears that it is full, and not that the file is too large.
+            # One byte above the quota, so that a full directory fails as full, not as a file that is too large.
             file_bytes=max((place.bytes + 1 for place in places if place.writable), default=0),
             overlaid=overlaid,
             mapped=tier != "namespaces",
@@ -203,7 +203,7 @@ async def open_space(
 
 
 async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> int | None:
-    """The user of these guests: where the host is root, one who owns nothing, unless they could read nothing."""
+    """Returns the guests' user: if the host is root, one who owns nothing, unless they could then read nothing."""
     if not hosts or os.geteuid() != 0 or not may_become(NOBODY):
         return None
     if any(place.directory is not None and not place.public for place in places):

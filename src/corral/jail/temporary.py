@@ -1,7 +1,7 @@
-"""Temporary folders: all of a process are in one that it holds a lock on, so that one without a holder can be cleared.
+"""Temporary folders: a process keeps all of its own in one home that it locks, so that unlocked homes can be removed.
 
-Who ends in order removes its own; the launcher removes those of a host that was killed; what is left where both were
-killed goes when the next process makes its first folder in the same place.
+A process removes its own folders when it ends; the launcher removes those of a host that was killed. If both were
+killed, the next process that makes its first folder in the same place removes the rest.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING or sys.platform != "win32":
 
 _PREFIX = "corral-"
 _HELD = ".held"
-"""A file with a lock, flock(2), which the kernel releases when the last process ends that has it from its maker."""
+"""A file locked with flock(2). The kernel releases the lock when the last process that inherited it ends."""
 _MOST_SEEN = 1000
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Writes a file so that no reader sees half of it: under a name that nobody has, and then in its place.
+    """Writes a file atomically: under a unique name that then replaces the target.
 
     Raises:
-        OSError: the folder is not there, or cannot be written to.
+        OSError: the folder does not exist, or cannot be written to.
     """
     file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -47,17 +47,17 @@ def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 class TemporaryFolder:
-    """A new folder that every user may read, until `close`, or until this object or the process ends.
+    """A new folder that every user can read, until `close`, or until this object or the process ends.
 
     Raises:
-        OSError: nothing can be written where temporary files go.
+        OSError: the temporary directory is not writable.
     """
 
     def __init__(self) -> None:
         with _lock:
             self._home, self.path = _make_folder()
         self._remove = weakref.finalize(self, _remove, self._home, self.path)
-        self._remove.atexit = False  # what runs from it ends before
+        self._remove.atexit = False  # processes that run from it end before
 
     @property
     def home(self) -> Path | None:
@@ -65,12 +65,12 @@ class TemporaryFolder:
         return self._home.path if self._home.owner.is_current else None
 
     def close(self) -> None:
-        """Removes it with all that is in it. Idempotent; in a process that was forked off its maker it does nothing."""
+        """Removes it with its contents. Idempotent; does nothing in a fork of the process that made it."""
         self._remove()
 
 
 class _Home:
-    """The folder that holds those of one process in one place."""
+    """The folder that holds one process's temporary folders in one place."""
 
     def __init__(self, place: str) -> None:
         self.owner = ProcessOwner()
@@ -80,13 +80,13 @@ class _Home:
         self._descriptor: int | None = None
         try:
             if sys.platform == "win32":
-                return  # it has no such locks, and nothing is cleared there
-            self.path.chmod(0o711)  # guests may be other users; they need not see more than their own folder
+                return  # Windows has no such locks, so nothing is cleared there
+            self.path.chmod(0o711)  # guests can be other users; they need to see only their own folder
             new = self.path / f"{_HELD}.new"
             self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with contextlib.suppress(OSError):  # not every file system has locks; nobody else then clears it
+            with contextlib.suppress(OSError):  # without locks in this file system, no other process clears it
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-                new.rename(self.path / _HELD)  # nobody sees it without its lock
+                new.rename(self.path / _HELD)  # it never appears unlocked
         except BaseException:
             self.end()
             raise
@@ -94,7 +94,7 @@ class _Home:
     def make_folder(self) -> Path:
         folder = self.path / str(next(self._numbers))
         folder.mkdir()
-        folder.chmod(0o755)  # whatever the umask
+        folder.chmod(0o755)  # regardless of the umask
         self.folders += 1
         return folder
 
@@ -106,14 +106,14 @@ class _Home:
 
 
 _homes: dict[str, _Home] = {}
-"""This process's own, by where temporary files go."""
+"""This process's homes by temporary directory."""
 _cleared: set[str] = set()
 _lock = threading.RLock()
-"""Reentrant: a folder that nobody has any more may be removed at any moment, also by the thread that makes one."""
+"""Reentrant: an unused folder can be removed at any moment, even by the thread that is making one."""
 
 
 class _Process:
-    """Lives as long as this process. What is finalized with it is so after all that was made later."""
+    """Lives as long as this process. Its finalizers run after those of everything made later."""
 
 
 _process = _Process()
@@ -134,7 +134,7 @@ def _make_folder() -> tuple[_Home, Path]:
     place = tempfile.gettempdir()
     home = _homes.get(place)
     if home is not None:
-        with contextlib.suppress(FileNotFoundError):  # somebody has cleared the place
+        with contextlib.suppress(FileNotFoundError):  # another process has cleared the place
             return home, home.make_folder()
     if place not in _cleared and sys.platform != "win32":
         _cleared.add(place)
@@ -162,7 +162,7 @@ def _remove(home: _Home, folder: Path) -> None:
 
 
 def _clear(place: str) -> None:
-    """Removes what processes that have ended have left."""
+    """Removes folders of processes that have ended."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in itertools.islice((each for each in entries if each.name.startswith(_PREFIX)), _MOST_SEEN):
             with contextlib.suppress(OSError):
@@ -170,10 +170,10 @@ def _clear(place: str) -> None:
 
 
 def _clear_home(path: str) -> None:
-    """Removes a home, if it is this user's and nobody holds it.
+    """Removes a home, if it belongs to this user and is not locked.
 
     Raises:
-        OSError: it is none, or held, or not to be removed.
+        OSError: it is not a home, is locked, or cannot be removed.
     """
     with contextlib.ExitStack() as opened:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -193,7 +193,7 @@ def _clear_home(path: str) -> None:
 
 
 def _reset_in_fork() -> None:
-    """In a process that was forked off: the homes are its parent's."""
+    """Forgets the homes in a forked process: they are its parent's."""
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have had it
     _homes.clear()

@@ -1,4 +1,4 @@
-"""Users of sessions, where the host is root and no user namespace has any for it."""
+"""Users for sessions, if the host is root and no user namespace can provide one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING or sys.platform != "win32":
     import pwd
 
 _USERS = range(60_578, 61_184)
-"""Numbers that neither Debian nor systemd gives to anybody (https://systemd.io/UIDS-GIDS)."""
+"""Numbers that neither Debian nor systemd assigns (https://systemd.io/UIDS-GIDS)."""
 _ATTEMPTS = 50
 _NEEDED = 1 << 0 | 1 << 6 | 1 << 7
 """CAP_CHOWN, CAP_SETGID and CAP_SETUID (linux/capability.h)."""
@@ -23,20 +23,20 @@ _NEEDED = 1 << 0 | 1 << 6 | 1 << 7
 
 @dataclass(slots=True)
 class UserClaim:
-    """A user that nothing else on this machine runs as, until `close` or the end of this process."""
+    """A user that no other process on this machine runs as, until `close` or the end of this process."""
 
     user: int
     _socket: socket.socket
 
     def close(self) -> None:
-        """Lets others have it."""
+        """Releases the user."""
         self._socket.close()
 
 
 def claim_user() -> UserClaim | None:
-    """A user of whom nothing runs; None if there is none.
+    """Claims a user without processes; None if there is none.
 
-    A claim is an abstract unix socket, unix(7), which one process has at a time.
+    A claim is an abstract unix socket, unix(7), which one process can hold at a time.
     """
     mapped = _mapped()
     usable = [user for user in _USERS if any(user in users for users in mapped)]
@@ -51,9 +51,9 @@ def claim_user() -> UserClaim | None:
 
 
 def may_become(user: int) -> bool:
-    """True if this process may run others as this user, and give files to it.
+    """True if this process can run others as this user, and give files to it.
 
-    A root may not that is the only user of its namespace, as a rootless one may be, or that has no capabilities.
+    Root cannot if it is the only user of its namespace, as is possible when rootless, or lacks capabilities.
     """
     try:
         status = Path("/proc/self/status").read_text("ascii", "replace")
@@ -64,7 +64,7 @@ def may_become(user: int) -> bool:
 
 
 def _mapped() -> list[range]:
-    """The users there are: user_namespaces(7)."""
+    """Returns the mapped users: user_namespaces(7)."""
     try:
         lines = Path("/proc/self/uid_map").read_text("ascii").splitlines()
     except OSError:
@@ -81,7 +81,7 @@ def _is_known(user: int) -> bool:
 
 
 def _running() -> set[int]:
-    """Users of all processes."""
+    """Returns the users of all processes."""
     users: set[int] = set()
     with os.scandir("/proc") as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Python where nobody has chosen an engine: CPython where a jail holds it, else Monty, which needs none."""
+"""Default engine for Python: CPython if a jail works, else Monty, which needs none."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ logger = get_logger("corral.sandboxes")
 
 
 class PythonSandbox(SandboxProvider):
-    """CPython, if it starts in a jail on this system; else Monty, if it is installed; else what is required decides.
+    """CPython if it starts in a jail here, else Monty if installed, else CPython if the required tier permits.
 
     Raises:
-        MissingExtra: Monty is not installed, on a system that has no jails.
+        MissingExtra: Monty is not installed, on a system without jails.
     """
 
     name: ClassVar[str] = "python"
@@ -32,7 +32,7 @@ class PythonSandbox(SandboxProvider):
         self._chosen: SandboxProvider | None = None if can_limit else load_by_name("corral.sandboxes", "monty")
         self._choosing = anyio.Lock()
         self.without_cpython: str | None = None
-        """Reason that programs run in Monty; None if they do not, or none has run yet."""
+        """Reason why programs run in Monty; None if they do not, or none has run yet."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -66,7 +66,7 @@ class PythonSandbox(SandboxProvider):
             try:
                 monty: SandboxProvider = load_by_name("corral.sandboxes", "monty")
                 self.without_cpython = str(error)
-                logger.warning("programs in Python run in Monty, which has few modules; CPython does not: %s", error)
+                logger.warning("programs in Python run in Monty, which has few modules, as CPython fails: %s", error)
                 return monty
             except MissingExtra:
                 if config.required_tier == "none":

@@ -16,17 +16,17 @@ from corral.sessions import ProgramFiles
 from corral.types import Capabilities, Endpoint, Exit, Limits, LogEntry, Program, SandboxConfig, ToolName
 
 GRACE_SECONDS = 0.25
-"""Grace for calls that still run when their program has ended, unless their tool must finish."""
+"""Grace period for calls that still run when their program has ended, unless their tool must finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One program and all that belongs to its run: what the first message to a guest is made of.
+    """One program and everything about its run: the content of a guest's first message.
 
-    `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
-    directories, if it may change them, and where they are if not at these paths, and `files` what is in them, for an
-    engine that sees no directories. `modules` are packages that it may import, `types` a text that defines the
-    declared types that it uses as values, and `services` the names of the host's services. `on_log` takes each console
+    `env` is the program's whole environment; None hides even an empty one. `mounts` are the paths of its session's
+    directories, whether they are writable, and their real places if these differ; `files` are their contents, for an
+    engine that sees no directories. `modules` are packages that it can import, `types` a text that defines the
+    declared types that it uses as values, and `services` the names of the host's services. `on_log` gets each console
     entry as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive
     whatever ends the program.
     """
@@ -46,47 +46,47 @@ class Job:
 
 
 class SandboxProvider(ABC):
-    """Starts sandboxes, many at the same time if need be.
+    """Starts sandboxes, possibly many at the same time.
 
-    A Corral closes its provider as it closes. Inside the provider's own `async with`, it does not: what is kept ready
-    serves the next Corral, and is freed at the end of the block.
+    A closing Corral closes its provider too, except inside the provider's own `async with`: then warm sandboxes serve
+    the next Corral, and are freed at the end of the block.
     """
 
     name: ClassVar[str]
     packages: tuple[str, ...] = ()
-    """Packages of its own that its programs may import."""
+    """The provider's own packages, which its programs can import."""
     _entered = 0
 
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """Languages, bridges and the limits that its sandboxes enforce on this machine."""
+        """Returns the languages, bridges and limits that its sandboxes support on this machine."""
 
     @abstractmethod
     async def start(self, config: SandboxConfig) -> Sandbox:
-        """A live sandbox, ready for one program.
+        """Starts a sandbox, ready for one program.
 
         Raises:
             StartFailed: with the reason and the remedy.
         """
 
     async def warm(self, config: SandboxConfig) -> None:
-        """Makes sure that sandboxes of this kind can be started, and keeps some ready until `aclose`.
+        """Checks that sandboxes of this kind can be started, and keeps some ready until `aclose`.
 
         Raises:
             StartFailed: as `start` does.
         """
 
     async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
-        """Host of spaces that its guests see; None if they see no directories of a session."""
+        """Returns the host of spaces that its guests can see; None if they see no directories of a session."""
         return None
 
     async def aclose(self) -> None:
-        """Frees what the provider keeps between sandboxes. It may be used again afterwards."""
+        """Frees everything kept between sandboxes. The provider can be used again afterwards."""
 
     @property
     def is_entered(self) -> bool:
-        """True inside its `async with`: then nobody else closes it."""
+        """True inside its `async with`: then only that block closes it."""
         return self._entered > 0
 
     async def __aenter__(self) -> Self:
@@ -102,22 +102,22 @@ class SandboxProvider(ABC):
 
 
 class Sandbox(ABC):
-    """One live box, used as `async with`. It belongs to one trust domain until it is closed.
+    """One live sandbox, used as `async with`. It belongs to one trust domain until it is closed.
 
     Deadlines and cancellation belong to the caller: `execute` runs until the program ends or its task is cancelled,
-    and `aclose`, which must end whatever still runs inside, always follows.
+    and `aclose`, which must end everything that still runs inside, always follows.
     """
 
     isolation: Isolation
-    """Isolation that is really in force, as results report it."""
+    """Actual isolation, as results report it."""
 
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        """Runs a program to its end. Whatever the guest does is in the `Exit`; it raises nothing for it."""
+        """Runs a program to its end. The `Exit` reports whatever the guest does; none of it raises."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Ends the box and all that runs in it. Idempotent."""
+        """Ends the sandbox and everything that runs in it. Idempotent."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,7 +129,7 @@ class Sandbox(ABC):
 
 
 def below_required_tier(name: str, isolation: Isolation, required: Tier) -> StartFailed:
-    """The error of a sandbox whose isolation is not enough."""
+    """Returns the error for a sandbox with insufficient isolation."""
     accepted = next(tier for tier in reversed(TIERS) if isolation.reaches(tier))
     known = f" ({isolation.strength})" if isolation not in TIERS else ""
     return StartFailed(

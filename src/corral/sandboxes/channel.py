@@ -1,4 +1,4 @@
-"""The contract of a byte channel: all that a place has to offer for programs to run there."""
+"""Contract of a byte channel: everything that a place needs to offer to run programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PostMortem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestFiles:
-    """A guest as a place needs it: its files, and the command that runs them."""
+    """A guest as a place needs it: its files, and the command to run them."""
 
     files: Mapping[str, bytes]
     """Contents by name, for one folder. They are the same for every execution of a language."""
@@ -32,7 +32,7 @@ class GuestFiles:
     """Environment variables that the engine needs; it should have no others."""
 
     def command(self, engine: str, folder: str) -> list[str]:
-        """The command that starts the guest with the files in `folder`, which ends without a slash."""
+        """Returns the command that starts the guest with the files in `folder`, which ends without a slash."""
         return [engine, *self.options, f"{folder}/{self.main}"]
 
 
@@ -48,20 +48,20 @@ class GuestChannel(ABC):
 
     @abstractmethod
     def received(self) -> AsyncIterator[bytes]:
-        """The guest's output as it comes, until its end. Called once.
+        """Yields the guest's output as it arrives, until its end. Called once.
 
-        The next piece is asked for when the last one is handled, so unread output is the channel's to bound.
+        The next piece is requested once the last one is handled, so limiting unread output is up to the channel.
         Several tasks may iterate, one after another: an async generator must not yield inside a cancel scope.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Ends the guest and frees what it took. Called in every case, perhaps while `received` waits, within 10 s."""
+        """Ends the guest and frees its resources, within 10 s. Always called, perhaps while `received` waits."""
 
     async def cpu_seconds(self) -> float | None:
-        """Processor seconds that the guest has used so far; the host ends it at its limit. None: not measured here."""
+        """Returns the processor seconds used so far; the host ends the guest at its limit. None if not measured."""
         return None
 
     async def post_mortem(self) -> PostMortem:
-        """Asked before `aclose` when the output has ended without a result. It has 5 s."""
+        """Called before `aclose` if the output has ended without a result. It has 5 s."""
         return PostMortem()

@@ -1,7 +1,6 @@
-"""Python in CPython, in a jail: a process for each execution, forked from a server that stands ready inside it.
+"""Python in CPython, in a jail: a process for each execution, forked from a warm server in that jail.
 
-A server serves one trust domain only: what processes of the same server could find out about each other, its addresses
-and the seed of its hashes, is then nobody else's.
+A server serves only one trust domain, as processes of a server could learn its addresses and hash seed.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from corral.sandboxes.jailed.python_runtime import OWN_PACKAGES, PACKAGES, find_
 from corral.types import Capabilities, Language, PythonModules, SandboxConfig
 
 _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""All that the interpreter has. A server with threads of a library's could not fork."""
+"""The interpreter's whole environment. A server with a library's threads could not fork."""
 _GARBAGE_MB = 8
-"""Room for a thread, and for what the interpreter's allocator holds in reserve."""
+"""Memory for a thread, and for reserves of the interpreter's allocator."""
 
 
 @checked
 class CPythonSandbox(ForkProvider):
     """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
 
-    `packages` are names of packages that this environment has, as pip or as `import` knows them: programs see them and
-    what they depend on, read-only, and find them imported already. `Corral(packages=...)` adds others, by a lock.
+    `packages` are names of installed packages, as pip or as `import` knows them. Programs can read them and their
+    dependencies, and find them imported already. `Corral(packages=...)` adds others, from a lock file.
 
-    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `pool_size` is how
-    many servers are kept ready for users who are new.
+    `tier` is the jail: "auto" uses the best that this system supports, at least the required one. `pool_size` is the
+    number of servers kept ready for new users.
 
     Raises:
-        ConfigError: an argument has no such value, or a package is not installed.
+        ConfigError: an argument has an invalid value, or a package is not installed.
     """
 
     name: ClassVar[str] = "cpython"
@@ -46,11 +45,11 @@ class CPythonSandbox(ForkProvider):
         self, *, packages: Iterable[str] = (), tier: Tier | Literal["auto"] = "auto", pool_size: int | None = None
     ) -> None:
         self.packages = tuple(packages)
-        found = find_packages(self.packages)
-        runtime = RuntimeDirectory(python_server, lambda: dict(found.entries))
+        installed = find_packages(self.packages)
+        runtime = RuntimeDirectory(python_server, lambda: dict(installed.entries))
         self._arguments = (
             *("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin"),
-            *("--modules", *found.modules, "--path", GUEST_FILE, PACKAGES),
+            *("--modules", *installed.modules, "--path", GUEST_FILE, PACKAGES),
         )
         super().__init__(
             tier=tier,
@@ -73,7 +72,7 @@ class CPythonSandbox(ForkProvider):
 
 
 def _own_arguments(packages: PythonModules | None) -> tuple[str, ...]:
-    """Adds a folder to the path, and names the modules in it."""
+    """Returns arguments that add a folder to the path, and name the modules in it."""
     if packages is None:
         return ()
     return (f"{MOUNTED}{OWN_PACKAGES}", "--preload", *packages.preloaded, "--offer", *packages.offered)

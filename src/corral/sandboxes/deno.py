@@ -1,7 +1,7 @@
 """TypeScript in Deno, in a jail: a process for each execution, started or forked.
 
-The engine comes from PyPI (`deno`), so nothing is installed by hand. It is denied everything Deno can deny, which is
-the lesser wall; the jail around it is the boundary. Memory and processor time are bounded from outside.
+The engine comes from PyPI (`deno`), so nothing is installed by hand. Deno's own permissions, all denied, are only
+the weaker barrier; the jail around it is the boundary. Memory and processor time are limited from outside.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _ENVIRONMENT = {
     "DENO_DIR": f"{os.devnull}/deno",
     **{key: os.environ[key] for key in ("SystemRoot",) if key in os.environ},
 }
-"""No cache; and the variable without which Windows does not start every program (subprocess.Popen)."""
+"""No cache; and the variable that Windows needs to start some programs (subprocess.Popen)."""
 
 
 class UnjailedDeno(FramedProvider):
-    """Starts Deno by the event loop's own means. It bounds V8's heap, but neither all memory nor processor time."""
+    """Starts Deno through the event loop. Limits V8's heap, but neither total memory nor processor time."""
 
     name: ClassVar[str] = "deno"
     languages: ClassVar[frozenset[Language]] = frozenset({"typescript"})
@@ -90,7 +90,7 @@ class _ProcessChannel(GuestChannel):
         self._input, self._output, self._errors = process.stdin, process.stdout, process.stderr
 
     async def send(self, data: bytes) -> None:
-        with suppress(anyio.BrokenResourceError):  # the end of its output tells the reason
+        with suppress(anyio.BrokenResourceError):  # the end of its output shows the reason
             await self._input.send(data)
 
     async def received(self) -> AsyncIterator[bytes]:
@@ -98,8 +98,8 @@ class _ProcessChannel(GuestChannel):
             yield data
 
     async def post_mortem(self) -> PostMortem:
-        said = b"".join([data async for data in self._errors])  # no more than the pipe and its buffer held
-        return PostMortem(status=await self._process.wait(), stderr=said.decode(errors="replace"))
+        errors = b"".join([data async for data in self._errors])  # limited by the pipe and its buffer
+        return PostMortem(status=await self._process.wait(), stderr=errors.decode(errors="replace"))
 
     async def aclose(self) -> None:
         with suppress(ProcessLookupError):
@@ -111,48 +111,48 @@ logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
 
 _INSTEAD = (
-    "Programs in Python (language='python') may run all the same: in CPython if a jail works, else in Monty, which "
-    "needs none: pip install 'corral[monty]', and sandbox='auto'"
+    "Programs in Python (language='python') can still run: in CPython if a jail works, else in Monty, which needs "
+    "none: pip install 'corral[monty]', and sandbox='auto'"
 )
 INTERPRETED = (
-    "programs in TypeScript are interpreted, which takes several times as long, because memory that was written may "
-    "not be executed here; in a systemd unit: MemoryDenyWriteExecute=no"
+    "programs in TypeScript are interpreted, which takes several times as long, because this system forbids "
+    "executing memory that was written; in a systemd unit, set MemoryDenyWriteExecute=no"
 )
 _SETTLE_SECONDS = 30.0
 _GARBAGE_MB = 96
-"""Room for what an engine has dropped and not collected yet: the 32 MB by which its heap may exceed the program's
-memory, and two spaces for young objects. So V8 collects before the kernel refuses, although it does so in threads,
-which a busy machine may keep waiting: with 56, one of 30 programs with 60 MB of small objects failed there (V8 15)."""
+"""Allowance for garbage that is not yet collected: the 32 MB by which an engine's heap may exceed the program's
+memory, and two spaces for young objects. V8 then collects before the kernel refuses memory, although it does so in
+threads, which a busy machine can delay: with 56, one of 30 programs with 60 MB of small objects failed (V8 15)."""
 _FORK_GARBAGE_MB = 56
-"""The same for a forked process, which collects garbage itself and has smaller spaces for young objects; and for what
-was not there yet when the server was measured (7 MB)."""
+"""Allowance for a forked process, which collects garbage itself and has smaller spaces for young objects. It includes
+memory that did not exist when the server was measured (7 MB)."""
 _STARTED_BEFORE_FORKS = 3
-"""Executions with an engine each. Three take 0.20 s of processor time, and 0.43 with a server that is warmed up."""
+"""Executions with their own engine. Three take 0.20 s of processor time, and 0.43 with a server that is warmed up."""
 _MOST_ENGINES = 8
-"""Executions with an engine each at the same time; more wait for a server, which forks in a tenth of the time."""
+"""Simultaneous executions with their own engine; more wait for a server, which forks in a tenth of the time."""
 _FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
 """A forked process has none of the engine's threads. Without them, Maglev compiles on the main thread and keeps more of
-each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Nor is garbage collected beside the program: near the
-limit, 32 MB for young objects would take half a minute of it where 16 take a second."""
+each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Garbage is also not collected in parallel: near the
+limit, collecting takes half a minute with 32 MB for young objects, and a second with 16."""
 _WARM_UP_MB = 16
-"""Memory by which a server grows after it is ready, as it warms up."""
+"""Memory by which a server grows during its warm-up."""
 
 
 @checked
 class DenoSandbox(JailedProvider):
     """Starts Deno processes in a jail.
 
-    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is how
-    an execution comes to its process, which it shares with nobody: with "process" it starts an engine of its own, with
-    "fork" it is forked from an engine that is warm and serves one user of one organization, which takes a tenth of the
-    time. "auto" forks where that works and the engine is warm: the first three executions start an engine each, the
-    fourth has one warmed up in the background, unless `pool_size` is 0. `pool_size` is how many engines are kept ready;
-    by default one, but one per processor, at most four, where none forks.
+    `tier` is the jail: "auto" uses the best that this system supports, at least the required one. Each execution has
+    its own process, and `isolation` says where it comes from. "process" starts an engine for each. "fork" forks it from
+    a warm engine that serves one user of one organization, in a tenth of the time. "auto" forks once that works and the
+    engine is warm: the first three executions start engines, while one is warmed up in the background for the fourth,
+    unless `pool_size` is 0. `pool_size` is the number of engines kept ready: by default one, or, if forking does not
+    work, one per processor, at most four.
     `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
-    Off Linux there is no jail, and each execution has a process of its own, whatever `isolation` says.
+    Off Linux there is no jail, and every execution starts its own process, whatever `isolation` says.
 
     Raises:
-        ConfigError: an argument has no such value.
+        ConfigError: an argument has an invalid value.
     """
 
     name: ClassVar[str] = "deno"
@@ -202,7 +202,7 @@ class DenoSandbox(JailedProvider):
 
     @property
     def fork_failure(self) -> str | None:
-        """Reason that executions start an engine each although they were to be forked; None if there is none so far."""
+        """Reason why executions start their own engines although forks were requested; None if there is none so far."""
         return self._fork_failure
 
     async def warm(self, config: SandboxConfig) -> None:
@@ -235,7 +235,7 @@ class DenoSandbox(JailedProvider):
             self._do_without_forks(forks.failure)
             return False
         if self._warmed is None:
-            return False  # nothing would end what is kept ready
+            return False  # nothing would end the warm engines
         self._started += 1
         if self._started <= _STARTED_BEFORE_FORKS:
             return False
@@ -247,7 +247,7 @@ class DenoSandbox(JailedProvider):
         otherwise: Callable[[SandboxConfig], Awaitable[T]],
         config: SandboxConfig,
     ) -> T:
-        """Does it by fork. If no engine has forked yet, and one that does not fork works, does without from then on."""
+        """Uses a fork. If no engine has forked yet, and one without forks works, uses that from then on."""
         assert self._forks is not None
         try:
             return await forked(config)
@@ -265,21 +265,21 @@ class DenoSandbox(JailedProvider):
             await self._forked_or(self._forks.prepare_space, super().prepare_space, config)
 
     def forget(self, space: Space) -> None:
-        """Ends what waits for executions in this space, and lets go of all that is kept for it."""
+        """Ends guests that wait for executions in this space, and frees everything kept for it."""
         super().forget(space)
         if self._forks is not None:
             self._forks.forget(space)
 
     def _do_without_forks(self, reason: str) -> None:
         self._fork_failure = reason
-        logger.warning("each execution starts an engine of its own, because this one does not fork: %s", reason)
+        logger.warning("each execution starts its own engine, because this one does not fork: %s", reason)
 
     def _with_tier(self, config: SandboxConfig) -> SandboxConfig:
-        """Requires the tier that this provider was made for."""
+        """Requires this provider's tier."""
         return config if self.tier == "auto" else config.model_copy(update={"required_tier": self.tier})
 
     async def settled(self) -> None:
-        """Waits until as many sandboxes are ready as the pool holds, to be forked if they may be."""
+        """Waits until the pool is full, with sandboxes that can be forked if possible."""
         if self._forks is not None and self._warmed is not None and self._fork_failure is None:
             self._started = _STARTED_BEFORE_FORKS
             self._forks.prepare(self._warmed)
@@ -315,7 +315,7 @@ class _ForkingDeno(ForkProvider):
 
     @property
     def failure(self) -> str | None:
-        """Reason that none of its engines forks; None if there is none so far."""
+        """Reason why none of its engines forks; None if there is none so far."""
         return self._start_tested.failure
 
     @property
@@ -332,10 +332,10 @@ class _ForkingDeno(ForkProvider):
 
 
 def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:
-    """Arguments of the guest itself."""
+    """Returns the arguments of the guest itself."""
     flags = {"--allow-eval": allow_eval, "--allow-wasm": allow_wasm, "--modules": config.modules}
     files = () if config.space is None else (f"--files={config.space.place(config.space.home)}",)
-    return (*files, *(flag for flag, wanted in flags.items() if wanted))
+    return (*files, *(flag for flag, enabled in flags.items() if enabled))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Pool of sandboxes that are started in advance. Each is used once, and replaced when the machine has time for it."""
+"""Pool of sandboxes started in advance. Each is used once, and replaced when the machine is idle."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from corral.logs import get_logger
 logger = get_logger("corral.sandboxes")
 
 _QUIET_SECONDS = 0.01
-"""Delay of a replacement after the last sandbox was taken: at once, it would compete with the program just begun."""
+"""Delay of a replacement after the last sandbox was taken: at once, it would compete with the new program."""
 _KEYS = 4
-"""Kinds of sandboxes that are kept ready; the least recently used goes first."""
+"""Number of kinds kept ready; the least recently used goes first."""
 _MAX_IDLE = 8
 _MAX_IDLE_SECONDS = 120.0
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("corral.sandboxes.pool")
@@ -40,14 +40,14 @@ E = TypeVar("E")
 
 
 def default_size() -> int:
-    """One for each processor, four at most: an idle engine holds about 10 MB of its own."""
+    """Returns one for each processor, at most four: an idle engine uses about 10 MB."""
     return min(4, os.cpu_count() or 1)
 
 
 def idle_surplus(idle: Sequence[tuple[float, E]]) -> list[E]:
-    """Processes to end, of those that wait for a tenant's next execution: idle for too long, or too many.
+    """Returns the processes to end among those that wait for a tenant's next execution: idle for too long, or too many.
 
-    Each comes with the monotonic time since which it is idle, the longest idle first.
+    Each comes with the monotonic time at which it became idle, the longest idle first.
     """
     now = time.monotonic()
     return [
@@ -60,8 +60,8 @@ def idle_surplus(idle: Sequence[tuple[float, E]]) -> list[E]:
 class Pool(Generic[K, T]):
     """Keeps `size` sandboxes ready of each recently used kind, from `warm` until `close`.
 
-    At other times each is made when it is taken, because nothing would end those that wait. Any thread and any event
-    loop may use it. `make` blocks, and is called in threads, with the kind and with True for one made in advance.
+    At other times each is made on demand, because nothing would end idle ones. Any thread and any event loop can use
+    it. `make` blocks, and is called in threads, with the kind and True if it is made in advance.
     """
 
     def __init__(self, make: Callable[[K, bool], T], size: int) -> None:
@@ -76,10 +76,10 @@ class Pool(Generic[K, T]):
         self._last_taken = 0.0
 
     async def take(self, key: K, *, kept: bool = True) -> T:
-        """A ready one, or else a new one, which the caller uses once and closes; without `kept`, a new one.
+        """Returns a ready one if `kept`, or else a new one, which the caller uses once and closes.
 
         Raises:
-            Whatever `make` does.
+            Exception: as `make`.
         """
         self._hopeless.discard(key)
         ready = self._pop(key) if kept else None
@@ -87,7 +87,7 @@ class Pool(Generic[K, T]):
             return ready
         birth = _Birth(self, key, kept=kept)
         try:
-            # As many at a time as there are processors, and one: more would only all come later.
+            # One more at a time than there are processors: with more, all of them would be late.
             return await anyio.to_thread.run_sync(birth.run, limiter=_starts())
         except BaseException:
             birth.abandon()
@@ -97,19 +97,19 @@ class Pool(Generic[K, T]):
         """Opens the pool, and waits until one of this kind is ready.
 
         Raises:
-            Whatever `make` does.
+            Exception: as `make`.
         """
         if self.size == 0:
             return
         made = await self.take(key)
-        with self._changed:  # open only now: its thread would make another one beside the first
+        with self._changed:  # opened only now: earlier, its thread would make another one in parallel
             self._open = True
             self._ready.setdefault(key, deque())
             self._start_thread()
         self.put(key, made)
 
     def want(self, key: K) -> bool:
-        """Opens the pool, and has some of this kind made in the background. True if one is ready."""
+        """Opens the pool, and starts making this kind in the background. True if one is ready."""
         if self.size == 0:
             return False
         with self._changed:
@@ -134,17 +134,17 @@ class Pool(Generic[K, T]):
         made.close()
 
     def count(self) -> int:
-        """Number of sandboxes that are ready."""
+        """Returns the number of ready sandboxes."""
         with self._changed:
             return sum(map(len, self._ready.values()))
 
     def full(self, timeout_seconds: float) -> bool:
-        """Waits until all are ready. False if that took longer."""
+        """Waits until the pool is full. False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._lacking() is None, timeout_seconds)
 
     def close(self) -> None:
-        """Closes all that are ready and ends its thread. Idempotent; `warm` opens it again."""
+        """Closes all ready ones and ends its thread. Idempotent; `warm` opens it again."""
         with self._changed:
             ready = [made for each in self._ready.values() for made in each]
             self._open = False
@@ -158,7 +158,7 @@ class Pool(Generic[K, T]):
 
     def _pop(self, key: K) -> T | None:
         dead: list[T] = []
-        found: T | None = None
+        sandbox: T | None = None
         with self._changed:
             if self._owner.take_over():
                 self._ready.clear()
@@ -170,17 +170,17 @@ class Pool(Generic[K, T]):
             if len(self._ready) > _KEYS:
                 _, dropped = self._ready.popitem(last=False)
                 dead.extend(dropped)
-            while ready and found is None:
+            while ready and sandbox is None:
                 candidate = ready.popleft()
                 if candidate.alive:
-                    found = candidate
+                    sandbox = candidate
                 else:
                     dead.append(candidate)
             self._start_thread()
             self._changed.notify_all()
         for each in dead:
             each.close()
-        return found
+        return sandbox
 
     def _start_thread(self) -> None:
         self._last_taken = time.monotonic()
@@ -195,7 +195,7 @@ class Pool(Generic[K, T]):
         return None
 
     def _await_need(self, me: threading.Thread) -> K | None:
-        """The next kind to start, once nothing was taken for a while; None when the pool is closed."""
+        """Returns the next kind to start, once nothing was taken for a while; None if the pool is closed."""
         while self._thread is me:
             key = self._lacking()
             wait = None if key is None else self._last_taken + _QUIET_SECONDS - time.monotonic()
@@ -219,14 +219,14 @@ class Pool(Generic[K, T]):
                         return
                     expected = isinstance(error, StartFailed)
                     logger.warning("a sandbox could not be started in advance: %s", error, exc_info=not expected)
-                    self._hopeless.add(key)  # until somebody asks again
+                    self._hopeless.add(key)  # until the next request
                     self._changed.notify_all()
             else:
                 self.put(key, made)
 
 
 class _Birth(Generic[K, T]):
-    """Makes one in a thread. If its caller is cancelled, it goes to the pool when it is made.
+    """Makes one in a thread. If its caller is cancelled, it goes to the pool once it is made.
 
     anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so an unknown
     process would be left behind.

@@ -1,4 +1,4 @@
-"""Selection of the sandbox for each language."""
+"""Selects the sandbox for each language."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from corral.types import Language
 logger = get_logger("corral.sandboxes")
 
 Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
-"""A provider or its name, one of those per language, or "auto"."""
+"""A provider or its name, one of those for each language, or "auto"."""
 
 _WARM_BY_DEFAULT: tuple[Language, Language] = ("typescript", "python")
-"""Sandboxes are ready as soon as a Corral is open for the first of these, unless it is known that programs are in the
-other; for that other one where programs in the first do not run; else from the first program on."""
+"""An opening Corral prepares sandboxes for the first of these, unless programs are known to be in the second. If the
+first does not run here, for the second. All others are prepared at their first program."""
 
 
 class Providers:
@@ -32,11 +32,11 @@ class Providers:
         self._made: dict[Language, SandboxProvider] = {}
 
     def get(self, language: Language) -> SandboxProvider:
-        """The provider for programs in this language.
+        """Returns the provider for programs in this language.
 
         Raises:
-            UnknownProvider: there is none.
-            ConfigError: what was given is no provider.
+            UnknownProvider: no provider runs the language.
+            ConfigError: the configured object is not a provider.
         """
         if language not in self._made:
             provider = self._choose(language)
@@ -50,10 +50,10 @@ class Providers:
         return set(self._made.values())
 
     async def warm_up(self, warm: Callable[[Language], Awaitable[None]], first: Language | None) -> None:
-        """Calls `warm` for the languages that are sure to be used; `first` is one of them, if it is known.
+        """Calls `warm` for the languages that are certain to be used; `first` is one of them, if known.
 
         Raises:
-            StartFailed: as `warm`; if nobody has said which languages there are, only if none of them runs here.
+            StartFailed: as `warm`; if the languages are not configured, only if none of them runs here.
         """
         match self._sandbox:
             case SandboxProvider() as provider:

@@ -1,4 +1,4 @@
-"""Boxes that outlive an execution, such as fork servers and machines. Each serves one configuration only."""
+"""Boxes that outlive an execution, such as fork servers and machines. Each serves only one configuration."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class Box(Protocol[S_co]):
 
     @property
     def idle_since(self) -> float | None:
-        """Monotonic time of the end of its last execution; None while one runs."""
+        """Monotonic time when its last execution ended; None while one runs."""
         ...
 
     @property
     def retired(self) -> bool: ...
     def retire(self) -> None:
-        """Ends it with its last execution; no other starts in it."""
+        """Ends it after its last execution; no new one starts in it."""
         ...
 
     def reserve(self) -> S_co | None:
-        """A place for one execution of the running event loop; None if it is full or has ended."""
+        """Returns a place for one execution of the running event loop; None if it is full or has ended."""
         ...
 
 
 class TenantBoxes(Generic[S]):
-    """Boxes by configuration, trust domain included. Any thread and event loop may use it.
+    """Boxes by configuration, including the trust domain. Any thread and event loop can use it.
 
-    A box of no trust domain serves one execution. `shared` boxes take several at a time: those that come at once wait
+    A box without a trust domain serves one execution. `shared` boxes take several at a time: simultaneous requests wait
     for one new box.
     """
 
@@ -56,11 +56,11 @@ class TenantBoxes(Generic[S]):
         self._turns: dict[tuple[SandboxConfig, object], anyio.Lock] = {}
 
     async def reserve(self, config: SandboxConfig, make: Callable[[SandboxConfig], Awaitable[Box[S]]]) -> S:
-        """A place in a box of this configuration, or in a new one.
+        """Returns a place in a box of this configuration, or in a new one.
 
         Raises:
-            StartFailed: a new box has ended at once.
-            Exception: whatever `make` raises.
+            StartFailed: a new box ended at once.
+            Exception: as `make`.
         """
         place = self._find(config)
         if place is not None:
@@ -71,7 +71,7 @@ class TenantBoxes(Generic[S]):
             return self._find(config) or self._add(config, await make(config))
 
     async def prepare(self, config: SandboxConfig, make: Callable[[SandboxConfig], Awaitable[Box[S]]]) -> None:
-        """Has a box of this configuration, which others find. Raises whatever `make` does."""
+        """Prepares a shared box of this configuration. Raises the errors of `make`."""
         async with self._turn(config):
             if not self.has(config):
                 box = await make(config)
@@ -90,19 +90,19 @@ class TenantBoxes(Generic[S]):
                 self._turns.pop(key, None)
 
     def has(self, config: SandboxConfig) -> bool:
-        """True if a box of this configuration takes executions, or has taken some and is full."""
+        """True if a box of this configuration accepts executions, or is full."""
         with self._lock:
             return self._owner.is_current and any(not box.retired for box in self._boxes.get(config, ()))
 
     def retire(self, space: Space) -> None:
-        """Ends the idle boxes of this space, and each other one with its last execution."""
+        """Ends the idle boxes of this space, and every other one after its last execution."""
         with self._lock:
             for config in [each for each in self._boxes if each.space is space]:
                 for box in self._boxes.pop(config):
                     box.retire()
 
     def close(self) -> list[Box[S]]:
-        """Ends idle boxes, and each other one with its last execution. Returns them all."""
+        """Ends idle boxes, and every other one after its last execution. Returns them all."""
         with self._lock:
             boxes = [box for each in self._boxes.values() for box in each] if self._owner.is_current else []
             self._boxes.clear()
@@ -111,7 +111,7 @@ class TenantBoxes(Generic[S]):
             return boxes
 
     def drop_idle(self) -> bool:
-        """Retires boxes that are idle for too long, and the longest idle of too many. True while there are any left."""
+        """Retires boxes that are idle for too long, and the longest idle of too many. True if any are left."""
         with self._lock:
             self._drop_idle()
             return bool(self._boxes)
@@ -121,7 +121,7 @@ class TenantBoxes(Generic[S]):
             if self._owner.take_over():
                 self._boxes.clear()
             self._drop_idle()
-            boxes = self._boxes.get(config)  # never any of no trust domain
+            boxes = self._boxes.get(config)  # never any without a trust domain
             if boxes is None:
                 return None
             self._boxes.move_to_end(config)

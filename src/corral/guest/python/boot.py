@@ -1,9 +1,9 @@
-"""Start of the fork server of Python guests: `python boot.py CODE ARGUMENTS...`.
+"""Entry point of the Python guests' fork server: `python boot.py CODE ARGUMENTS...`.
 
-CODE holds the code of modules, each after those that it imports. `serve` of the last one gets the arguments.
+CODE contains the code of modules, each after its imports. `serve` of the last one gets the arguments.
 
-The server has one thread, so that no lock is taken when it forks. The standard library's own hooks for forks would only
-have each child copy pages, and its network modules are of no use.
+The server has one thread, so that no lock is held when it forks. The standard library's own fork hooks would only make
+each child copy pages, and its network modules are not needed.
 """
 
 import marshal
@@ -32,7 +32,7 @@ def boot() -> None:
 
 
 def _ignore(**_: object) -> None:
-    """In place of `os.register_at_fork`."""
+    """Replaces `os.register_at_fork`."""
 
 
 if __name__ == "__main__":

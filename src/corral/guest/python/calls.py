@@ -1,4 +1,4 @@
-"""The program's `tools`: each call that is awaited becomes a CALL, each REPLY settles one future."""
+"""The program's `tools`: each awaited call becomes a CALL, each REPLY settles one future."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from corral.guest.python.failures import CorralError, call_failure
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
 PROGRAM = "corral:program.py"
-"""The name of the program's code, by which its frames are told from others."""
+"""Name of the program's code, which identifies its frames."""
 _MAX_PATH = 200
-"""Characters of a tool's path as JSON: a CALL has only so much room for one."""
+"""Maximum length of a tool's path as JSON, which a CALL has to hold."""
 _MAX_SHOWN = 50
 
 
@@ -29,53 +29,53 @@ class CallLimits(NamedTuple):
     in_flight: float
     input_bytes: float
     plain: bool = False
-    services: frozenset[str] = frozenset()  # of the host, which are no tools
+    services: frozenset[str] = frozenset()  # of the host; they are not tools
 
 
 class Site(NamedTuple):
-    """Place of a call in the program: code, and the offset of its instruction."""
+    """Position of a call in the program: code, and the offset of its instruction."""
 
     code: CodeType
     instruction: int
 
 
 class Send(Protocol):
-    """Takes a call that is to leave: its number, the tool's path as JSON, its input."""
+    """Sends a call: its number, the tool's path as JSON, its input."""
 
     def __call__(self, sequence: int, path: str, input: Encoded, /) -> None: ...
 
 
 class Tell(Protocol):
-    """Takes what the host is told of an open stream: that what it asked about was read, or that nothing more is."""
+    """Sends a message about an open stream: the requested part was read, or the program stops reading."""
 
-    def __call__(self, told: Literal["credit", "cancel"], sequence: int, /) -> None: ...
+    def __call__(self, message: Literal["credit", "cancel"], sequence: int, /) -> None: ...
 
 
 class Caller(Protocol):
-    """Starts calls, and knows those that nobody has awaited yet."""
+    """Starts calls, and keeps track of those not awaited yet."""
 
     unstarted: dict[PendingCall, None]
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
-        """Makes a call. What is wrong with it by itself raises at once, without one."""
+        """Makes a call. A mistake in the call itself raises at once, before it is sent."""
         ...
 
 
 _STARTED = object()
 BY_POSITION = {"search": "query", "describe": "name"}
-"""Members that these two of Corral's own tools take by position, beside keywords."""
+"""Positional parameter of these two of Corral's own tools, in addition to keywords."""
 
 
 class NotAwaited(TypeError, AttributeError):
-    """A call was used as if it were what the tool returns."""
+    """A call was used as if it were the tool's result."""
 
 
 class PendingCall(Coroutine[Any, Any, Any]):
-    """One call, as `tools.x(...)` gives it: a coroutine, which starts when it is awaited or scheduled.
+    """One call, as `tools.x(...)` returns it: a coroutine, which starts when it is awaited or scheduled.
 
-    Where it gives a stream, it may be read as one without being awaited.
+    If it returns a stream, it can be iterated without being awaited.
 
-    Whatever else a program does with it is a forgotten `await`, and is answered with an error that says so.
+    Any other use is a forgotten `await`, and raises an error that says so.
     """
 
     __slots__ = ("_calls", "_input", "_path", "_steps", "_stream", "site", "tool")
@@ -92,7 +92,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._calls.unstarted.pop(self, _STARTED) is _STARTED:
-            raise RuntimeError(f"this tools.{self.tool}(...) was awaited before; call it again for another result")
+            raise RuntimeError(f"this tools.{self.tool}(...) was already awaited; call it again for another result")
         return self._calls.start(self.tool, self._path, self._input, self.site).__await__()
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -114,7 +114,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
         return await first
 
     async def aclose(self) -> None:
-        """Has the host close the tool's iterator, as `contextlib.aclosing` asks for."""
+        """Makes the host close the tool's iterator, for `contextlib.aclosing`."""
         self.close()
         if self._stream is not None:
             await self._stream.aclose()
@@ -151,7 +151,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
 
     def __bool__(self) -> bool:
         caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        # From Python 3.12 on, the repr of a task asks.
+        # From Python 3.12 on, the repr of a task calls this.
         return caller.f_globals.get("__name__") == "asyncio.base_tasks" or self._forgotten()
 
     __hash__ = object.__hash__
@@ -163,7 +163,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
     __or__ = __ror__ = __and__ = __rand__ = __xor__ = __rxor__ = _forgotten
 
 
-PendingCall.__name__ = PendingCall.__qualname__ = "un-awaited tool call"  # as errors of Python's own call it
+PendingCall.__name__ = PendingCall.__qualname__ = "un-awaited tool call"  # as Python's own errors name it
 
 
 class _Misused(TypeError, AttributeError):
@@ -174,7 +174,7 @@ _Misused.__name__ = _Misused.__qualname__ = "NotAList"
 
 
 class ToolStream:
-    """Items of a tool as they are yielded. It is closed when nothing refers to it any more, as after a `break`."""
+    """Items of a tool as they are yielded. It is closed when it is no longer referenced, as after a `break`."""
 
     __slots__ = ("_state",)
 
@@ -188,7 +188,7 @@ class ToolStream:
         return self._state.next()
 
     async def aclose(self) -> None:
-        """Has the host close the tool's iterator."""
+        """Makes the host close the tool's iterator."""
         self._state.cancel()
 
     def __del__(self) -> None:
@@ -198,7 +198,7 @@ class ToolStream:
         call = f"tools.{self._state.tool}(...)"
         raise _Misused(
             f"{call} is a stream, not a list: read it with `async for item in {call}`, "
-            f"or gather it with `[item async for item in {call}]`"
+            f"or collect it with `[item async for item in {call}]`"
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -214,9 +214,9 @@ ToolStream.__name__ = ToolStream.__qualname__ = "stream"
 
 
 class _Stream:
-    """An open stream as its call knows it: what has come, and what was read of it."""
+    """An open stream as its call knows it: the items that arrived, and how far they were read."""
 
-    __slots__ = ("_tell", "_waiting", "_wanted", "ended", "failure", "items", "sequence", "tool")
+    __slots__ = ("_credits", "_tell", "_waiting", "ended", "failure", "items", "sequence", "tool")
 
     def __init__(self, tool: str, sequence: int, tell: Tell) -> None:
         self.tool = tool
@@ -225,8 +225,8 @@ class _Stream:
         self.ended = False
         self.failure: CorralError | None = None
         self._tell = tell
-        self._wanted: deque[int] = deque()
-        """For each CREDIT that the host waits for, the items that come after it."""
+        self._credits: deque[int] = deque()
+        """For each CREDIT that the host waits for, the number of items after it."""
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -234,13 +234,13 @@ class _Stream:
         """True while the program waits for an item."""
         return bool(self._waiting)
 
-    def deliver(self, items: list[Any], *, wanted: bool) -> None:
+    def deliver(self, items: list[Any], *, credit: bool) -> None:
         if self.ended:
             return
         self.items.extend(items)
-        self._wanted = deque(after + len(items) for after in self._wanted)
-        if wanted:
-            self._wanted.append(0)
+        self._credits = deque(after + len(items) for after in self._credits)
+        if credit:
+            self._credits.append(0)
         self._wake()
 
     def end(self, failure: CorralError | None = None) -> None:
@@ -249,7 +249,7 @@ class _Stream:
             self._wake()
 
     def cancel(self) -> None:
-        """The program reads no further."""
+        """Stops reading."""
         self.items.clear()
         self.failure = None
         if not self.ended:
@@ -261,7 +261,7 @@ class _Stream:
         """Waits for the next item.
 
         Raises:
-            StopAsyncIteration: there is none.
+            StopAsyncIteration: the stream has ended.
             CorralError: the tool failed.
         """
         while not self.items:
@@ -272,8 +272,8 @@ class _Stream:
                 raise StopAsyncIteration
             await self._wait()
         item = self.items.popleft()
-        if self._wanted and len(self.items) <= self._wanted[0] and not self.ended:
-            self._wanted.popleft()
+        if self._credits and len(self.items) <= self._credits[0] and not self.ended:
+            self._credits.popleft()
             self._tell("credit", self.sequence)
         return item
 
@@ -300,13 +300,13 @@ class Pending:
         self.site = site
         self.future = future
         self.sequence = 0
-        """Its number among those that have left; 0 until then."""
+        """Its number among the calls that were sent; 0 until then."""
         self.stream: _Stream | None = None
         """Its stream, once that is open."""
 
     @property
     def expected(self) -> bool:
-        """True while the program may wait for the reply, or for an item."""
+        """True while the program may be waiting for the reply, or for an item."""
         return not self.future.cancelled() if self.stream is None else self.stream.is_read
 
 
@@ -321,29 +321,29 @@ class Calls:
         self._sequence = 0
         self._waiting: deque[tuple[Pending, str, Encoded]] = deque()
         self.unstarted: dict[PendingCall, None] = {}
-        """Calls that nobody has awaited yet."""
+        """Calls not awaited yet."""
         self.sent: dict[int, Pending] = {}
-        """Calls that have left, and have no reply."""
+        """Calls that were sent, and have no reply yet."""
         self.replaced = False
-        """An input held lone surrogates, which were replaced."""
+        """True if an input contained lone surrogates, which were replaced."""
         self.late: list[Pending] | None = None
-        """Calls that were made after the program had its value, once it has."""
+        """Calls made after the program had its value; None before that."""
         self._closed = False
         self._turn = threading.Lock()
-        """Held while a call leaves or ends: threads of the program may call tools too."""
+        """Held while a call is sent or ends: threads of the program can call tools too."""
 
     def close(self) -> None:
-        """Sends no more calls: the program has ended, and only those that were sent are waited for."""
+        """Stops sending calls: the program has ended, and only calls already sent are waited for."""
         self._closed = True
         self._waiting.clear()
 
     @property
     def pending(self) -> list[Pending]:
-        """Calls without a reply: those that have left, and those that wait until they may."""
+        """Returns calls without a reply: those already sent, and those that wait for their turn."""
         return [*self.sent.values(), *(pending for pending, _, _ in self._waiting)]
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
-        """Makes a call; `path` is the tool's name as JSON. What is wrong with it by itself raises, without one."""
+        """Makes a call; `path` is the tool's name as JSON. A mistake in the call itself raises before it is sent."""
         if tool in self.limits.services:
             return self.service(tool, input, site)
         self._made += 1
@@ -356,7 +356,7 @@ class Calls:
         return self._submit(f"tools.{tool}", tool, path, input, site, None)
 
     def service(self, name: str, input: object, site: Site | None = None, loop: Any = None) -> asyncio.Future[Any]:
-        """Calls a service of the host, which is no tool call."""
+        """Calls a service of the host, which is not a tool call."""
         return self._submit(name, name, json.dumps(name), input, site or _site(), loop)
 
     def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
@@ -382,7 +382,7 @@ class Calls:
         return future
 
     def settle(self, sequence: int, value: Any) -> None:
-        """A call returned, or its stream has ended."""
+        """Settles a call with its result, or ends its stream."""
         if (pending := self._ended(sequence)) is None:
             return
         if pending.stream is not None:
@@ -390,23 +390,23 @@ class Calls:
         else:
             _settle(pending.future, value)
 
-    def deliver(self, sequence: int, items: list[Any], wanted: bool = False) -> None:
-        """Items of the stream of a call; the first time its future is done."""
+    def deliver(self, sequence: int, items: list[Any], credit: bool = False) -> None:
+        """Delivers items of a call's stream; the first ones settle its future."""
         pending = self.sent.get(sequence)
         if pending is None:
             return
         if pending.stream is None:
             pending.stream = _Stream(pending.tool, sequence, self._tell)
             opened, pending.future = pending.future, pending.future.get_loop().create_future()
-            pending.future.cancel()  # only the program is to refer to the stream, so that letting go of it closes it
+            pending.future.cancel()  # only the program may refer to the stream, so that dropping it closes it
             if opened.done():
                 pending.stream.cancel()
             else:
                 _settle(opened, ToolStream(pending.stream))
-        pending.stream.deliver(items, wanted=wanted)
+        pending.stream.deliver(items, credit=credit)
 
     def fail(self, sequence: int, code: str, name: str, message: str, retry_after_seconds: float | None = None) -> None:
-        """A call failed."""
+        """Settles a call with an error."""
         if (pending := self._ended(sequence)) is None:
             return
         failure = call_failure(code, name, message, retry_after_seconds)
@@ -420,7 +420,7 @@ class Calls:
             ended = self.sent.pop(sequence, None)
             while ended and self._waiting and len(self.sent) < self.limits.in_flight:
                 pending, path, input = self._waiting.popleft()
-                if not pending.future.cancelled():  # else nobody waits for it any more
+                if not pending.future.cancelled():  # otherwise nothing waits for it any more
                     self._leave(pending, path, input)
         return ended
 
@@ -431,7 +431,7 @@ class Calls:
 
 
 class Tools:
-    """`tools`, or one of its namespaces. Unknown names can be called all the same: the host says what is near."""
+    """`tools`, or one of its namespaces. Unknown names can be called too: the host suggests similar ones."""
 
     def __init__(self, calls: Caller, names: tuple[str, ...] = (), prefix: str = "") -> None:
         members = self.__dict__
@@ -507,7 +507,7 @@ def _tool(calls: Caller, path: str) -> Callable[..., PendingCall]:
 
 
 def _site() -> Site:
-    """Place in the program of the current call; of any caller in a callback."""
+    """Returns the position in the program of the current call, or of any caller in a callback."""
     frame = called = sys._getframe(3)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if frame.f_code is _Unknown.__call__.__code__ and frame.f_back is not None:
         frame = frame.f_back
@@ -518,12 +518,12 @@ def _site() -> Site:
 
 
 def _settle(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
-    """Ends a future, unless that has been done; in its own loop if that may be another thread's."""
+    """Settles a future, unless it is done; in its own loop if that can be another thread's."""
     loop, running = future.get_loop(), asyncio.events._get_running_loop()  # noqa: SLF001
     if running is None or running is loop:
         _end(future, value, error)
     else:
-        with suppress(RuntimeError):  # it was closed, so nobody waits
+        with suppress(RuntimeError):  # the loop was closed, so nothing waits
             loop.call_soon_threadsafe(_end, future, value, error)
 
 

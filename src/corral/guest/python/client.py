@@ -1,9 +1,9 @@
 """`tools` for a program that runs elsewhere, in Python 3.11 or later.
 
-The calls of one turn of the event loop leave together, in requests over HTTP whose form a transport knows.
+Calls of one turn of the event loop are sent together, in HTTP requests whose form is defined by a transport.
 
-Requests are made in threads: what a program computes between its calls does not keep the token from being renewed, and
-connections outlive an event loop.
+Requests are made in threads, so that the token is renewed even while the program computes, and connections outlive an
+event loop.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from corral.guest.python.values import Encoded
 _MAX_BATCH_BYTES = 1_000_000
 _CALLS_IN_FLIGHT = 128
 _MAX_SMALL_REPLY = 65_536
-"""More of the text of a refusal, or of a reply to a renewal, is not read."""
+"""Maximum number of bytes read from a refusal, or from a reply to a renewal."""
 _CHUNK_BYTES = 65_536
 _CONNECT_SECONDS = 10.0
 _RENEWAL_SECONDS = 10.0
 _SILENCE_SECONDS = 60.0
-"""After so long without a word the bridge is taken for dead: it sends an empty line every 15 seconds."""
+"""Silence after which the bridge counts as dead: it sends an empty line every 15 seconds."""
 _LOOK_SECONDS = 1.0
-"""Seconds after which a thread that waits for a program to read looks whether that still can happen."""
+"""Interval at which a thread that waits for a program to read checks whether that is still possible."""
 _IDLE_SECONDS = 4.0
-"""Seconds that a connection is kept for the next request; uvicorn closes it after 5."""
+"""Time that a connection is kept for the next request; uvicorn closes it after 5 seconds."""
 _MAX_RENEWAL_SECONDS = 86_400.0
 _NOT_RENEWED = frozenset({401, 403, 404})
-"""With these, the host says that it will not renew the token."""
+"""Statuses with which the host refuses to renew the token."""
 
 Failure: TypeAlias = tuple[str, str, str, float | None]
-"""Failure of a call: code, name, message, seconds until it may be made again."""
+"""Failure of a call: code, name, message, seconds until a retry."""
 BridgeReply: TypeAlias = tuple[int, Failure | None, Any]
-"""Reply to a call: its number, its failure, its value, which may be `Items` or `ALONE`."""
+"""Reply to a call: its number, its failure, its value, which can be `Items` or `ALONE`."""
 
 
 class Items(list[Any]):
-    """Items of a stream, which another reply to the same call ends. The first reply with items opens it."""
+    """Items of a stream, which a later reply to the same call ends. The first reply with items opens it."""
 
 
 ALONE = object()
-"""In place of a value: the call was not made, and is to be sent in a request of its own."""
+"""Replaces a value: the call was not made, and has to be sent in its own request."""
 
 
 class BridgeRequest(NamedTuple):
@@ -71,39 +71,39 @@ class BridgeRequest(NamedTuple):
 
 
 class ReplyReader(Protocol):
-    """Reader of the reply to one request. Its methods raise `WrongReply` for what is no reply."""
+    """Reader of the reply to one request. Its methods raise `WrongReply` if it is malformed."""
 
     def feed(self, chunk: bytes, /) -> Iterable[BridgeReply]:
-        """Takes the next part of a reply; returns the replies to calls that are complete."""
+        """Reads the next part of a reply; returns the completed replies to calls."""
         ...
 
     def end(self) -> Iterable[BridgeReply]:
-        """Returns the replies that were complete only with the end."""
+        """Returns the replies that only the end completes."""
         ...
 
 
 class Transport(Protocol):
-    """Form of the messages of a protocol."""
+    """Message format of a protocol."""
 
     batch_calls: int
-    """Maximum calls of a request."""
+    """Maximum number of calls in a request."""
     renewal_path: str
-    """Path that gives `{"token"}` for the token it is sent with."""
+    """Path that returns `{"token"}` for the current token."""
 
     def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
         """Encodes one call; `path` is the tool's as JSON."""
         ...
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
-        """Makes a request with calls that `encode` gave."""
+        """Makes a request from encoded calls."""
         ...
 
     def reader(self, sequences: Sequence[int], max_bytes: int, /) -> ReplyReader:
-        """Makes the reader of the reply to a request with these calls."""
+        """Makes the reader for the reply to a request with these calls."""
         ...
 
     def refusal(self, body: bytes, /) -> Failure:
-        """Reads the failure of all calls from a reply with another status than 200. Raises for another form."""
+        """Reads the common failure of all calls from a reply whose status is not 200. Raises if it is malformed."""
         ...
 
 
@@ -134,7 +134,7 @@ class _ConnectFromEnvironment(Protocol):
 def bridge_transport(
     transport: Transport, make_bridge: _MakeBridge | None = None
 ) -> tuple[_Connect, _ConnectFromEnvironment]:
-    """Makes the functions by which a program connects over a transport, by default in requests over HTTP/1.1."""
+    """Makes the functions with which a program connects over a transport, by default in requests over HTTP/1.1."""
     make_bridge = make_bridge or _HttpBridge
 
     def connect(
@@ -145,10 +145,10 @@ def bridge_transport(
         max_input_bytes: int = 1_000_000,
         max_output_bytes: int = 64_000_000,
     ) -> Connection:
-        """Makes `tools` out of a bridge's address and a token. Nothing is sent before the first call.
+        """Makes `tools` from a bridge's address and a token. Nothing is sent before the first call.
 
-        `tools` are the names that are shown, `name` or `namespace.name`; others can be called too. `max_input_bytes`
-        bounds the input of a call, `max_output_bytes` a line of a reply.
+        `tools` are the names to list, `name` or `namespace.name`; others can be called too. `max_input_bytes` limits
+        the input of a call, `max_output_bytes` a line of a reply.
 
         Raises:
             ValueError: `url` is not the http or https URL of a bridge, or there is no token.
@@ -156,7 +156,7 @@ def bridge_transport(
         return Connection(make_bridge(url, token, transport, max_output_bytes), tools, max_input_bytes)
 
     def connect_from_environment(tools: Iterable[str] = (), **options: int) -> Connection:
-        """The same with the address and the token that CORRAL_URL and CORRAL_TOKEN hold.
+        """Like `connect`, with the address and the token from CORRAL_URL and CORRAL_TOKEN.
 
         Raises:
             ValueError: one of them is not set.
@@ -167,14 +167,14 @@ def bridge_transport(
 
 
 def __getattr__(name: str) -> type[CorralError]:
-    """Error classes of calls can be imported by name: RateLimited, ToolNotFound and so on."""
+    """Makes error classes of calls importable by name: RateLimited, ToolNotFound and so on."""
     if name in FAILURES:
         return failure_class(name)
     raise AttributeError(f"there is no {name} here")
 
 
 class Connection:
-    """`tools`, for any number of event loops. `close`, or the end of a `with` block, ends what is under way."""
+    """`tools`, for any number of event loops. `close`, or the end of a `with` block, ends pending work."""
 
     def __init__(self, bridge: Bridge, tools: Iterable[str], max_input_bytes: int) -> None:
         self._bridge = bridge
@@ -183,7 +183,7 @@ class Connection:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Calls that have no reply yet, and later ones, fail. Idempotent."""
+        """Makes pending and later calls fail. Idempotent."""
         atexit.unregister(self.close)
         self._bridge.close()
         while self._calls.unstarted:
@@ -200,7 +200,7 @@ class Connection:
 
 
 class _Loops:
-    """The calls of all event loops. What becomes of one does not concern the others."""
+    """The calls of all event loops. The loops are independent of each other."""
 
     def __init__(self, bridge: Bridge, max_input_bytes: int) -> None:
         self.unstarted: dict[PendingCall, None] = {}
@@ -219,7 +219,7 @@ class _Loops:
 
 
 class _Turns:
-    """The calls of one event loop. Those of one of its turns leave together."""
+    """The calls of one event loop. Those of one turn are sent together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bridge: Bridge, limits: CallLimits) -> None:
         self.calls = Calls(self._add, self._tell, limits)
@@ -250,17 +250,17 @@ class _Turns:
     def _send(self, batch: dict[int, bytes]) -> None:
         try:
             threading.Thread(target=self._exchange, args=(batch,), name="corral", daemon=True).start()
-        except RuntimeError as error:  # there can be no more threads
+        except RuntimeError as error:  # no more threads can be started
             for sequence in batch:
                 self._loop.call_soon(self.calls.fail, sequence, *_bridge_error(str(error)))
 
-    def _tell(self, told: Literal["credit", "cancel"], sequence: int, /) -> None:
+    def _tell(self, message: Literal["credit", "cancel"], sequence: int, /) -> None:
         reading = self._readings.get(sequence)
         if reading is not None:
-            reading.tell(told)
+            reading.tell(message)
 
     def _exchange(self, unanswered: dict[int, bytes]) -> None:
-        """Sends a batch, and settles its calls as their replies come in. In a thread of its own."""
+        """Sends a batch, and settles its calls as their replies arrive. Runs in its own thread."""
         bridge = self._bridge
         reading = Reading()
         failure = _bridge_error(f"the bridge at {bridge.url} ended its reply without an answer to this call")
@@ -292,7 +292,7 @@ class _Turns:
         """Passes items on, and waits until they are read. Meanwhile the connection fills up, and the tool waits."""
         self._readings[sequence] = reading
         reading.read.clear()
-        if reading.cancelled:  # before that: nobody would set it again
+        if reading.cancelled:  # checked before waiting: it would not be set again
             raise ConnectionAbortedError
         self._in_loop(self.calls.deliver, sequence, items, bool(items))
         while items and not reading.read.wait(_LOOK_SECONDS):
@@ -303,7 +303,7 @@ class _Turns:
         sequence, failure, value = reply
         call = unanswered.pop(sequence, None)
         if call is None:
-            raise WrongReply("it answered a call that was not asked")
+            raise WrongReply("it answered a call that was not made")
         self._readings.pop(sequence, None)
         if value is ALONE:
             self._in_loop(self._send, {sequence: call})
@@ -313,31 +313,31 @@ class _Turns:
             self._in_loop(self.calls.fail, sequence, *failure)
 
     def _in_loop(self, done: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so that nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
             self._loop.call_soon_threadsafe(done, *arguments)
 
 
 class Reading:
-    """A request whose reply may be a stream."""
+    """A request whose reply can be a stream."""
 
     def __init__(self) -> None:
         self.stop: Callable[[], object] | None = None
-        """Ends the reply, while one arrives. Any thread may call it."""
+        """Ends the reply while one arrives. Any thread can call it."""
         self.cancelled = False
-        """True once the program reads no further."""
+        """True once the program stops reading."""
         self.read = threading.Event()
-        """Set while nothing that was passed on is unread."""
+        """Set while all delivered items have been read."""
 
-    def tell(self, told: Literal["credit", "cancel"]) -> None:
-        if told == "cancel":
+    def tell(self, message: Literal["credit", "cancel"]) -> None:
+        if message == "cancel":
             self.cancelled = True
-            if (stop := self.stop) is not None:  # the thread that reads may take it away at any moment
+            if (stop := self.stop) is not None:  # the thread that reads can remove it at any moment
                 stop()
         self.read.set()
 
 
 class Refused(Exception):
-    """The bridge did not take a request as a whole."""
+    """The bridge refused a whole request."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
@@ -345,14 +345,14 @@ class Refused(Exception):
 
 
 class Bridge:
-    """A bridge's address and a token that is kept fresh. Any thread may use it."""
+    """A bridge's address and a token that is renewed in time. Any thread can use it."""
 
     def __init__(self, url: str, token: str, transport: Transport, max_output_bytes: int) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
-            raise ValueError("url: it has to be an http or https URL, without a user or a query")
+            raise ValueError("url: an http or https URL is required, without a user or a query")
         if not _is_token(token):
-            raise ValueError("token: there is none")
+            raise ValueError("token: missing or invalid")
         self.url = url.rstrip("/")
         self.transport = transport
         self.max_output_bytes = max_output_bytes
@@ -364,24 +364,24 @@ class Bridge:
         self._schedule_renewal()
 
     def close(self) -> None:
-        """Ends what is under way in other threads. Idempotent."""
+        """Ends pending work in other threads. Idempotent."""
         with self._lock:
             self.closed = True
             if self._renewal is not None:
                 self._renewal.cancel()
 
     def replies(self, request: BridgeRequest, reader: ReplyReader, reading: Reading) -> Generator[BridgeReply]:
-        """The bridge's replies to the calls of a request.
+        """Yields the bridge's replies to the calls of a request.
 
         Raises:
-            Refused: the bridge did not take the request.
+            Refused: the bridge refused the request.
             WrongReply: as the reader.
             Exception: the connection or the server does not work.
         """
         raise NotImplementedError
 
     def fresh_token(self) -> str | None:
-        """Asks for a token; None if the host will not renew this one. Raises if that is unknown."""
+        """Requests a token; None if the host will not renew this one. Raises if the outcome is unknown."""
         raise NotImplementedError
 
     def _schedule_renewal(self) -> None:
@@ -394,7 +394,7 @@ class Bridge:
 
     def _renew(self) -> None:
         token: str | None = self.token
-        with suppress(Exception):  # the token that is there may still be good, and the bridge may be back the next time
+        with suppress(Exception):  # the current token may still be valid, and the bridge may recover
             token = self.fresh_token()
             if _is_token(token):
                 self.token = token
@@ -432,11 +432,11 @@ class _HttpBridge(Bridge):
             if response.length:
                 raise IncompleteRead(b"", response.length)
         if last:
-            yield from reader.feed(last)  # by now the connection is free for the next call
+            yield from reader.feed(last)  # only now that the connection is free for the next call
         yield from reader.end()
 
     def _refusal(self, response: HTTPResponse, url: str) -> Failure:
-        """The host's reason for refusing a whole request."""
+        """Returns the host's reason for refusing a whole request."""
         text = response.read(_MAX_SMALL_REPLY)
         try:
             return self.transport.refusal(text)
@@ -472,7 +472,7 @@ class _HttpBridge(Bridge):
                     connection.close()
 
     def _take(self) -> HTTPConnection:
-        """A connection that is open; from now on it is busy."""
+        """Returns an open connection and marks it as busy."""
         connection = self._take_idle() or self._connect()
         with self._lock:
             if self.closed:
@@ -512,7 +512,7 @@ class _HttpBridge(Bridge):
 
 def _shut(line: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(line, socket.SHUT_RDWR)  # of TLS too, which a thread may be reading
+        socket.socket.shutdown(line, socket.SHUT_RDWR)  # also for TLS, which a thread may be reading
 
 
 def _bridge_error(message: str) -> Failure:
@@ -532,9 +532,9 @@ def _is_readable(line: socket.socket) -> bool:
 
 
 def _seconds_to_renewal(token: str) -> float | None:
-    """Half of what is left of a token's life, by what it says of itself; None if it does not say how long that is.
+    """Returns half of a token's remaining lifetime, as the token states it; None if it does not.
 
-    A clock that is wrong here makes that too early at worst.
+    At worst, a wrong clock here makes the renewal too early.
     """
     try:
         text = token.split(".")[1]
@@ -554,7 +554,7 @@ def _variable(name: str) -> str:
 
 
 def _warn(message: str, site: Site) -> None:
-    """Of a call that nobody awaited, at the line where it was made, as Python does of its own coroutines."""
+    """Warns about a call that was not awaited, at its line, as Python does for its own coroutines."""
     lines = [line for line, *_ in site.code.co_positions()]
     line = lines[site.instruction // 2] or site.code.co_firstlineno
     warnings.warn_explicit(message, RuntimeWarning, site.code.co_filename, line)

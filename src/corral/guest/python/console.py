@@ -1,6 +1,6 @@
-"""Console output of a program: every line, or lines that were written at once, is one entry.
+"""Console output of a program: each line, or group of lines written at once, is one entry.
 
-It is sent as soon as it ends, and what there is of it before that: a program may be killed at any time.
+An entry is sent as soon as it ends, or earlier in parts: a program may be killed at any time.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import Any
 from corral.guest.python.values import well_formed
 
 _MOST_PARTS = 500
-"""Parts of lines that are sent as they are written. From then on parts are put together."""
+"""Number of parts of lines that are sent as they are written. Later parts are joined."""
 _PART_SECONDS = 0.02
 """Maximum delay of a line while the program goes on writing."""
 _print = print
 
 
 _NO_FAULT = "deallocated bytearray object has exported buffers"
-"""CPython prints it, to 3.13 at least, of a bytearray that got no memory; a MemoryError is raised besides."""
+"""CPython, up to 3.13 at least, prints it for a bytearray that got no memory; it also raises a MemoryError."""
 
 
 def print_unraised(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Prints an error that nobody can catch, as `sys.excepthook` does."""
+    """Prints an error that cannot be caught, as `sys.excepthook` does."""
     if kind is not SystemError or str(error) != _NO_FAULT:
         sys.__excepthook__(kind, error, traceback)
 
 
 class Console:
-    """Bounds what a program writes. An entry counts with its newline, so that empty ones are bounded too."""
+    """Limits a program's output. An entry counts with its newline, so that empty ones are limited too."""
 
     def __init__(self, send: Callable[[bytes], None], left: int = 0) -> None:
         self._send = send
         self.turn = threading.RLock()
-        """Held by the thread that writes."""
+        """Held by the thread that is writing."""
         self.left = left
-        """Bytes that may still be written."""
+        """Number of bytes that may still be written."""
         self.dropped = 0
 
     def log(self, level: str, text: str, *, open: bool = False) -> None:
-        """One entry, or, `open`, a part of one. What is over the limit is left out, and counted in bytes."""
+        """Sends an entry or, if `open`, a part of one. Text above the limit is dropped, and counted in bytes."""
         try:
             data = text.encode()
         except UnicodeEncodeError:
@@ -73,9 +73,9 @@ class Stream(io.TextIOBase):
         self._console = console
         self._level = level
         self._held: list[str] = []
-        """Parts of a line that has not ended."""
+        """Parts of an unfinished line."""
         self._open = False
-        """The beginning of that line was sent."""
+        """True if the line's beginning was sent."""
         self._parts = 0
         self._sent = 0.0
         self.name = name
@@ -104,14 +104,14 @@ class Stream(io.TextIOBase):
                 self.flush()
 
     def flush(self) -> None:
-        """Sends what there is of a line that has not ended."""
+        """Sends the unfinished line so far."""
         with self._console.turn:
             if self._held:
                 self._sent = time.monotonic()
                 self._emit(open=True)
 
     def finish(self) -> None:
-        """Ends a last line that did not end."""
+        """Ends an unfinished last line."""
         with self._console.turn:
             if self._held or self._open:
                 self._emit()
@@ -126,7 +126,7 @@ class Stream(io.TextIOBase):
 def print_at_once(
     *values: object, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False
 ) -> None:
-    """`print`, but to a `Stream` in one write: the built-in one writes the end by itself, as if it might not come."""
+    """`print`, but in one write for a `Stream`: the built-in one writes `end` separately."""
     stream = sys.stdout if file is None else file
     if type(stream) is Stream and type(sep) is str and type(end) is str:
         text = sep.join(map(str, values))

@@ -1,4 +1,4 @@
-"""Errors of a program as its model should read them: only the program's own frames, at their lines and columns."""
+"""Formats a program's errors for its model: only the program's own frames, with their lines and columns."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from corral.guest.python.hints import MAX_SEGMENT, hint
 
 _MAX_FRAMES = 20
 _MAX_ERRORS = 5
-"""Errors of a group that are shown."""
+"""Maximum number of a group's errors that are shown."""
 _WRAPPER = "_corral_program"
-"""The function that stands around a program that has a `return` of its own."""
+"""The function that wraps a program with its own `return`."""
 
 _MAX_NOTES = 10
 _ASYNC_DEF = ": write `async def`, and await its calls; a `lambda` cannot await, so make a function of it"
 _OF_TEXTS = (
-    (re.compile(r"the JSON object must be str"), ": results of tools are read already; leave `json.loads` out"),
+    (re.compile(r"the JSON object must be str"), ": results of tools are already parsed; leave `json.loads` out"),
     (
         re.compile(
             r"unsupported operand type.*(?:'(?:int|float)' and 'str'|'str' and '(?:int|float)')$"
             r"|Unknown format code '[a-zA-Z%]' for object of type 'str'|type str doesn't define __round__"
             r"|Cannot specify ',' with 's'"
         ),
-        ": a text becomes a number by `float(...)`",
+        ": convert the string to a number with `float(...)`",
     ),
 )
-"""Advice by the beginnings of messages about texts."""
+"""Advice by the beginnings of messages about strings."""
 _NESTED_QUOTES = re.compile(r"""\b[rR]?[fF][rR]?(["']).*?\{[^{}]*\1[^{}]*\}""")
 _TYPE_PARAMETERS = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+\w+\s*\[")
 _TYPE_STATEMENT = re.compile(r"\s*type\s+\w+\s*(?:\[[^]]*\]\s*)?=")
 _NOT_IN_MODULE = re.compile(r"cannot import name '(\w+)' from '(\w+)'")
 _BATCHED = "write `[items[i : i + n] for i in range(0, len(items), n)]`"
-_FILES = "Programs see no files but those of Python: call a tool that reads or writes."
+_FILES = "Programs can read only Python's own files: call a tool that reads or writes."
 _MOUNTS = "Programs see the files in {} and those of Python"
-_NO_NETWORK = "Programs reach no network and start no processes: call a tool."
+_NO_NETWORK = "Programs cannot access the network or start processes: call a tool."
 _CLIENTS = frozenset(
     {"aiohttp", "boto3", "httpx", "openai", "psycopg2", "requests", "selenium", "urllib3", "websockets"}
 )
 
 session_places: list[tuple[str, str]] = []
-"""Paths of these directories for programs, and where they are, if that is elsewhere."""
+"""Paths of these directories for programs, and their real paths if these differ."""
 session_mounts: list[tuple[str, bool]] = []
-"""Directories of the session, and if the program may change them."""
+"""Directories of the session, and whether the program may change them."""
 network: list[str] = []
-"""Modules that send requests; none where programs reach no network."""
+"""Modules that can send requests; none if programs have no network access."""
 packages: list[str] = []
-"""Modules beside the standard library that programs may import."""
+"""Modules besides the standard library that programs may import."""
 
 Parts = tuple[str, str, str, str, str | None]
 """Code, name, message, stack and cause."""
@@ -66,26 +66,26 @@ class _Frame(NamedTuple):
 
 
 def error_parts(error: BaseException) -> Parts:
-    """Of an error that ended the program."""
+    """Returns the parts of an error that ended the program."""
     try:
         message = "\n".join([f"{_message(error)}{_hint(error)}", *_notes(error)])
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         name = type(error).__name__
         frames = _frames(error.__traceback__)
         first = error
-        while isinstance(first, BaseExceptionGroup):  # of a group, where its first error came from
+        while isinstance(first, BaseExceptionGroup):  # uses the position of a group's first error
             first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
             frames += _frames(first.__traceback__)
         if isinstance(error, SyntaxError) and error.filename == PROGRAM and error.lineno is not None:
             frames.append(_Frame(error.lineno, error.offset or 1, "<module>"))
         stack = "\n".join(f'  File "{PROGRAM}", line {each.line}:{each.column}, in {each.function}' for each in frames)
         return _code(error), name, message, stack, None if cause is None else described(cause)
-    except BaseException:  # its class is the program's, and may do anything
+    except BaseException:  # its class is the program's, and can do anything
         return "program_failed", "Error", "the program raised an object that cannot be read", "", None
 
 
 def syntax_error_parts(error: BaseException, code: str) -> Parts:
-    """For source that does not compile."""
+    """Returns the parts for source that does not compile."""
     if not isinstance(error, SyntaxError):
         text = "the program is nested too deeply" if isinstance(error, RecursionError | MemoryError) else str(error)
         return "program_rejected", "SyntaxError", text, "", None
@@ -98,13 +98,13 @@ def syntax_error_parts(error: BaseException, code: str) -> Parts:
 
 
 def missing_module(error: ModuleNotFoundError, line: int, column: int) -> Parts:
-    """For a module that is not there, asked for behind other statements: they are not to run."""
+    """Returns the parts for a missing module that is imported after statements that must not run in vain."""
     stack = f'  File "{PROGRAM}", line {line}:{column}, in <module>'
     return "program_rejected", type(error).__name__, _message(error), stack, None
 
 
 def _of_version(error: SyntaxError, lines: list[str], line: int) -> str:
-    """Advice for what newer versions of Python can read."""
+    """Returns advice for syntax of newer Python versions."""
     shown = lines[line - 1] if line <= len(lines) else ""
     if sys.version_info >= (3, 12):
         return ""
@@ -121,7 +121,7 @@ def _of_version(error: SyntaxError, lines: list[str], line: int) -> str:
 
 
 def described(error: BaseException) -> str:
-    """An error in one line."""
+    """Formats an error on one line."""
     try:
         return f"{type(error).__name__}: {_message(error)}"
     except BaseException:
@@ -131,14 +131,14 @@ def described(error: BaseException) -> str:
 def warning_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning in one line, with its place if that is in the program."""
+    """Formats a warning on one line, with its position if that is in the program."""
     del line
     place = f'File "{PROGRAM}", line {lineno}: ' if filename == PROGRAM else ""
     return f"{place}{category.__name__}: {message}\n"
 
 
 def place_of(site: Site) -> str:
-    """The place of a call, as a stack of one frame."""
+    """Formats the position of a call as a stack of one frame."""
     if site.code.co_filename != PROGRAM:
         return ""
     frame = _frame(site.code, site.instruction, site.code.co_firstlineno)
@@ -161,53 +161,53 @@ def _message(error: BaseException) -> str:
         if top in sys.modules.get("tools", ()):  # type: ignore[operator]
             advice = f". For tools write `from tools import {top}`, or `await tools.{top}.name(...)`"
         elif top == "corral":
-            advice = ". `tools`, `ToolError` and the other errors of calls are there without an import"
+            advice = ". `tools`, `ToolError` and the other errors of calls are available without an import"
         return f"{error}: programs may import the standard library{more}{advice}"
     return f"{_as_shown(str(error))}{_advice(error)}"
 
 
 def _as_shown(text: str) -> str:
-    """Paths of the session as the program knows them."""
+    """Replaces real paths of the session by those that the program knows."""
     for place, real in session_places:
         text = text.replace(real, place)
     return text
 
 
 def _advice(error: BaseException) -> str:
-    """Advice for programs that try to reach files, processes, the network, or a terminal."""
+    """Returns advice for programs that try to use files, processes, the network, or a terminal."""
     if type(error) is EOFError and error.args == ("EOF when reading a line",):
         return ": programs have no terminal. Put the value into the program, or call a tool."
     if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":
         return "" if network else f". {_NO_NETWORK}"
     if isinstance(error, TypeError | ValueError):
         return next((advice for pattern, advice in _OF_TEXTS if pattern.match(str(error))), "")
-    if isinstance(error, ImportError) and (found := _NOT_IN_MODULE.match(str(error))) is not None:
-        if found[2] not in sys.stdlib_module_names:
+    if isinstance(error, ImportError) and (match := _NOT_IN_MODULE.match(str(error))) is not None:
+        if match[2] not in sys.stdlib_module_names:
             return ""
-        version = f". This is Python {sys.version_info[0]}.{sys.version_info[1]}, whose `{found[2]}` has none"
-        return f"{version}: {_BATCHED}" if found[1] == "batched" else version
+        version = f". This is Python {sys.version_info[0]}.{sys.version_info[1]}, whose `{match[2]}` lacks it"
+        return f"{version}: {_BATCHED}" if match[1] == "batched" else version
     if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
         return f". {_elsewhere() if error.filename is None else _files()}"
     return ""
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Notes that the program has added to an error."""
+    """Returns notes that the program has added to an error."""
     return [str(each) for each in getattr(error, "__notes__", ())][:_MAX_NOTES]
 
 
 def _requests() -> str:
-    """Advice for programs that try to send requests."""
-    return f"Send requests by {' or '.join(network)}." if network else _NO_NETWORK
+    """Returns advice for programs that try to send requests."""
+    return f"Send requests with {' or '.join(network)}." if network else _NO_NETWORK
 
 
 def _elsewhere() -> str:
-    """Advice for programs that try to reach processes or the network."""
-    return f"Programs start no processes. {_requests()}" if network else _NO_NETWORK
+    """Returns advice for programs that try to use processes or the network."""
+    return f"Programs cannot start processes. {_requests()}" if network else _NO_NETWORK
 
 
 def _files() -> str:
-    """Advice on the files that there are."""
+    """Returns advice about the available files."""
     if not session_mounts:
         return _FILES
     places = [place if writable else f"{place} (read-only)" for place, writable in session_mounts]
@@ -215,7 +215,7 @@ def _files() -> str:
 
 
 def _hint(error: BaseException) -> str:
-    """Of an error that the interpreter raised in the program's own code."""
+    """Returns a hint for an error that the interpreter raised in the program's own code."""
     traceback = error.__traceback__
     if traceback is None or type(error) not in (TypeError, AttributeError, KeyError, IndexError):
         return ""
@@ -238,12 +238,12 @@ def _hint(error: BaseException) -> str:
 
 def _code(error: BaseException) -> str:
     if isinstance(error, CorralError):
-        return str(error.code)  # which the program may have set to anything
+        return str(error.code)  # the program may have set it to anything
     return "memory_exceeded" if isinstance(error, MemoryError) else "program_failed"
 
 
 def _frames(traceback: TracebackType | None) -> list[_Frame]:
-    """Outermost first. Of too many those in the middle are left out, which recursion repeats."""
+    """Returns frames, outermost first. Of long stacks, the middle is left out, which recursion repeats."""
     frames: list[_Frame] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -1,29 +1,29 @@
-"""Errors that calls fail with: classes that are called as the host's."""
+"""Errors of failed calls: classes with the host's names."""
 
 from __future__ import annotations
 
 
 class CorralError(Exception):
-    """Base of what a call fails with. `code` is stable; the class is called as the host's."""
+    """Base of all errors of calls. `code` is stable; the class has the host's name."""
 
     code = "corral_error"
     retry_after_seconds: float | None = None
 
 
 class ToolError(CorralError):
-    """The tool, or the call of it, failed."""
+    """The tool, or the call to it, failed."""
 
 
 class AccessDenied(CorralError, PermissionError):
-    """A policy of the host's refused the call."""
+    """A policy of the host refused the call."""
 
 
 class BridgeError(CorralError):
-    """The call did not reach the host, or its reply the program."""
+    """The call did not reach the host, or its reply did not reach the program."""
 
 
 _MODULE = "corral.errors"
-"""The module that tracebacks name."""
+"""Module name in tracebacks."""
 FAILURES: dict[str, type[CorralError]] = {
     "ToolNotFound": ToolError,
     "InvalidArguments": ToolError,
@@ -53,22 +53,22 @@ for _each in _classes.values():
 
 
 def failure_class(name: str) -> type[CorralError]:
-    """The class that calls fail with which the host names so."""
-    found = _classes.get(name)
-    if found is None:
+    """Returns the class for the host's name of an error."""
+    error_class = _classes.get(name)
+    if error_class is None:
         base = FAILURES.get(name, CorralError)
-        found = type(name, (base, *_ALSO.get(name, ())), {"__module__": _MODULE})
-        _classes[name] = found
-    return found
+        error_class = type(name, (base, *_ALSO.get(name, ())), {"__module__": _MODULE})
+        _classes[name] = error_class
+    return error_class
 
 
 def failure_classes() -> dict[str, type[CorralError]]:
-    """All that are known, by name, for a program to catch."""
+    """Returns all known classes, by name, for programs to catch."""
     return {name: failure_class(name) for name in (*_classes, *FAILURES)}
 
 
 def call_failure(code: str, name: str, message: str, retry_after_seconds: float | None = None) -> CorralError:
-    """The error of a call, as the host names it."""
+    """Makes the error of a call, with the host's name for it."""
     error = failure_class(name)(message)
     error.code = code
     error.retry_after_seconds = retry_after_seconds

@@ -1,8 +1,8 @@
-"""Frames between host and guest, the half that is the same on both sides; docs/frames.md is the format.
+"""Frames between host and guest, the half shared by both sides; docs/frames.md specifies the format.
 
     u32 length | u8 kind | u8 flags | nonce, 16 bytes | payload: a JSON array as UTF-8
 
-`length` counts all that follows it; integers are big endian.
+`length` counts everything after it; integers are big endian.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from enum import IntEnum
 PROTOCOL = 1
 NONCE_BYTES = 16
 NO_NONCE = bytes(NONCE_BYTES)
-"""Nonce of READY: the guest does not know its own yet."""
+"""Nonce of READY: the guest does not know its nonce yet."""
 HEADER = struct.Struct(f">IBB{NONCE_BYTES}s")
 HEADER_BYTES = HEADER.size
 LEAST_LENGTH = HEADER_BYTES - 4
-"""The length of a frame without a payload."""
+"""Length of a frame without a payload."""
 
 
 class FrameKind(IntEnum):
-    """Kinds of frames: those below 16 go to the guest, the others come from it."""
+    """Kinds of frames: those below 16 are sent to the guest, the others by it."""
 
     START = 1
     REPLY = 2
@@ -37,5 +37,5 @@ class FrameKind(IntEnum):
 
 
 def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:
-    """One frame as bytes. `payload` is a JSON array; `tagged` says that it holds tags of the value codec."""
+    """Encodes one frame. `payload` is a JSON array; `tagged` says that it contains tags of the value codec."""
     return HEADER.pack(LEAST_LENGTH + len(payload), kind, tagged, nonce) + payload

@@ -1,6 +1,6 @@
-"""Details that errors of Python leave out: the expression that is None, and the existing keys or elements.
+"""Details that Python's errors leave out: the expression that is None, and the existing keys or elements.
 
-Nothing of the program's is called: names are looked up in the frame, and members in dicts, lists and tuples only.
+No code of the program is called: names are looked up in the frame, and members only in dicts, lists and tuples.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 MAX_SEGMENT = 500
-"""Characters of a longer expression are not looked at."""
+"""Longer expressions are ignored."""
 _MAX_EXPRESSION = 80
 _MAX_KEYS = 20
 _MAX_KEY = 40
@@ -24,9 +24,9 @@ _WRONG_INDEX = re.compile(r"(?:list|tuple|string|byte) ind(?:ex|ices) must be in
 
 
 def hint(name: str, message: str, segment: str, variables: Mapping[str, Any]) -> str:
-    """Addition to the message of an error in the expression `segment`; empty if there is none."""
+    """Returns an addition to the message of an error in the expression `segment`; empty if there is none."""
     if "'async_generator' object is not" in message:
-        return ": go through it with `async for`; of a generator expression with `await` make a list, `[... for ...]`"
+        return ": iterate with `async for`; turn a generator expression with `await` into a list, `[... for ...]`"
     if loop := _LOOP.match(segment.partition("\n")[0]):
         segment = loop[1]
     if len(segment) > MAX_SEGMENT:
@@ -35,7 +35,7 @@ def hint(name: str, message: str, segment: str, variables: Mapping[str, Any]) ->
         source = f"({segment})"
         node = ast.parse(source, mode="eval").body
         return _addition(name, message, node, lambda each: _text(source, each), variables)
-    except Exception:  # it is no whole expression, or nested too deeply
+    except Exception:  # it is not a whole expression, or nested too deeply
         return ""
 
 
@@ -45,8 +45,8 @@ def _addition(
     if isinstance(node, ast.Await):
         node = node.value
     if _OF_NONE in message:
-        found = [each for each in _operands(node, message) if _value(each, variables) in (None, _UNKNOWN)]
-        shown = text(found[0]) if found else ""
+        unset = [each for each in _operands(node, message) if _value(each, variables) in (None, _UNKNOWN)]
+        shown = text(unset[0]) if unset else ""
         return f": `{shown}` is None" if shown not in ("", "None") else ""
     if _OF_METHOD.match(message):
         return _member_for(node, text, variables)
@@ -70,14 +70,14 @@ def _addition(
         return f": `{shown}` is a dict{member}"
     if isinstance(value, list | tuple):
         return f": `{shown}` is a {type(cast('Any', value)).__name__} of {_count(cast('Any', value))}"
-    return f": `{shown}` is a text" if isinstance(value, str) else ""
+    return f": `{shown}` is a string" if isinstance(value, str) else ""
 
 
 def _member_for(node: ast.expr, text: Callable[[ast.expr], str], variables: Mapping[str, Any]) -> str:
-    """The member of a dict for which its method of that name was taken."""
+    """Suggests the dict member that was meant by a dict method of the same name."""
     match node:
-        case ast.Call(_, [given, *_]) | ast.Subscript(given):
-            return _member_for(given, text, variables)
+        case ast.Call(_, [argument, *_]) | ast.Subscript(argument):
+            return _member_for(argument, text, variables)
         case ast.Attribute(owner, name) if type(value := _value(owner, variables)) is dict and name in value:
             return f': `{text(owner)}` is a dict; write `{text(owner)}["{name}"]`'
         case _:
@@ -85,7 +85,7 @@ def _member_for(node: ast.expr, text: Callable[[ast.expr], str], variables: Mapp
 
 
 def _owner(node: ast.expr) -> ast.expr | None:
-    """The member that was asked for."""
+    """Returns the expression whose member was accessed."""
     match node:
         case ast.Subscript(owner) | ast.Attribute(owner) | ast.Call(ast.Attribute(owner)):
             return owner
@@ -94,7 +94,7 @@ def _owner(node: ast.expr) -> ast.expr | None:
 
 
 def _operands(node: ast.expr, message: str) -> list[ast.expr]:
-    """Expressions of which one may be None."""
+    """Returns the expressions that may be None."""
     match node:
         case ast.Call(function) if "not callable" in message:
             return [function]

@@ -1,7 +1,7 @@
-"""The event loop of a guest: replies, timers and what other threads hand over are all that can ever happen in it.
+"""The event loop of a guest: only replies, timers and callbacks from other threads can ever happen in it.
 
-A blocking read is its way to wait, so a call costs one write and one read. It is asyncio's own loop otherwise, but may
-run within itself: functions that call `asyncio.run` are common, also in programs that await.
+It waits in a blocking read, so a call costs one write and one read. It is otherwise asyncio's own loop, but can
+run within itself: functions that call `asyncio.run` are common, even in programs that await.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 _FIRST_TURNS = 3
-"""Turns of the loop in which scheduled work begins, including work that it schedules itself."""
+"""Turns of the loop in which scheduled work starts, including work that it schedules itself."""
 _READING_MS = 10
-"""Time after which a loop looks again if another thread still reads."""
+"""Interval at which a loop checks whether another thread still reads."""
 _SPENT: Any = SimpleNamespace(_cancelled=True)
 """A handle that the loop skips."""
 _wait: Any = asyncio.wait
@@ -38,14 +38,14 @@ class Source(Protocol):
     descriptor: int
 
     def flush(self) -> None:
-        """Sends what is to leave before anybody waits."""
+        """Sends pending frames before a wait."""
         ...
 
     def receive(self) -> None:
-        """Reads once, waiting if there is nothing, and settles what came.
+        """Reads once, waiting if there is nothing yet, and settles the replies.
 
         Raises:
-            Finished: nothing more will come.
+            Finished: no more replies will come.
         """
         ...
 
@@ -60,24 +60,24 @@ class Finished(BaseException):
 
 
 class Deadlock(RuntimeError):
-    """The program waits for what cannot happen."""
+    """The program waits for an event that cannot happen."""
 
 
 class _Ready(deque[Any]):
-    """Handles of a loop that is run within itself: the inner run takes those that the outer one has counted."""
+    """Handles of a loop that is run within itself: the inner run takes handles that the outer one has counted."""
 
     def popleft(self) -> Any:
         return super().popleft() if self else _SPENT
 
 
 class GuestLoop(base_events.BaseEventLoop):
-    """Has no sockets and no processes: a guest may not make any."""
+    """Has no sockets and no processes, which guests may not create."""
 
     source: Source
     _ready: Any
     loops: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     raced: ClassVar[bool] = False
-    """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
+    """The program went on while some of the tasks that it waited for had not ended: they may have lost a race."""
     losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     gathered: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     """Futures of `asyncio.gather`."""
@@ -86,7 +86,7 @@ class GuestLoop(base_events.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         GuestLoop.loops.add(self)
-        self._selector = self  # what BaseEventLoop asks for events
+        self._selector = self  # BaseEventLoop asks it for events
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
         self._wake: int | None = None
         """An eventfd, made when a thread or a timer first needs it."""
@@ -94,15 +94,15 @@ class GuestLoop(base_events.BaseEventLoop):
         self._poll: select.poll | None = None
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Waits for replies, as long as the next timer says, and settles them."""
+        """Waits for replies, until the next timer at most, and settles them."""
         source = self.source
         source.flush()
         if timeout is None and count_threads() == 0:
-            if self._ready:  # handed over by a thread that has ended since the loop looked
+            if self._ready:  # from a thread that has ended since the loop last looked
                 return []
             if not source.expects:
                 raise Deadlock(
-                    "the program waits for something that nothing will bring: no tool call, timer or thread is left"
+                    "the program waits for something that cannot happen: no tool call, timer or thread is left"
                 )
             source.receive()
         elif timeout is None or timeout > 0 or source.expects:
@@ -114,7 +114,7 @@ class GuestLoop(base_events.BaseEventLoop):
         return []
 
     def _receive(self) -> None:
-        """Reads once, unless the loop of another thread does, or has read what there was."""
+        """Reads once, unless another thread's loop is reading, or has just read everything."""
         if count_threads() == 0:
             self.source.receive()
         elif GuestLoop._reading.acquire(blocking=False):
@@ -129,7 +129,7 @@ class GuestLoop(base_events.BaseEventLoop):
             poll.poll(_READING_MS)
 
     def run_until_complete(self, future: Any) -> Any:
-        """As asyncio's, but also while a loop runs in this thread."""
+        """Like asyncio's, but also works while a loop runs in this thread."""
         running = asyncio.events._get_running_loop()  # noqa: SLF001
         if running is None:
             return super().run_until_complete(future)
@@ -149,7 +149,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
     @contextmanager
     def _without_task(self) -> Generator[None]:
-        """Sets the current task aside, so that others can run within it."""
+        """Suspends the current task, so that others can run within it."""
         task = asyncio.current_task(self)
         if task is None:
             yield
@@ -167,12 +167,12 @@ class GuestLoop(base_events.BaseEventLoop):
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Tasks that have not ended, without the current one."""
+        """Returns the unfinished tasks, without the current one."""
         current = asyncio.current_task(self)
         return [task for task in list(self._tasks) if not task.done() and task is not current]
 
     def begin_tasks(self) -> None:
-        """Runs the tasks to what they wait for first."""
+        """Runs the tasks up to their first wait."""
 
         async def turns() -> None:
             for _ in range(_FIRST_TURNS):
@@ -183,7 +183,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
     @property
     def left(self) -> list[asyncio.Future[Any]]:
-        """Tasks, and gathered ones, that the program has begun and for which nothing waits."""
+        """Returns tasks and gathered futures that the program has started and nothing awaits."""
         tasks = [each for each in self.tasks if not getattr(each, "_callbacks", None) and each not in self.losers]
         return [*tasks, *(each for each in list(self.gathered) if not each.done() and each.get_loop() is self)]
 
@@ -193,14 +193,14 @@ class GuestLoop(base_events.BaseEventLoop):
         await _wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
     def unseen_errors(self) -> list[BaseException]:
-        """Errors of tasks that have ended and that nobody awaited."""
+        """Returns errors of finished tasks that were never awaited."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         unseen = [task.exception() for task in ended if getattr(task, "_log_traceback", False)]
         return [error for error in unseen if error is not None]
 
     @classmethod
     def install(cls, source: Source) -> None:
-        """Makes it the loop of `asyncio.run`, and of whoever else asks for a new one."""
+        """Makes this the loop of `asyncio.run`, and of other callers that need a new one."""
         cls.source = source
         cls.raced = False
 
@@ -236,7 +236,7 @@ class GuestLoop(base_events.BaseEventLoop):
                     os.close(self._wake)
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """They have been processed where they were found."""
+        """Does nothing: `select` has processed them."""
 
     def _write_to_self(self) -> None:
         with self._making_wake:

@@ -1,7 +1,7 @@
-"""HTTP of Python's libraries without sockets: a request is one call of the host's service `$http`.
+"""HTTP for Python's libraries without sockets: a request is one call of the host's service `$http`.
 
 `http.client`, `urllib3` and `httpcore` get a connection that collects a request, and reads its response in pieces. The
-host parses both, checks the request, and adds what the program must not have. Modules are changed when they are loaded.
+host parses both, checks the request, and adds secrets that the program must not have. Modules are patched when loaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SENT_BYTES = 262_144
 """Longer requests are sent in several calls."""
 _NO_SOCKETS = (
     "programs have no sockets: use urllib, requests or httpx, for the origins of Network(allow=[...]); "
-    "WebSockets are there for programs in TypeScript only"
+    "WebSockets are available only to programs in TypeScript"
 )
 _numbers = itertools.count(1)
 
@@ -42,37 +42,37 @@ class _Asker:
         self._turn = threading.RLock()
         self._postponed: deque[object] = deque()
 
-    def postpone(self, given: object) -> None:
-        """Has something asked before whatever is asked next, and its answer ignored.
+    def postpone(self, request: object) -> None:
+        """Queues a request to be sent before the next one; its reply is ignored.
 
-        A finalizer may run at any moment, so it cannot ask by itself: another question may be half asked.
+        A finalizer can run at any moment, even during another request, so it cannot send its own.
         """
-        self._postponed.append(given)
+        self._postponed.append(request)
 
     def _take_postponed(self) -> Generator[object]:
         with contextlib.suppress(IndexError):
             while True:
                 yield self._postponed.popleft()
 
-    async def ask(self, given: object) -> Any:
+    async def ask(self, request: object) -> Any:
         for each in self._take_postponed():
             with contextlib.suppress(Exception):
                 await self._calls.service(_SERVICE, each)
-        return await self._calls.service(_SERVICE, given)
+        return await self._calls.service(_SERVICE, request)
 
-    def ask_now(self, given: object) -> Any:
-        """Waits for the answer, from any thread. Other tasks of the loop do not run meanwhile."""
+    def ask_now(self, request: object) -> Any:
+        """Waits for the reply, from any thread. Other tasks of the loop do not run meanwhile."""
         for each in self._take_postponed():
             with contextlib.suppress(Exception):
                 self._ask_now(each)
-        return self._ask_now(given)
+        return self._ask_now(request)
 
-    def _ask_now(self, given: object) -> Any:
+    def _ask_now(self, request: object) -> Any:
         running = next((each for each in list(GuestLoop.loops) if each.is_running()), None)
         if running is not None and threading.current_thread() is not threading.main_thread():
-            return asyncio.run_coroutine_threadsafe(self.ask(given), running).result()
+            return asyncio.run_coroutine_threadsafe(self.ask(request), running).result()
         with self._turn:
-            future = self._calls.service(_SERVICE, given, loop=running or self._loop)
+            future = self._calls.service(_SERVICE, request, loop=running or self._loop)
             source = GuestLoop.source
             while not future.done():
                 source.flush()
@@ -81,7 +81,7 @@ class _Asker:
 
 
 class _Line:
-    """A connection, as libraries take it."""
+    """A connection, in the form that libraries expect."""
 
     def __init__(self, asker: _Asker, host: str, port: int, *, tls: bool = False) -> None:
         self._asker = asker
@@ -102,7 +102,7 @@ class _Line:
         return len(data)
 
     def _steps(self) -> Generator[object, Any, None]:
-        """The calls that bring the next piece of the response."""
+        """Yields the calls that bring the next piece of the response."""
         if self._number == 0:
             self._number = next(_numbers)
             raw = bytes(self._out)
@@ -125,17 +125,17 @@ class _Line:
     def recv(self, size: int, *_: Any) -> bytes:
         while not self._into and not self._done:
             steps = self._steps()
-            given = next(steps)
-            while given is not None:
-                given = _next_step(steps, self._asker.ask_now(given))
+            request = next(steps)
+            while request is not None:
+                request = _next_step(steps, self._asker.ask_now(request))
         return self._taken(size)
 
     async def receive(self, size: int) -> bytes:
         while not self._into and not self._done:
             steps = self._steps()
-            given = next(steps)
-            while given is not None:
-                given = _next_step(steps, await self._asker.ask(given))
+            request = next(steps)
+            while request is not None:
+                request = _next_step(steps, await self._asker.ask(request))
         return self._taken(size)
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
@@ -150,15 +150,15 @@ class _Line:
         return {"do": "close", "id": self._number}
 
     def close(self) -> None:
-        """Does nothing: the response of a connection may be read after it."""
+        """Does nothing: a response can still be read after its connection is closed."""
 
     def finish(self) -> None:
-        """Ends a response that was not read to its end, before the next request at the latest."""
+        """Ends a partly read response, before the next request at the latest."""
         if self.is_unread:
             self._asker.postpone(self.close_request())
 
     def _nothing(self, *_: Any) -> None:
-        """Options of sockets have no meaning here."""
+        """Ignores socket options, which have no meaning here."""
 
     shutdown = setsockopt = settimeout = setblocking = gettimeout = _nothing
 
@@ -177,7 +177,7 @@ def _next_step(steps: Generator[object, Any, None], answer: Any) -> object:
 
 
 class _Incoming(io.RawIOBase):
-    """Bytes that come back over a line."""
+    """Bytes received over a connection."""
 
     def __init__(self, line: _Line) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class _Incoming(io.RawIOBase):
 def _change_http_client(module: Any, asker: _Asker) -> None:
     def connect(self: Any) -> None:
         if getattr(self, "_tunnel_host", None):
-            raise OSError("there are no proxies here: leave out set_tunnel()")
+            raise OSError("proxies are not supported: leave out set_tunnel()")
         self.sock = _Line(asker, self.host, self.port, tls=isinstance(self, module.HTTPSConnection))
 
     module.HTTPConnection.connect = module.HTTPSConnection.connect = connect
@@ -209,7 +209,7 @@ def _change_http_client(module: Any, asker: _Asker) -> None:
 def _change_urllib3(module: Any, asker: _Asker) -> None:
     def connect(self: Any) -> None:
         if self.proxy is not None:
-            raise OSError("there are no proxies here: leave out the proxy")
+            raise OSError("proxies are not supported: leave out the proxy")
         self.sock = _Line(asker, self.host, self.port, tls=isinstance(self, module.HTTPSConnection))
         self.is_verified = True  # by the host
 
@@ -293,7 +293,7 @@ _CHANGES: dict[str, Callable[[Any, _Asker], None]] = {
 
 
 class _Changes(importlib.abc.MetaPathFinder):
-    """Changes modules after they were loaded."""
+    """Patches modules when they are loaded."""
 
     def __init__(self, asker: _Asker) -> None:
         self._asker = asker
@@ -317,7 +317,7 @@ class _Changes(importlib.abc.MetaPathFinder):
 
 
 def install_network(calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
-    """Gives the program its network."""
+    """Enables the program's network access."""
     asker = _Asker(calls, loop)
     network[:] = ["`urllib.request`", *(f"`{name}`" for name in ("requests", "httpx") if name in packages)]
     GuestLoop.create_connection = _refuse_connection  # type: ignore[method-assign]

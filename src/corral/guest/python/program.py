@@ -50,12 +50,12 @@ _MAX_REMARKS = 20
 _MAX_REMARK = 1000
 _MAX_TEXT = 8000
 _RESERVE_BYTES = 1 << 19
-"""Given up when memory runs out, so that there is some to say so."""
+"""Freed when memory runs out, so that enough is left to report it."""
 _RESULT = "_corral_result"
-"""The global that holds what a program ended with."""
+"""The global that holds the program's result."""
 _ASSIGNED = f"{_RESULT} = "
 _REHEARSED_CALLS = 16
-"""Enough for the interpreter to have adapted to what a call runs."""
+"""Enough for the interpreter to specialize the code of a call."""
 _REHEARSAL: Mapping[str, Any] = {
     "code": f"""
 import asyncio
@@ -76,12 +76,12 @@ print("replies:", len(replies))
     },
 }
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
-"""Annotations stay texts: models write down the types of declarations, which are not there at run time."""
-_TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
+"""Annotations stay strings: models write types from the declarations, which do not exist at run time."""
+_MESSAGE_KINDS = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SKILLS = "/root/skills"
 presets: dict[str, str] = {}
-"""Environment that programs have besides their own."""
+"""Environment variables that programs have besides their own."""
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 _ONE_PATH = """
     access chdir chmod listdir lstat mkdir open readlink remove rmdir scandir stat statvfs truncate unlink utime
@@ -96,10 +96,10 @@ class Pipes:
         self.descriptor = reading
         self._writing = writing
         self._buffer = bytearray()
-        self._needed = HEADER_BYTES  # bytes to wait for before looking at the buffer again
+        self._needed = HEADER_BYTES  # bytes to wait for before parsing the buffer again
         self._unsent = bytearray()
         self._nonce = NO_NONCE
-        self._turn = threading.RLock()  # a thread of the program may print
+        self._turn = threading.RLock()  # a thread of the program can print
 
     def read_start(self) -> dict[str, Any]:
         while True:
@@ -108,11 +108,11 @@ class Pipes:
                 return json.loads(payload)[0]
 
     def read_replies(self) -> list[tuple[int, bytes, bool]]:
-        """Data of one read, which may be part of a reply."""
+        """Returns the data of one read, which can be part of a reply."""
         return [(kind, payload, tagged) for kind, payload, tagged, _ in self._read()]
 
     def append(self, kind: FrameKind, payload: bytes, *, tagged: bool = False) -> None:
-        """A frame that leaves with the next `flush`."""
+        """Adds a frame for the next `flush`."""
         with self._turn:
             self._unsent += encode_frame(kind, payload, self._nonce, tagged=tagged)
 
@@ -163,15 +163,15 @@ class _Outcome(NamedTuple):
     kind: str
     content: Encoded
     lasts: bool = False
-    """Tasks that the program began and did not wait for are waited for, and may make calls."""
+    """True if tasks that the program started and did not await are waited for, and can make calls."""
     value: object = None
-    """It is written again when they have ended: a list may still be filled."""
+    """Encoded again when they have ended, as a list can still be filled."""
 
 
 class Execution:
-    """One execution, made before its START is known: what is made before a fork costs no execution anything.
+    """One execution, made before its START arrives: work done before a fork costs no execution anything.
 
-    The source of its event loops, too: what they wait for are replies.
+    Also the source of its event loops, which wait for replies.
     """
 
     def __init__(self, pipes: Pipes) -> None:
@@ -195,7 +195,7 @@ class Execution:
         self.loop = GuestLoop()
         self.loop.set_exception_handler(self._uncaught)
 
-    # --- what the event loop asks
+    # --- called by the event loop
 
     @property
     def expects(self) -> bool:
@@ -218,10 +218,10 @@ class Execution:
             else:
                 self._calls.fail(reply[0], *reply[2])
 
-    # --- its course
+    # --- the run
 
     def run(self, start: Mapping[str, Any]) -> None:
-        """From the first instruction of the program to EXIT."""
+        """Runs the program, from its first instruction to EXIT."""
         self._start, limits = start, start["limits"]
         self._limits = limits
         mounts: list[tuple[str, bool, str | None]] = start.get("mounts", [])
@@ -278,9 +278,9 @@ class Execution:
             return _error(error_parts(error))
 
     def _missing_module(self) -> Parts | None:
-        """An import that cannot succeed, behind statements that would have run for nothing.
+        """Returns the parts of an import error that would occur only after other statements have run in vain.
 
-        A program that has files, or changes where modules come from, may make the module first.
+        A program with files, or one that changes the module search path, may create the module first.
         """
         source: str = self._start["code"]
         if "import " not in source or "sys." in source or self._start.get("mounts"):
@@ -303,7 +303,7 @@ class Execution:
         return None
 
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
-        """The program's result. Without an `await` of its own it runs outside of a loop, and may start one."""
+        """Returns the program's result. Without an `await` of its own it runs outside of a loop, and can start one."""
         scope = self._scope()
         if types := self._start.get("types"):
             exec(compile(types, PROGRAM, "exec", _FLAGS, dont_inherit=True), scope)  # noqa: S102
@@ -318,7 +318,7 @@ class Execution:
         return value
 
     def _scope(self) -> dict[str, Any]:
-        """The program's globals, in a module of their own that is called as a program's is."""
+        """Returns the program's globals, in a separate module with a program's name."""
         tools = Tools(self._calls, tuple(self._start["tools"]))
         scope = vars(self._module)
         scope["tools"] = scope["codemode"] = tools
@@ -329,7 +329,7 @@ class Execution:
             os.environ.clear()
         os.environ.update({**presets, **(self._start["env"] or {})})
         source: str = self._start["code"]
-        shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
+        shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # the model's text, in the same columns
         linecache.cache[PROGRAM] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], PROGRAM)
         return scope
 
@@ -348,7 +348,7 @@ class Execution:
         return _Outcome("value", content, lasts, value)
 
     def _finish(self, loop: GuestLoop, outcome: _Outcome) -> list[list[Any]]:
-        """Waits for the calls that the program left behind, and says which of them it never awaited."""
+        """Waits for the calls that the program left behind, and returns those that it never awaited."""
 
         def calls() -> bool:
             return any(call.expected for call in self._calls.pending)
@@ -364,7 +364,7 @@ class Execution:
 
         if not calls() and not (outcome.lasts and loop.tasks):
             return []
-        # Else it was passed to something that waits for it.
+        # Otherwise it was passed to something that waits for it.
         alone: set[Any] = {
             getattr(task, "_fut_waiter", None)
             for task in loop.tasks
@@ -387,22 +387,22 @@ class Execution:
         except (Finished, Deadlock):
             pass
         except BaseException as error:
-            self._remark(f"calls that nobody awaited were cut short: {described(error)}")
-        told = sorted([(call.sequence, call) for call in (*left, *late)], key=itemgetter(0))
+            self._remark(f"calls that were not awaited were cut short: {described(error)}")
+        unawaited = sorted([(call.sequence, call) for call in (*left, *late)], key=itemgetter(0))
         return [
             [sequence, call.tool, _error_of(call.future), place_of(call.site), call not in left]
-            for sequence, call in told
+            for sequence, call in unawaited
             if not call.future.cancelled() and call.tool not in self._calls.limits.services
         ]
 
-    # --- what it sends
+    # --- sending
 
     def _send_call(self, sequence: int, path: str, input: Encoded, /) -> None:
         payload = b"[%d,%b,%b]" % (sequence, path.encode(), input.text)
         self._pipes.append(FrameKind.CALL, payload, tagged=input.tagged)
 
-    def _tell(self, told: str, sequence: int, /) -> None:
-        self._pipes.append(_TOLD[told], b"[%d]" % sequence)
+    def _tell(self, message: str, sequence: int, /) -> None:
+        self._pipes.append(_MESSAGE_KINDS[message], b"[%d]" % sequence)
 
     def _send_log(self, payload: bytes) -> None:
         self._pipes.append(FrameKind.LOG, payload)
@@ -413,19 +413,19 @@ class Execution:
             self._remarks.append(text[:_MAX_REMARK])
 
     def _uncaught(self, _loop: object, context: Mapping[str, Any]) -> None:
-        """Errors that asyncio would log: those of tasks that were not awaited."""
+        """Reports errors that asyncio would log: those of tasks that were not awaited."""
         error = context.get("exception")
         if error is not None:
             self._remark(f"a task failed and nothing awaited it: {described(error)}")
 
 
 def run_program(pipes: Pipes, execution: Execution) -> None:
-    """Reads START, and runs it to its EXIT."""
+    """Reads START and runs the program to its EXIT."""
     execution.run(pipes.read_start())
 
 
 def warm_up() -> None:
-    """Runs a program, so that all that one needs has been loaded, and is warm, before there is one."""
+    """Runs a rehearsal program, so that everything is loaded and warm before the first real one."""
     replying, writing = os.pipe()
     reading, sending = os.pipe()
     modules, streams, environment = dict(sys.modules), (sys.stdout, sys.stderr), dict(os.environ)
@@ -465,24 +465,24 @@ def _json(value: object) -> bytes:
 
 
 def _replaced(where: str) -> str:
-    return f"{where} held lone surrogates, which no text encoding can carry; they were replaced by U+FFFD"
+    return f"{where} contained lone surrogates, which no text encoding can represent; they were replaced by U+FFFD"
 
 
 def _giving_back(loads: Callable[..., Any], remark: Callable[[str], None]) -> Callable[..., Any]:
-    """`json.loads` that gives back what has been read already, which it refuses otherwise."""
+    """Wraps `json.loads` to return already parsed values, which it would refuse."""
 
     @wraps(loads)
     def read(s: Any, **options: Any) -> Any:
         if options or not isinstance(s, (dict, list, int, float)):
             return loads(s, **options)
-        remark("json.loads was given what is read already, and gave it back")
+        remark("json.loads got a value that is already parsed, and returned it unchanged")
         return cast("object", s)
 
     return read
 
 
 def _offer_skills(folder: str) -> None:
-    """Makes `skills` a package whose parts are the folders of this one, unless the host has a package of that name."""
+    """Makes the folders in this one importable from a package `skills`, unless the host has one of that name."""
     if importlib.util.find_spec("skills") is None:
         package = types.ModuleType("skills")
         package.__path__ = [folder]
@@ -490,20 +490,20 @@ def _offer_skills(folder: str) -> None:
 
 
 def _map_paths(places: Sequence[tuple[str, str]], home: str | None) -> None:
-    """Has paths within the first of each pair lead to the second, and begins in `home`, which is one of the first."""
+    """Maps paths from the first of each pair to the second, and changes to `home`, which is one of the first."""
 
     import sqlite3
 
     def mapped(path: Any) -> Any:
         try:
             text = cast("str | bytes", os.fspath(path))
-        except TypeError:  # a descriptor, or what the function itself refuses
+        except TypeError:  # a descriptor, or an argument that the function itself refuses
             return path
         shown = text if isinstance(text, str) else os.fsdecode(text)
         for place, real in places:
             if shown == place or shown.startswith(f"{place}/"):
-                found = real + shown[len(place) :]
-                return found if isinstance(text, str) else os.fsencode(found)
+                target = real + shown[len(place) :]
+                return target if isinstance(text, str) else os.fsencode(target)
         return path
 
     def wrapped(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -530,4 +530,4 @@ def _map_paths(places: Sequence[tuple[str, str]], home: str | None) -> None:
     sqlite3.connect = wrapped(sqlite3.connect, 1)
     if home is not None:
         os.chdir(home)
-        tempfile.tempdir = mapped(home)  # what it makes is also removed by functions that it has from before
+        tempfile.tempdir = mapped(home)  # its files are also removed by functions captured before the mapping

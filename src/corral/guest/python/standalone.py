@@ -1,7 +1,7 @@
-"""The guest of one program without a fork server: frames over the interpreter's own standard input and output.
+"""Guest of one program without a fork server: frames over the interpreter's own standard input and output.
 
-It is the last part of the file that an interpreter elsewhere is started with. What else is written to descriptor 1 goes
-to standard error. With the argument `--lines`, frames travel as lines of base64, for streams that pass text only.
+It is the last part of the file for an interpreter elsewhere. Other output to descriptor 1 goes to standard error.
+With the argument `--lines`, frames are sent as lines of base64, for text-only streams.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LinePipes(Pipes):
 
 
 def run_alone() -> None:
-    """Says READY, runs the program of the START that follows, and ends."""
+    """Sends READY, runs the program of the START that follows, and ends."""
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -1,6 +1,6 @@
-"""Values across the boundary, the half that is the same inside a Python guest and on its host.
+"""The half of the value codec that Python guests and their host share.
 
-What a value becomes is docs/values.md; tags are docs/frames.md. `corral.guest.values` adds what only a host knows.
+docs/values.md specifies the conversions, docs/frames.md the tags. `corral.guest.values` adds host-only types.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, TypeGuard, cast
 
 MAX_DEPTH = 100
-"""Containers nested deeper than this are refused: who needs more has a mistake or bad intentions."""
+"""Deeper nesting is refused: it is a mistake or an attack."""
 _MAX_DIGITS = 4300
-"""As many as Python reads without being asked to (sys.int_info.default_max_str_digits)."""
+"""Python's default limit for parsing integers (sys.int_info.default_max_str_digits)."""
 SAFE_INTEGER = 2**53 - 1
-"""JavaScript's Number.MAXSAFE_INTEGER; larger ones become BigInt."""
+"""JavaScript's Number.MAX_SAFE_INTEGER; larger ones become BigInt."""
 _SHOWN_STEPS = 8
 _INTEGER = re.compile(f"-?[0-9]{{1,{_MAX_DIGITS}}}")
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -37,9 +37,9 @@ _MISSING = frozenset({"NaTType", "NAType"})
 _MODES_OF_PNG = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
 _SCIENCE = frozenset({"PIL", "matplotlib", "numpy", "pandas"})
 _FINE_TIME = re.compile(r"timedelta64\[|datetime64\[(ns|ps|fs|as)")
-"""Types of numpy's that have no counterpart in Python; durations may be in months."""
+"""numpy types without a counterpart in Python; durations can be in months."""
 _NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, PurePath)
-"""Types of keys that are not text: each becomes the text of its value."""
+"""Types of keys that are not strings: each becomes the text of its value."""
 _TEXTS = frozenset({"fractions", "ipaddress", "zoneinfo"})
 """Modules whose objects have an obvious text."""
 _PROGRAM_MODULE = "__main__"
@@ -50,23 +50,23 @@ _from_json = json.JSONDecoder().raw_decode
 
 
 class ArrayBuffer(bytes):
-    """Bytes that were, and will again be, an ArrayBuffer in a JavaScript guest; other bytes are a Uint8Array there."""
+    """Bytes that are an ArrayBuffer in a JavaScript guest; other bytes are a Uint8Array there."""
 
 
 class UnencodableValue(ValueError):
-    """A value that has no form on the other side. The message starts with the path to it and shows nothing of it."""
+    """A value has no form on the other side. The message starts with its path and reveals nothing of its content."""
 
 
 class TooLarge(UnencodableValue):
-    """A value whose text is longer than allowed."""
+    """A value's text is longer than allowed."""
 
 
 class TooManyParts(Exception):
-    """A value with more members and elements than the encoder may read."""
+    """A value has more members and elements than the encoder may read."""
 
 
 class Encoded(NamedTuple):
-    """A value as JSON text, whether that holds tags, and whether lone surrogates in it were replaced."""
+    """A value as JSON text, whether that contains tags, and whether lone surrogates in it were replaced."""
 
     text: bytes
     tagged: bool
@@ -75,7 +75,7 @@ class Encoded(NamedTuple):
 
 
 def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -> Encoded:
-    """A value as it leaves the guest: NaN, the infinities and integers of any size as Python writes them in JSON.
+    """Encodes a value for leaving the guest: NaN, the infinities and large integers in Python's JSON notation.
 
     In `plain` JSON they are tags.
 
@@ -97,13 +97,13 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
 
 
 def decode(payload: bytes, *, tagged: bool) -> Any:
-    """A payload of the host's as a value."""
+    """Decodes a payload of the host."""
     value, _ = _from_json(payload.decode())
     return revive(value) if tagged else value
 
 
 def _is_flat(value: dict[Any, Any]) -> bool:
-    """True for an object of plain members, as most inputs and the rows of tables are: JSON takes those unchanged."""
+    """True for an object of plain members, as most inputs and table rows are, which JSON encodes unchanged."""
     for name, member in value.items():
         if type(name) is not str:
             return False
@@ -116,10 +116,10 @@ def _is_flat(value: dict[Any, Any]) -> bool:
 
 
 def revive(value: Any) -> Any:
-    """A parsed value with what its tags stand for.
+    """Replaces the tags in a parsed value by the values that they stand for.
 
     Raises:
-        ValueError: a tag is not well formed.
+        ValueError: a tag is malformed.
     """
     match value:
         case list():
@@ -159,29 +159,28 @@ def _decoded(content: Any) -> bytes:
 
 
 class Encoder:
-    """Turns a value into one that JSON can carry.
+    """Converts a value to one that JSON can represent.
 
-    Its text may hold `NaN`, the infinities and integers of any size. `other` is asked for what is none of JSON's own
-    types.
+    Its text can contain `NaN`, the infinities and integers of any size. `other` converts types that JSON lacks.
     """
 
     sees_all = False
-    """True if `plain` is to be called for each member, of flat objects too."""
+    """True if `plain` is to be called for every member, even of flat objects."""
     parts: float = math.inf
-    """Members and elements of lists and dicts that it may still read."""
+    """Number of members and elements of lists and dicts that may still be read."""
 
     def __init__(self, root: str, max_bytes: float = math.inf) -> None:
         self.tagged = False
         self.consumed = False
-        """It has taken items of an iterator, which gives them once."""
+        """True once items of an iterator have been consumed, which cannot be repeated."""
         self._root = root
         self._room = max_bytes
-        """Items that iterators may still give: they may be endless."""
+        """Number of items that iterators may still yield: they can be endless."""
         self._path: dict[int, str | int] = {}  # by depth
         self._parents: dict[int, int] = {}  # by depth: the identity of the container
 
     def plain(self, value: Any, depth: int) -> Any:
-        """The same as None, bool, str, int, float, list and dict only."""
+        """Converts a value to None, bool, str, int, float, list and dict only."""
         kind = cast("type[object]", type(value))
         if kind in _UNCHANGED:
             return value
@@ -229,7 +228,7 @@ class Encoder:
         return members if _TAGS.isdisjoint(members) else self.tag("$object", members)
 
     def _with_other_keys(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """A mapping of which some keys are no texts: an object if they have one of their own, else a list of pairs."""
+        """Converts a mapping with non-string keys: to an object if all of them have a text, else to a list of pairs."""
         names = [self.key_text(key, depth) for key, _ in rest]
         if None in names or len({*done, *names}) < len(done) + len(names):
             return self.pairs(done, rest, depth)
@@ -239,7 +238,7 @@ class Encoder:
         return self._object(done)
 
     def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """The members that are done, and the rest."""
+        """Combines the converted members and the rest."""
         result: list[Any] = [[name, member] for name, member in done.items()]
         for key, member in rest:
             self._path[depth] = len(result)
@@ -289,7 +288,7 @@ class Encoder:
                 return self.rest(value, depth)
 
     def rest(self, value: Any, depth: int) -> Any:
-        """Converts what JSON has no form for: errors, objects, awaitables, functions and iterators."""
+        """Converts values without a JSON form: errors, objects, awaitables, functions and iterators."""
         kind = cast("type[Any]", type(value))
         if isinstance(value, BaseException):
             return self.mapping(value, _members_of_error(value), depth)
@@ -298,7 +297,7 @@ class Encoder:
         if callable(getattr(kind, "model_dump", None)):  # a pydantic model
             return self.plain(value.model_dump(by_alias=True), depth)
         if isinstance(value, type):
-            raise self.refused(f"the class {value.__name__} cannot leave the sandbox; return what it holds", depth)
+            raise self.refused(f"the class {value.__name__} cannot leave the sandbox; return its contents", depth)
         if issubclass(kind, Awaitable):
             reason: object = getattr(value, "not_awaited", None)
             raise self.refused(reason if isinstance(reason, str) else f"a {kind.__name__}: await it first", depth)
@@ -318,7 +317,7 @@ class Encoder:
         raise self.refused(f"a {kind.__name__} cannot leave the sandbox; return its contents", depth)
 
     def _collected(self, members: Iterator[Any], depth: int) -> list[Any]:
-        """An iterator's items, until they exceed the limit of the whole."""
+        """Collects an iterator's items, up to the limit of the whole value."""
         self.consumed = True
         self._descend(members, depth)
         result: list[Any] = []
@@ -327,7 +326,7 @@ class Encoder:
             result.append(plain := self.plain(member, depth + 1))
             self._room -= _least_size(plain)
             if self._room < 0:
-                raise TooLarge(f"{self._root}: an iterator gives more than is allowed, or has no end")
+                raise TooLarge(f"{self._root}: an iterator yields more than is allowed, or has no end")
         return result
 
     def tag(self, tag: str, content: Any) -> dict[str, Any]:
@@ -335,7 +334,7 @@ class Encoder:
         return {tag: content}
 
     def refused(self, reason: str, depth: int) -> UnencodableValue:
-        """The error for a value at this depth."""
+        """Returns the error for a value at this depth."""
         path = self._root
         for level in range(min(depth, _SHOWN_STEPS)):
             step = self._path[level]
@@ -346,7 +345,7 @@ class Encoder:
         return UnencodableValue(f"{path}{' …' if depth > _SHOWN_STEPS else ''}: {reason}")
 
     def _science(self, value: Any, depth: int) -> Any:
-        """Converts numpy's scalars and arrays, pandas' frames and what is in them, and pictures."""
+        """Converts numpy's scalars and arrays, pandas' frames and their contents, and pictures."""
         if isinstance(value, datetime.datetime) and type(value).__name__ not in _MISSING:
             return iso(value)
         try:
@@ -362,11 +361,11 @@ class Encoder:
         return self.plain(content, depth)
 
     def class_name(self, value: object) -> str | None:
-        """The name of a class, which stands for it where it is a key."""
+        """Returns the name of a class, which represents it as a key."""
         return value.__name__ if isinstance(value, type) else None
 
     def key_text(self, key: Any, depth: int) -> str | None:
-        """The text that a key is in an object: as JSON of JavaScript has it; of a class, its name."""
+        """Returns a key's text in an object: as in JavaScript's JSON; for a class, its name."""
         if isinstance(key, enum.Enum):
             key = key.value
         if key is None:
@@ -393,7 +392,7 @@ class Encoder:
         self._parents[depth] = id(container)
 
     def _refuse_depth(self, container: object) -> None:
-        """A cycle is named as one, at the place where it closes."""
+        """Refuses excessive depth; reports a cycle as such, at the place where it closes."""
         parents = [*(self._parents[level] for level in range(MAX_DEPTH)), id(container)]
         seen: set[int] = set()
         for depth, parent in enumerate(parents):
@@ -404,7 +403,7 @@ class Encoder:
 
 
 class PlainEncoder(Encoder):
-    """Plain JSON for parsers such as JavaScript's, which know neither NaN nor integers over 2^53."""
+    """Plain JSON for parsers such as JavaScript's, which support neither NaN nor integers over 2^53."""
 
     def integer(self, value: int, depth: int) -> Any:
         return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else self.tag("$bigint", self.digits(value, depth))
@@ -416,7 +415,7 @@ class PlainEncoder(Encoder):
 
 
 def _least_size(plain: Any) -> int:
-    """Bytes that a value takes at least, as far as that is cheap to tell."""
+    """Returns a lower bound for a value's encoded bytes, as far as it is cheap to tell."""
     if isinstance(plain, int):
         return 2 + plain.bit_length() // 4
     if isinstance(plain, list):
@@ -427,7 +426,7 @@ def _least_size(plain: Any) -> int:
 
 
 def iso(value: datetime.datetime | datetime.date | datetime.time) -> str:
-    """ISO 8601; an aware UTC time exactly as JavaScript's `toISOString` writes it, where milliseconds suffice."""
+    """Formats as ISO 8601; an aware UTC time exactly like JavaScript's `toISOString`, if milliseconds suffice."""
     if isinstance(value, datetime.datetime) and value.utcoffset() == datetime.timedelta(0):
         precision = "microseconds" if value.microsecond % 1000 else "milliseconds"
         return f"{value.replace(tzinfo=None).isoformat(timespec=precision)}Z"
@@ -435,7 +434,7 @@ def iso(value: datetime.datetime | datetime.date | datetime.time) -> str:
 
 
 def duration(value: datetime.timedelta) -> str:
-    """ISO 8601, in days, hours, minutes and seconds: `P1DT2H3M4.5S`."""
+    """Formats as ISO 8601, in days, hours, minutes and seconds: `P1DT2H3M4.5S`."""
     sign = "-" if value < datetime.timedelta(0) else ""
     value = abs(value)
     minutes, seconds = divmod(value.seconds, 60)
@@ -449,7 +448,7 @@ def duration(value: datetime.timedelta) -> str:
 
 
 def well_formed(text: str) -> str:
-    """The same with lone surrogates replaced by U+FFFD."""
+    """Replaces lone surrogates by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -463,7 +462,7 @@ def _members_of_error(error: BaseException) -> list[tuple[str, object]]:
 
 
 def _in_order(members: Set[Any]) -> Iterable[Any]:
-    """Texts and numbers sorted, because the order of a set of texts changes from one process to the next."""
+    """Sorts strings and numbers, because the order of a set of strings differs between processes."""
     kinds = {cast("type[object]", type(member)) for member in members}
     if kinds == {str} or kinds <= {int, float, bool}:
         return sorted(members)
@@ -471,10 +470,10 @@ def _in_order(members: Set[Any]) -> Iterable[Any]:
 
 
 def unwrapped(value: Any) -> object:
-    """Converts one level of a value of numpy, pandas, PIL or matplotlib to one of the standard library; imports none.
+    """Converts one level of a numpy, pandas, PIL or matplotlib value to the standard library; imports none of them.
 
-    A frame becomes its rows, a series or an array a list or a dict, a scalar its value, a marker of a missing value
-    None, a picture or a figure bytes of PNG. Other values are returned as they are.
+    A frame becomes its rows, a series or an array a list or a dict, a scalar its value, a missing-value marker
+    None, a picture or a figure PNG bytes. Other values are returned unchanged.
 
     Raises:
         ValueError: it has two members of one name.
@@ -493,7 +492,7 @@ def unwrapped(value: Any) -> object:
         return _rows(value)
     dtype = str(getattr(value, "dtype", ""))
     if dtype == "str":
-        value = value.astype("string")  # else pandas has NaN where a text is missing
+        value = value.astype("string")  # otherwise pandas has NaN for missing strings
     if kind == "Series" and not _is_counted(value.index):
         if value.index.nlevels > 1 or not value.index.is_unique:
             return _rows(value.to_frame("value" if value.name is None else value.name))
@@ -501,7 +500,7 @@ def unwrapped(value: Any) -> object:
     if kind == "Timedelta":
         return value.to_pytimedelta()
     if _FINE_TIME.match(dtype) and type(value).__module__.startswith("numpy"):
-        value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else they come as integers
+        value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # otherwise they become integers
     if callable(getattr(value, "tolist", None)):
         content = cast("object", value.tolist())
         if type(content) is list or type(content) is not type(value):
@@ -516,7 +515,7 @@ def _png(save: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def _rows(frame: Any) -> list[dict[Any, Any]]:
-    """A frame's rows, each by column; its index comes first, unless it only counts."""
+    """Returns a frame's rows by column, after the index unless that only counts."""
     if not _is_counted(frame.index):
         frame = frame.reset_index(allow_duplicates=True)
     if not frame.columns.is_unique:
@@ -526,10 +525,10 @@ def _rows(frame: Any) -> list[dict[Any, Any]]:
 
 
 def is_science(value: object) -> bool:
-    """True if numpy, pandas, PIL or matplotlib made the type."""
+    """True if the type comes from numpy, pandas, PIL or matplotlib."""
     return type(value).__module__.partition(".")[0] in _SCIENCE
 
 
 def _is_counted(index: Any) -> TypeGuard[Any]:
-    """True if rows are merely counted from 0."""
+    """True if rows are only counted from 0."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1

@@ -1,13 +1,13 @@
-"""The fork server of Python guests: it stands ready inside the jail, and forks a process for each program.
+"""The fork server of Python guests: it waits inside the jail, and forks a process for each program.
 
-It is the last of the modules that `boot.py` loads, and never runs a program itself. Over its standard input it is asked
-for processes:
+It is the last of the modules that `boot.py` loads, and never runs a program itself. Requests for processes arrive on
+its standard input:
 
     {"filter": base64 | null}  [connection, lifeline]
-        one process, which puts itself under this system call filter; the lifeline is as the launcher's children have it
+        one process, which puts itself under this system call filter; the lifeline is that of the launcher's children
 
-A process has the connection for its frames as descriptor 3; its standard input is empty, and what is written to its
-standard output and error, other than by `print`, is the engine's own diagnostics.
+A process has the connection for its frames as descriptor 3. Its standard input is empty, and its standard output and
+error, except through `print`, carry the engine's own diagnostics.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CONNECTION = 3
 _FIRST_FREE = 4
 _GUEST_FILES = 64
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
-"""Said, because the system call filter keeps Python from asking."""
+"""Explicit, because the system call filter keeps Python from querying it."""
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FONT_CACHE = ".matplotlib"
-"""Folder beside packages with what matplotlib keeps between processes; corral.packages.python makes it."""
+"""Folder beside packages with matplotlib's cache; corral.packages.python makes it."""
 _PRELOADED = """
     array base64 bisect calendar collections contextlib copy csv ctypes dataclasses datetime decimal difflib enum
     fractions functools hashlib heapq html io itertools json linecache math operator pathlib pprint queue random re
@@ -71,7 +71,7 @@ class _Forks(Children):
         if child is not None:
             try:
                 tell(lifeline, "pid", 0, [child])
-            except OSError as error:  # the host is gone, or its user's processes are sending too many descriptors
+            except OSError as error:  # the host is gone, or too many descriptors of its user are in flight
                 self._kill(child)
                 tell(lifeline, "error", f"pid: {error.strerror}")
         return True
@@ -79,7 +79,7 @@ class _Forks(Children):
     def _become_guest(
         self, program: bytes | None, connection: int, errors: int, lifeline: socket.socket, server: int
     ) -> NoReturn:
-        """Shuts this process in, runs one program in it and ends."""
+        """Confines this process, runs one program in it and ends."""
         try:
             tie_to_parent(server)
             for descriptor, place in ((connection, _CONNECTION), (errors, 2), (errors, 1)):
@@ -87,14 +87,14 @@ class _Forks(Children):
             nothing, end = os.pipe()
             os.dup2(nothing, 0)
             os.close(end)
-            lifeline.detach()  # its descriptor is closed with all others: other processes' among them
+            lifeline.detach()  # its descriptor is closed with all others, including those of other processes
             close_from(_FIRST_FREE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (_GUEST_FILES, _GUEST_FILES))
             if program is not None:
                 seal(program)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.write(2, f"the process could not be shut in: {error}".encode())
+                os.write(2, f"the process could not be confined: {error}".encode())
             os._exit(125)
         try:
             run_program(self._pipes, self._execution)
@@ -103,14 +103,14 @@ class _Forks(Children):
 
 
 def _font_cache(path: list[str]) -> str:
-    """The read-only folder in which matplotlib finds its list of fonts, or at least none that it could write to.
+    """Returns the read-only folder with matplotlib's list of fonts, or at least one where it cannot write any.
 
-    matplotlib only reads a folder that it takes for writable, and makes one of its own for each process otherwise.
+    matplotlib reads only a folder that it considers writable, and otherwise makes a new one for each process.
     """
     folders = [f"{each}/{_FONT_CACHE}" for each in path]
     folder = next(filter(os.path.isdir, folders), path[-1])
     logging = importlib.import_module("logging")
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # else it warns that it could write no list
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it would warn that it cannot write the list
     access = os.access
 
     def is_accessible(place: Any, mode: int, **options: Any) -> bool:
@@ -127,38 +127,38 @@ def _filter(message: bytes) -> bytes | None:
 
 
 def serve(arguments: list[str]) -> None:
-    """Gets everything ready, says so, and serves until nobody can ask any more.
+    """Prepares everything, reports READY, and serves until the host closes the pipe.
 
-    `arguments` are groups, each after its name: `--modules` to import, directories for the `--path`, and of modules in
-    these, those to `--preload` and those to `--offer` to programs.
+    `arguments` are groups, each after its name: modules to import (`--modules`), directories for the `--path`, and
+    modules in these to `--preload` and to `--offer` to programs.
     """
     hide()
-    given: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     group: list[str] = []
     for argument in arguments:
         if argument.startswith("--"):
-            group = given[argument] = []
+            group = options[argument] = []
         else:
             group.append(argument)
     for name in _PRELOADED:
         importlib.import_module(name)
-    sys.path += given["--path"]
+    sys.path += options["--path"]
     sys.dont_write_bytecode = True
-    packages.extend([*given.get("--modules", ()), *given.get("--offer", ())])
+    packages.extend([*options.get("--modules", ()), *options.get("--offer", ())])
     if "matplotlib" in packages:
-        presets["MPLCONFIGDIR"] = _font_cache(given["--path"])
+        presets["MPLCONFIGDIR"] = _font_cache(options["--path"])
         os.environ.update(presets)
-    for name in given.get("--modules", ()):
+    for name in options.get("--modules", ()):
         importlib.import_module(name)
-    for name in given.get("--preload", ()):
-        with contextlib.suppress(Exception):  # the program's own import says why
+    for name in options.get("--preload", ()):
+        with contextlib.suppress(Exception):  # the program's own import shows the reason
             importlib.import_module(name)
     if "numpy" in sys.modules:
         os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)
     os.register_at_fork(after_in_child=random.seed)
     sys.argv = ["program.py"]
     warm_up()
-    os.dup2(2, _CONNECTION)  # so that no descriptor of another use gets this number
+    os.dup2(2, _CONNECTION)  # so that no other descriptor gets this number
     control = socket.socket(*_KIND, fileno=os.dup(0))
     os.environ.clear()
     os.environ.update(presets)

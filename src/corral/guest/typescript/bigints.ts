@@ -1,5 +1,5 @@
-// JSON as programs need it. Integers of tools are BigInts beyond 2^53, and are declared as numbers, so that programs write them
-// as such. What a tool returned is read already, and programs read it once more.
+// JSON as programs need it. Tools' integers beyond 2^53 are BigInts, but are declared as numbers, so that programs encode them as
+// such. A tool's result is already parsed, and programs often parse it again.
 
 interface RawJson {
   rawJSON?(text: string): object;
@@ -12,7 +12,7 @@ const { defineProperty, getPrototypeOf, prototype: plain } = Object;
 const { isArray } = Array;
 const { toString } = BigInt.prototype;
 
-/** Has `JSON.stringify` write a BigInt as the exact integer, unless the program has another form for it. Node 20 cannot. */
+/** Makes `JSON.stringify` write a BigInt as the exact integer, unless the program defines another form. Node 20 cannot. */
 export function writeBigInts(): void {
   if (rawJSON === undefined) return;
   const exact = (value: unknown): unknown => rawJSON(apply(toString, value, []) as string);
@@ -24,9 +24,9 @@ export function writeBigInts(): void {
   define(JSON, {
     stringify(value: unknown, replacer: unknown, space: unknown): string | undefined {
       if (typeof replacer !== "function") return stringify(value, replacer as null, space as number);
-      // A replacer is to find the BigInt itself, which `toJSON` comes before.
-      const replaced = function (this: Record<string, unknown>, key: string, given: unknown): unknown {
-        const member = isRawJSON(given) && typeof this[key] === "bigint" ? this[key] : given;
+      // A replacer has to get the BigInt itself, but `toJSON` is called first.
+      const replaced = function (this: Record<string, unknown>, key: string, value: unknown): unknown {
+        const member = isRawJSON(value) && typeof this[key] === "bigint" ? this[key] : value;
         const written = apply(replacer, this, [key, member]) as unknown;
         return typeof written === "bigint" ? exact(written) : written;
       };
@@ -35,11 +35,11 @@ export function writeBigInts(): void {
   });
 }
 
-/** Has `JSON.parse` give back an object or array in which it cannot read a text, and tells of it. */
+/** Makes `JSON.parse` return an object or array that it cannot read as a string, with a remark. */
 export function giveBackParsed(remark: () => void): void {
   define(JSON, {
     parse(text: unknown, reviver: unknown): unknown {
-      // Of `[1]` it would make 1; a text in an array may be meant.
+      // It would parse `[1]` as 1; an array that begins with a string may be intended.
       if (reviver === undefined && isArray(text) && typeof text[0] !== "string") {
         remark();
         return text;

@@ -1,80 +1,80 @@
-// `tools` for a program that runs elsewhere, in plain Deno or Node. The calls of one turn of microtasks leave together, in
-// requests over HTTP whose form a transport knows; the token is renewed as long as the program runs.
+// `tools` for a program that runs elsewhere, in plain Deno or Node. Calls of one turn of microtasks are sent together, in
+// HTTP requests whose form is defined by a transport. The token is renewed as long as the program runs.
 
 import { Calls, makeTools } from "./tools.ts";
 import { byteLength, decodeValue, type Encoded, revive } from "./values.ts";
 
 export interface Options {
-  /** Where the bridge is, without `/calls`. */
+  /** URL of the bridge, without `/calls`. */
   url: string;
   token: string;
-  /** `name` or `namespace.name`. What is not in it can be called too: the host knows which tools there are. */
+  /** `name` or `namespace.name`. Others can be called too: the host knows all tools. */
   tools?: readonly string[];
-  /** The largest input of a call, as UTF-8. */
+  /** Maximum size of a call's input, as UTF-8. */
   maxInputBytes?: number;
-  /** The longest line of a reply. */
+  /** Maximum length of a line in a reply. */
   maxOutputBytes?: number;
 }
 
 export interface Connection {
   tools: object;
-  /** Ends what is under way. Calls that have no reply yet, and later ones, fail. */
+  /** Ends pending work. Pending and later calls fail. */
   close(): void;
 }
 
-/** What a call fails with: `[code, name, message, retryAfterSeconds?]`. */
+/** Failure of a call: `[code, name, message, retryAfterSeconds?]`. */
 export type Failure = [code: string, name: string, message: string, retryAfterSeconds?: number];
 
 /** Reply to a call, as `Calls.settle` takes it. */
 export type Reply =
   | [sequence: number, ok: true, value: unknown]
   | [sequence: number, ok: false, failure: Failure]
-  /** Items of a stream, which another reply to the same call ends. The first reply with items opens it. */
+  /** Items of a stream, which a later reply to the same call ends. The first reply with items opens it. */
   | [sequence: number, ok: "items", items: unknown[]]
-  /** The call was not made, and is to be sent in a request of its own. */
+  /** The call was not made, and has to be sent in its own request. */
   | [sequence: number, ok: "alone"];
 
-/** Form of the messages of a protocol. */
+/** Message format of a protocol. */
 export interface Transport {
-  /** Maximum calls of a request. */
+  /** Maximum number of calls in a request. */
   batchCalls: number;
-  /** Path that gives `{token}` for the token it is sent with. */
+  /** Path that returns `{token}` for the current token. */
   renewalPath: string;
-  /** One call as text; `path` is the tool's as JSON. */
+  /** Encodes one call; `path` is the tool's as JSON. */
   encode(sequence: number, path: string, input: Encoded): string;
-  /** A request with calls that `encode` gave; `path` is below the bridge's URL. */
+  /** Makes a request from encoded calls; `path` is below the bridge's URL. */
   request(calls: string[]): { path: string; type: string; body: string | Uint8Array<ArrayBuffer> };
-  /** Reader of the reply to a request with these calls. */
+  /** Makes the reader for the reply to a request with these calls. */
   reader(sequences: number[], maxBytes: number): Reader;
-  /** Failure of all calls, from the body of a reply with another status than 200. Throws for a body of another form. */
+  /** Reads the common failure of all calls from the body of a reply whose status is not 200. Throws if it is malformed. */
   refusal(body: string): Failure;
-  /** Makes what sends the requests of a client, until `closing`; by default that is `fetch`. */
+  /** Makes the function that sends a client's requests until `closing`; defaults to `fetch`. */
   open?(closing: AbortSignal): Post;
 }
 
-/** Sends a request as `fetch` does. */
+/** Sends a request like `fetch`. */
 export type Post = (url: string, init: RequestInit & { headers: Record<string, string>; signal: AbortSignal }) => Promise<Response>;
 
 export interface Reader {
-  /** Takes the next part of a reply; returns the replies to calls that are complete. Throws for what is no reply. */
+  /** Reads the next part of a reply; returns the completed replies to calls. Throws if it is malformed. */
   feed(part: Uint8Array): Iterable<Reply>;
-  /** Returns the replies that were complete only with the end. */
+  /** Returns the replies that only the end completes. */
   end(): Iterable<Reply>;
 }
 
 const MAX_BATCH_BYTES = 1_000_000;
 const CALLS_IN_FLIGHT = 128;
-/** More of the text of a refusal, or of a reply to a renewal, is not read. */
+/** Maximum number of bytes read from a refusal, or from a reply to a renewal. */
 const MAX_SMALL_REPLY = 65_536;
 const RENEWAL_TIMEOUT_MS = 10_000;
 /** Timers cannot wait longer than 24 days. */
 const MAX_RENEWAL_SECONDS = 86_400;
-/** With these, the host says that it will not renew the token. */
+/** Statuses with which the host refuses to renew the token. */
 const REFUSALS = [401, 403, 404];
 
 const { fetch, setTimeout, clearTimeout, queueMicrotask } = globalThis;
 
-/** The functions by which a program connects over a transport. */
+/** Makes the functions with which a program connects over a transport. */
 export function bridgeTransport(transport: Transport): {
   connect(options: Options): Connection;
   connectFromEnvironment(options?: Partial<Options>): Connection;
@@ -86,11 +86,11 @@ export function bridgeTransport(transport: Transport): {
   };
 }
 
-/** Makes `tools` out of a bridge's address and a token. Nothing is sent before the first call. */
+/** Makes `tools` from a bridge's address and a token. Nothing is sent before the first call. */
 function connect(transport: Transport, options: Options): Connection {
   const { protocol } = new URL(options.url);
   if (protocol !== "http:" && protocol !== "https:") throw new TypeError(`url: ${protocol} is neither http: nor https:`);
-  if (typeof options.token !== "string" || options.token === "") throw new TypeError("token: there is none");
+  if (typeof options.token !== "string" || options.token === "") throw new TypeError("token: missing or empty");
   const client = new Client(transport, options);
   const { tools } = makeTools(options.tools ?? [], client.calls);
   return { tools, close: () => client.close() };
@@ -112,7 +112,7 @@ class Client {
   #url: string;
   #token: string;
   #maxOutputBytes: number;
-  /** The calls that leave together at the end of this turn, by sequence. */
+  /** Calls to send together at the end of this turn, by sequence. */
   #batch = new Map<number, string>();
   #batchBytes = 0;
   #closing = new AbortController();
@@ -127,7 +127,7 @@ class Client {
     this.#token = token;
     this.#maxOutputBytes = maxOutputBytes;
     const limits = { calls: Infinity, callsInFlight: CALLS_IN_FLIGHT, inputBytes: maxInputBytes, plain: true };
-    const tell = (told: "credit" | "cancel", sequence: number) => this.#readings.get(sequence)?.tell(told);
+    const tell = (message: "credit" | "cancel", sequence: number) => this.#readings.get(sequence)?.tell(message);
     this.calls = new Calls((_payload, input, sequence, path) => this.#add(sequence, path, input), tell, limits);
     this.#scheduleRenewal();
   }
@@ -154,7 +154,7 @@ class Client {
     void this.#exchange(batch);
   }
 
-  /** Sends a batch, and settles its calls as their replies come in. */
+  /** Sends a batch, and settles its calls as their replies arrive. */
   async #exchange(unanswered: Map<number, string>): Promise<void> {
     let failure = bridgeError(`the bridge at ${this.#url} ended its reply without an answer to this call`);
     const reading = new Reading();
@@ -162,7 +162,7 @@ class Client {
       for (const reply of replies) {
         const [sequence, ok] = reply;
         const call = unanswered.get(sequence);
-        if (call === undefined) throw new Error("it answered a call that was not asked");
+        if (call === undefined) throw new Error("it answered a call that was not made");
         if (ok === "items") {
           this.#readings.set(sequence, reading);
           if (reply[2].length > 0) reading.unread += 1;
@@ -183,7 +183,7 @@ class Client {
       const { status, headers, body } = response;
       if (status !== 200) failure = await this.#refusal(response);
       else {
-        if (Number(headers.get("content-length") ?? Infinity) < MAX_SMALL_REPLY) { // which is read much faster
+        if (Number(headers.get("content-length") ?? Infinity) < MAX_SMALL_REPLY) { // read as a whole, which is much faster
           settle(reader.feed(new Uint8Array(await response.arrayBuffer())));
         } else {
           const source = body!.getReader();
@@ -206,7 +206,7 @@ class Client {
     }
   }
 
-  /** Why the host refused a whole request. */
+  /** Returns the host's reason for refusing a whole request. */
   async #refusal(response: Response): Promise<Failure> {
     const text = await readSmall(response);
     try {
@@ -218,7 +218,7 @@ class Client {
 
   #post(path: string, signal: AbortSignal, body: string | Uint8Array<ArrayBuffer>, type: string): Promise<Response> {
     const headers = { authorization: `Bearer ${this.#token}`, "content-type": type };
-    // A redirect would take the token to who knows where.
+    // A redirect would send the token to an unknown place.
     return this.#send(`${this.#url}${path}`, { method: "POST", headers, body, signal, redirect: "error" });
   }
 
@@ -238,7 +238,7 @@ class Client {
       const { token } = JSON.parse(await readSmall(response)) as { token?: unknown };
       if (response.status === 200 && typeof token === "string") this.#token = token;
     } catch {
-      // The token that is there may still be good, and the bridge may be back the next time.
+      // The current token may still be valid, and the bridge may recover.
     }
     if (!refused) this.#scheduleRenewal();
   }
@@ -247,15 +247,15 @@ class Client {
 /** A request whose reply may be a stream. */
 class Reading {
   #resume = () => {};
-  /** Replies with items that the program has not read. */
+  /** Number of replies with items that the program has not read. */
   unread = 0;
-  /** The program reads no further. */
+  /** The program has stopped reading. */
   cancelled = false;
   cancel = () => {};
 
-  tell(told: "credit" | "cancel"): void {
+  tell(message: "credit" | "cancel"): void {
     this.unread -= 1;
-    if (told === "cancel") {
+    if (message === "cancel") {
       this.unread = 0;
       this.cancelled = true;
       this.cancel();
@@ -269,7 +269,7 @@ class Reading {
   }
 }
 
-/** The text of a reply that should be short; of a longer one its beginning. */
+/** Reads a short reply, or the beginning of a longer one. */
 async function readSmall(response: Response): Promise<string> {
   const decoder = new TextDecoder();
   let text = "";
@@ -284,15 +284,15 @@ function bridgeError(message: string): Failure {
   return ["bridge_error", "BridgeError", message];
 }
 
-/** What an error of `fetch` has to say; in Node the cause says it. */
+/** Returns the message of a `fetch` error; in Node it is in the cause. */
 function reason(error: unknown): string {
   const { message, cause } = error as { message?: string; cause?: { message?: string; code?: string } };
   return cause?.message || cause?.code || message || `${error}`;
 }
 
 /**
- * Half of what is left of a token's life, by what it says of itself. A clock that is wrong here makes that too early at
- * worst. Nothing for a token that does not say how long it lives.
+ * Returns half of a token's remaining lifetime, as the token states it; undefined if it does not. At worst, a wrong
+ * clock here makes the renewal too early.
  */
 function secondsToRenewal(token: string): number | undefined {
   try {
@@ -306,13 +306,13 @@ function secondsToRenewal(token: string): number | undefined {
   }
 }
 
-/** Lets the process end although the timer waits. */
+/** Lets the process end while the timer waits. */
 function unref(timer: unknown): void {
   if (typeof timer === "object") (timer as { unref(): void }).unref();
   else (globalThis as unknown as { Deno?: { unrefTimer(timer: unknown): void } }).Deno?.unrefTimer(timer);
 }
 
-/** One call as JSON; `path` is the tool's as JSON. */
+/** Encodes one call as JSON; `path` is the tool's as JSON. */
 export function encodeCall(sequence: number, path: string, { text, tagged }: Encoded): string {
   return `{"sequence":${sequence},"tool":${path},"input":${text}${tagged ? `,"tagged":true` : ""}}`;
 }
@@ -329,7 +329,7 @@ interface Line {
 const LINE_END = 10;
 const wholeLines = new TextDecoder("utf-8", { fatal: true });
 
-/** Splits a reply into lines, of which `read` makes replies. What comes after the last end of a line is no line. */
+/** Splits a reply into lines, which `read` parses. Text after the last line end is ignored. */
 export class Lines implements Reader {
   #decoder: TextDecoder | undefined;
   #parts: string[] = [];
@@ -351,7 +351,7 @@ export class Lines implements Reader {
     texts[0] = this.#parts.join("");
     this.#parts = [texts.pop()!];
     this.#length = this.#parts[0]!.length;
-    for (const line of texts) if (line !== "") yield* this.#read(line); // an empty one keeps a slow connection alive
+    for (const line of texts) if (line !== "") yield* this.#read(line); // empty lines keep a slow connection alive
   }
 
   end(): Reply[] {
@@ -366,7 +366,7 @@ export class Lines implements Reader {
   }
 }
 
-/** Reads the reply to a call from a line of JSON. */
+/** Parses the reply to a call from a line of JSON. */
 export function readReply(line: string): Reply {
   try {
     const { sequence, value, items, alone, tagged, error } = decodeValue(line, false) as Line;
@@ -379,7 +379,7 @@ export function readReply(line: string): Reply {
   }
 }
 
-/** Reads an error as the host writes it. */
+/** Parses an error in the host's format. */
 export function readFailure(error: unknown): Failure {
   const { code, name, message, retryAfterSeconds } = error as Record<string, unknown>;
   if (typeof code !== "string" || typeof name !== "string" || typeof message !== "string") throw new TypeError();

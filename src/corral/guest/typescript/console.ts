@@ -1,5 +1,5 @@
-// `console` with Node's format specifiers, tables, groups and counters; inspect.ts prints the values. Every entry goes to
-// the host as (level, text) at once, so that nothing is lost when the program is killed.
+// `console` with Node's format specifiers, tables, groups and counters; inspect.ts formats the values. Every entry is sent
+// to the host as (level, text) at once, so that nothing is lost when the program is killed.
 
 import { inspect } from "./inspect.ts";
 
@@ -7,12 +7,12 @@ export type Level = "debug" | "log" | "info" | "warn" | "error";
 
 type Inspect = (value: unknown, depth?: number) => string;
 
-/** A longer cell of a table does not make its column wider. */
+/** A longer cell of a table does not widen its column. */
 const WIDEST = 60;
 const { stringify } = JSON;
 const { keys, is } = Object;
 
-/** Node's util.format, for the specifiers it knows. */
+/** Implements Node's util.format, for its specifiers. */
 function formatted(inspect: Inspect, args: readonly unknown[]): string {
   let text = "";
   let used = 0;
@@ -58,7 +58,7 @@ function formatOne(inspect: Inspect, specifier: string, value: unknown): string 
   }
 }
 
-/** A table with the columns that Node chooses; undefined if `data` has no rows to show. */
+/** Formats a table with Node's choice of columns; undefined if `data` has no rows to show. */
 function table(inspect: Inspect, data: unknown, columns?: readonly string[]): string | undefined {
   if (typeof data !== "object" || data === null) return undefined;
   const keyed = data instanceof Map;
@@ -87,7 +87,7 @@ function table(inspect: Inspect, data: unknown, columns?: readonly string[]): st
   return [rule("┌", "┬", "┐"), cells(header), rule("├", "┼", "┤"), ...lines.map(cells), rule("└", "┴", "┘")].join("\n");
 }
 
-/** Terminal columns, roughly: code points, East Asian wide ones twice. */
+/** Estimates terminal columns: code points, with East Asian wide ones counted twice. */
 function width(text: string): number {
   let total = 0;
   for (const point of text) total += /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u.test(point) ? 2 : 1;
@@ -95,8 +95,8 @@ function width(text: string): number {
 }
 
 /**
- * The program's `console`. `emit` receives each entry, and of an error that is printed as one the error itself; `now` is
- * a clock in milliseconds; `room` is how many characters of one value are printed.
+ * Makes the program's `console`. `emit` receives each entry, and an error that is printed alone as an object too; `now` is
+ * a clock in milliseconds; `room` is the maximum number of characters printed for one value.
  */
 export function makeConsole(emit: (level: Level, text: string, error?: Error) => void, now: () => number, room: number): object {
   const shown: Inspect = (value, depth) => inspect(value, room, depth);

@@ -1,6 +1,6 @@
-// What the guest takes of the engine itself: its standard input and output, its event loop. Operations of
-// Deno's core, because what Deno.stdin and Deno.stdout wrap around them asks the buffer for its length, which a program
-// can listen to.
+// The engine features that the guest uses: its standard input and output, and its event loop. These are operations of
+// Deno's core, because the wrappers Deno.stdin and Deno.stdout ask the buffer for its length, which a program
+// can intercept.
 
 import type { Refusal } from "./run.ts";
 
@@ -30,7 +30,7 @@ const { apply } = Reflect;
 const { preventDefault } = Event.prototype;
 const listen = addEventListener;
 
-/** Has failures told that nothing handles. */
+/** Registers handlers for unhandled failures. */
 export function onFailures(rejected: (reason: unknown) => void, uncaught: (error: unknown) => void): void {
   listen("unhandledrejection", (event) => {
     apply(preventDefault, event, []);
@@ -43,7 +43,7 @@ export function onFailures(rejected: (reason: unknown) => void, uncaught: (error
 }
 
 /**
- * Calls back after this turn of the event loop, as setImmediate does. A timer would cost two milliseconds, and the global
+ * Calls back after this turn of the event loop, like setImmediate. A timer would cost two milliseconds, and the global
  * setImmediate five at start-up, because it loads all of the engine's Node.js.
  */
 export function nextTurn(callback: () => void): void {
@@ -52,12 +52,12 @@ export function nextTurn(callback: () => void): void {
     callback();
   };
   core.queueImmediate({ _onImmediate, _argv: null, _destroyed: false, _idleNext: null, _idlePrev: null });
-  core.immediateRefCount(true); // keeps the event loop going until then
+  core.immediateRefCount(true); // keeps the event loop alive until then
 }
 
 /**
- * What `make` compiles, or why it does not compile. The engine gives the place of a syntax error only if the error has no
- * stack: else it gives the place of who called the compiler.
+ * Returns the result of `make`, or the reason why it does not compile. The engine reports the position of a syntax error
+ * only if the error has no stack: otherwise it reports the caller of the compiler.
  */
 export function compile<T>(make: () => T): { program: T } | { refusal: Refusal } {
   const { stackTraceLimit } = Error;

@@ -1,19 +1,19 @@
-// What calls fail with: classes that are named as those of the host, for programs to catch by. What is below what is also in
+// Errors of calls: classes with the host's names, for programs to catch. `BELOW` is also in
 // FAILURES of guest/python/failures.py.
 
 const { create, defineProperty } = Object;
 const { apply } = Reflect;
 const { indexOf, slice } = String.prototype;
 
-/** Where a call was made. */
+/** Position of a call. */
 export interface Site {
   stack: string;
 }
 
-/** Base of what a call fails with. `code` is stable; the program's own have that of a program that fails. */
+/** Base of all errors of calls. `code` is stable; the program's own subclasses have that of a failed program. */
 export class CorralError extends Error {
   code = "program_failed";
-  /** When a call that was one too many would be allowed. */
+  /** Time until a call over the rate limit would be allowed. */
   declare readonly retryAfterSeconds?: number;
 }
 
@@ -26,10 +26,10 @@ const BELOW: [base: string, names: string[]][] = [
   ["AccessDenied", ["InvalidToken", "ExecutionEnded", "ScopeDenied", "RateLimited", "ApprovalDenied", "EgressBlocked"]],
   ["BridgeError", ["MessageTooLarge", "MalformedMessage"]],
 ];
-/** Bases of those that a host adds. */
+/** Bases of classes that a host adds. */
 const BY_CODE: Record<string, string> = { __proto__: null as never, tool_error: "ToolError", access_denied: "AccessDenied" };
 
-/** All that are known, by name. */
+/** All known classes, by name. */
 export const failureClasses = create(null) as Record<string, FailureClass>;
 failureClasses.CorralError = titled(CorralError, "CorralError");
 for (const [base, names] of BELOW) for (const name of names) derive(base, name);
@@ -45,7 +45,7 @@ function titled(failure: FailureClass, name: string): FailureClass {
   return failure;
 }
 
-/** The error of a call, as the program catches it. Its stack is that of the call, not of the reply's delivery. */
+/** Makes the error of a call, for the program to catch. Its stack is that of the call, not of the reply's delivery. */
 export function callFailure(code: string, name: string, message: string, site: Site, retryAfterSeconds?: number): CorralError {
   const failure = new (failureClasses[name] ?? derive(BY_CODE[code] ?? "CorralError", name))(message);
   failure.code = code;

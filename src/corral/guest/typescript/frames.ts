@@ -1,8 +1,8 @@
-// Frames between host and guest over standard input and output. The written format is docs/frames.md.
+// Frames between host and guest over standard input and output. docs/frames.md specifies the format.
 //
 //   u32 length | u8 kind | u8 flags | nonce, 16 bytes | payload: a JSON array as UTF-8
 //
-// `length` counts all that follows it. Big endian.
+// `length` counts everything after it. Big endian.
 
 export const PROTOCOL = 1;
 export const HEADER_BYTES = 22;
@@ -20,9 +20,9 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encodeInto = encoder.encodeInto.bind(encoder);
 const decode = decoder.decode.bind(decoder);
 
-// The nonce is in these buffers, so no code of the program may ever be handed one. Methods and accessors of typed arrays
-// are on prototypes that the program can change, and some of them ask `constructor`, which it can change as well. Hence
-// every view is made anew from its buffer, and sizes are kept beside the buffers instead of being asked of them.
+// The nonce is in these buffers, so no code of the program may ever get one. Methods and accessors of typed arrays are on
+// prototypes that the program can change, and some of them use `constructor`, which it can change as well. Therefore every
+// view is created from its buffer when needed, and sizes are stored beside the buffers instead of being queried.
 const { apply, getPrototypeOf } = Reflect;
 const Bytes = Uint8Array;
 const Block = ArrayBuffer;
@@ -30,7 +30,7 @@ const { max } = Math;
 const { set } = getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 export const copy = (target: Uint8Array, source: Uint8Array, at: number): void => apply(set, target, [source, at]);
 
-/** A buffer that frames are appended to and that leaves in one write. */
+/** A buffer to which frames are appended, and that is sent in one write. */
 export class FrameWriter {
   #size = 65536;
   #buffer = new Block(this.#size);
@@ -50,9 +50,9 @@ export class FrameWriter {
     this.#length = from + written;
   }
 
-  /** Hands everything appended so far to `write`, which says how many bytes it took and gets the rest again. */
+  /** Passes everything appended so far to `write`, which returns the number of bytes taken and gets the rest again. */
   drain(write: (bytes: Uint8Array) => number): void {
-    // A program may have left so little of the stack that any call in here throws: what was written must stay known.
+    // The program may have left so little stack that any call here throws: the number of bytes written must not be lost.
     while (this.#drained < this.#length) {
       this.#drained += write(new Bytes(this.#buffer, this.#drained, this.#length - this.#drained));
     }
@@ -71,7 +71,7 @@ export class FrameWriter {
   }
 }
 
-/** Splits what was read into frames. Fill `room()`, report it with `filled(n)`, then take frames until undefined. */
+/** Splits input into frames. Fill `room()`, report it with `filled(n)`, then take frames until undefined. */
 export class FrameReader {
   #size = 65536;
   #buffer = new Block(this.#size);
@@ -80,7 +80,7 @@ export class FrameReader {
   #end = 0;
   #taken = 0;
 
-  /** Of the frame taken last; valid until the next `room`. */
+  /** Nonce of the frame taken last; valid until the next `room`. */
   get nonce(): Uint8Array {
     return new Bytes(this.#buffer, this.#taken + 6, NONCE_BYTES);
   }
@@ -90,7 +90,7 @@ export class FrameReader {
       this.#start = this.#end = 0;
     } else if (this.#end - this.#start >= 4) {
       const needed = 4 + readNumber(this.#bytes, this.#start);
-      // Doubled, because a buffer for each size would be garbage that the engine hardly sees.
+      // Doubled, because a buffer for each size would be garbage that the engine hardly notices.
       if (this.#start + needed > this.#size) this.#moveTo(needed > this.#size ? max(needed, this.#size * 2) : this.#size);
     } else if (this.#size - this.#start < HEADER_BYTES) {
       this.#moveTo(this.#size);
@@ -116,7 +116,7 @@ export class FrameReader {
     };
   }
 
-  /** Moves what is not taken yet to the beginning of a buffer of `size` bytes. */
+  /** Moves the remaining data to the beginning of a buffer of `size` bytes. */
   #moveTo(size: number): void {
     const rest = new Bytes(this.#buffer, this.#start, this.#end - this.#start);
     if (size !== this.#size) {

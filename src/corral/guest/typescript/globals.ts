@@ -1,9 +1,9 @@
-// What a program finds in its global scope. An allow-list: a global that a new engine release adds is absent until it
-// is named here. All this is hygiene; the boundary is the jail around the process.
+// The program's global scope. An allow-list: a global that a new engine release adds is absent until it
+// is listed here. All this is hygiene; the boundary is the jail around the process.
 
 import { writeBigInts } from "./bigints.ts";
 
-/** The language itself, and platform functions that answer without the engine's event loop. */
+/** The language itself, and platform functions that do not use the engine's event loop. */
 const SYNCHRONOUS = [
   "Object", "Function", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String",
   "Symbol", "Date", "Promise", "RegExp", "Error", "AggregateError", "EvalError", "RangeError", "ReferenceError",
@@ -17,7 +17,7 @@ const SYNCHRONOUS = [
   "CustomEvent", "Headers", "FormData",
 ];
 
-/** Platform functions that complete through the engine's event loop: touching one ends the synchronous pump. */
+/** Platform functions that complete through the engine's event loop: using one ends the synchronous pump. */
 const ASYNCHRONOUS = [
   "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate",
   "AbortController", "AbortSignal", "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader",
@@ -26,7 +26,7 @@ const ASYNCHRONOUS = [
   "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
 ];
 
-/** Programs do not have it, but the engine needs it while it loads what is touched for the first time. */
+/** Programs do not get it, but the engine needs it for lazy loading. */
 const atomics = Atomics;
 const { apply, deleteProperty, getPrototypeOf } = Reflect;
 const { defineProperty } = Object;
@@ -38,31 +38,31 @@ const noNetwork = (name: string) =>
 export interface Timer {
   /** It will not run any more. */
   _destroyed: boolean;
-  /** It runs again and again. */
+  /** It repeats. */
   _repeat?: unknown;
 }
 
-/** Hears of all timers that the program has. */
+/** Observes all timers of the program. */
 export interface TimerWatch {
   started(timer: Timer, callback?: unknown): void;
-  /** The callback of one has run, or one was cleared; the microtasks of that have not. */
+  /** Called when one's callback has run, or it was cleared, before the microtasks of that. */
   ended(): void;
 }
 
 export interface GlobalOptions {
   allowWasm: boolean;
-  /** Called when the program first touches something asynchronous, but for timers. */
+  /** Called when the program first uses something asynchronous, except timers. */
   onAsynchronous: () => void;
   timers: TimerWatch;
-  /** What is left of the engine's namespace; nothing if absent. */
+  /** The remaining parts of the engine's namespace; undefined if it is absent. */
   namespace?: object;
 }
 
-/** Leaves of globalThis only what is listed, with the engine's asynchronous parts behind a tripwire. */
+/** Reduces globalThis to the allow-list, with the engine's asynchronous parts behind a tripwire. */
 export function restrictGlobals(options: GlobalOptions): void {
   const keep = new Set(options.allowWasm ? [...SYNCHRONOUS, "WebAssembly"] : SYNCHRONOUS);
   const watched = new Set(options.allowWasm ? [...ASYNCHRONOUS, "WebAssembly"] : ASYNCHRONOUS);
-  // Symbol keys stay: they are the brands by which the engine knows its own global object.
+  // Symbol keys stay: they are the brands by which the engine identifies its own global object.
   for (const name of Object.getOwnPropertyNames(globalThis)) {
     if (!keep.has(name) && !watched.has(name) && !Reflect.deleteProperty(globalThis, name)) hide(name);
   }
@@ -79,7 +79,7 @@ export function restrictGlobals(options: GlobalOptions): void {
   }
   defineGlobal("self", globalThis);
   defineGlobal("global", globalThis);
-  // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.
+  // Not just absent: parts of the engine would use a `Deno` that the program defines.
   defineProperty(globalThis, "Deno", { value: options.namespace, writable: false, configurable: false, enumerable: false });
   keepCall();
   writeBigInts();
@@ -90,8 +90,8 @@ export function defineGlobal(name: string, value: unknown): void {
 }
 
 /**
- * Makes `Function.prototype.call` permanent: the engine hands the runtime's buffers to its operations through it. Functions
- * can still have a `call` of their own.
+ * Makes `Function.prototype.call` permanent, as the engine uses it to pass the runtime's buffers to its operations.
+ * Functions can still have their own `call`.
  */
 function keepCall(): void {
   const { call } = Function.prototype;
@@ -113,13 +113,13 @@ function hide(name: string): void {
 
 interface Tripwire {
   arm(): void;
-  /** What was found behind it; undefined before anybody looked. */
+  /** The value behind it; undefined before the first access. */
   value: unknown;
 }
 
 const tripwires = new Map<string, Tripwire>();
 
-/** Puts a global that is there behind a tripwire; the program gets what `adapt` makes of it. */
+/** Puts an existing global behind a tripwire; the program gets the result of `adapt`. */
 export function watch(name: string, onTouch: () => void, adapt = (value: unknown) => value): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
@@ -136,12 +136,12 @@ export function watch(name: string, onTouch: () => void, adapt = (value: unknown
   tripwire.arm();
 }
 
-/** Puts all of them behind their tripwires again, for the next who touches one. */
+/** Resets all tripwires, for the next access. */
 export function rearm(): void {
   for (const tripwire of tripwires.values()) tripwire.arm();
 }
 
-/** True if a global is what was behind its tripwire. */
+/** True if a global still has the value behind its tripwire. */
 export function isUnchanged(name: string, value: unknown): boolean {
   return value !== undefined && tripwires.get(name)?.value === value;
 }
@@ -151,7 +151,7 @@ type Adapt = (engine: StartTimer, timers: TimerWatch) => unknown;
 
 const LONGEST_DELAY = 2 ** 31 - 1;
 
-/** The engine warns of a delay that it does not take, and to do so looks for what is not here any more. */
+/** The engine warns about a delay out of range, and for that uses globals that are no longer there. */
 const withinRange: Adapt = (engine, timers) => {
   const start = watchedTimer(engine, timers);
   return (callback: unknown, delay: unknown = 0, ...args: unknown[]) => {
@@ -165,7 +165,7 @@ const clearing: Adapt = (engine, timers) => (timer: unknown) => {
   timers.ended();
 };
 
-/** Globals for timers: to touch one starts none yet. */
+/** Globals for timers: accessing one starts none yet. */
 const TIMERS: Record<string, Adapt | undefined> = {
   setTimeout: withinRange,
   setInterval: withinRange,
@@ -198,7 +198,7 @@ interface Refreshing {
 
 let watchesRefresh = false;
 
-/** A timer that has run starts again by `refresh`. */
+/** Observes `refresh`, which restarts a timer that has run. */
 function watchRefresh(kind: Refreshing, { started }: TimerWatch): void {
   const { refresh } = kind;
   if (refresh === undefined || watchesRefresh) return;
@@ -213,7 +213,7 @@ function watchRefresh(kind: Refreshing, { started }: TimerWatch): void {
   defineProperty(kind, "refresh", { value, writable: true, configurable: true, enumerable: false });
 }
 
-/** A global that is made when it is first read. */
+/** Defines a global that is created when it is first read. */
 export function defineLazily(name: string, make: () => unknown): void {
   defineProperty(globalThis, name, {
     configurable: true,
@@ -229,7 +229,7 @@ export function defineLazily(name: string, make: () => unknown): void {
   });
 }
 
-/** What a getter of the engine gives, which may load the feature only now. */
+/** Returns the value of an engine's getter, which may load the feature only now. */
 function loaded(getter: () => unknown): unknown {
   defineGlobal("Atomics", atomics);
   try {

@@ -1,7 +1,7 @@
-// Values as the console prints them: in Node's notation, but in full depth and without its line breaks. A list of records
-// that would make a long line has a line for each; everything else is on one line.
+// Formats values for the console: in Node's notation, but in full depth and without its line breaks. A list of records that
+// would make a long line has a line for each; everything else is on one line.
 //
-// It runs in the program's own context. Members that are getters of the program's are named, not called. Every intrinsic
+// It runs in the program's own context. Getters of the program are named, not called. Every intrinsic
 // used here is captured before the program runs.
 
 const { stringify } = JSON;
@@ -21,18 +21,18 @@ const { join } = Array.prototype;
 const Bytes = Uint8Array;
 const tagSymbol = Symbol.toStringTag;
 
-/** Containers nested deeper than this are named, not shown. */
+/** Deeper containers are named, not shown. */
 const MAX_DEPTH = 50;
-/** Characters after which the rest of a value is not even counted. */
+/** Number of characters after which the rest of a value is not even counted. */
 const MOST_COUNTED = 1_000_000;
-/** A list of records longer than this has a line for each, unless they are as short as pairs of numbers. */
+/** A longer list of records has a line for each, unless they are as short as pairs of numbers. */
 const LINE = 100;
 const SHORT = 20;
 
-/** Bytes of a Buffer that are shown. */
+/** Maximum number of a Buffer's bytes that are shown. */
 const MOST_BYTES = 50;
 
-/** What is shown of the platform's objects, which have no members of their own. */
+/** Shown members of platform objects, which have none of their own. */
 const PLATFORM: Record<string, readonly string[]> = {
   __proto__: null as never,
   AbortController: ["signal"],
@@ -54,18 +54,18 @@ const CONTROL = /[\x00-\x1f\x7f-\x9f'\\]/;
 
 class Printer {
   #ancestors: object[] = [];
-  /** What a cycle leads back to. */
+  /** Containers that cycles lead back to. */
   #referred: object[] = [];
   #left = MOST_COUNTED;
   #maxDepth: number;
-  /** Within a list: only the outermost one may have lines. */
+  /** True within a list: only the outermost one can have lines. */
   #flat = false;
 
   constructor(maxDepth: number) {
     this.#maxDepth = maxDepth;
   }
 
-  /** Some of the value is not in the text, because there is too much of it. */
+  /** True if part of the value was left out, because there is too much of it. */
   get exhausted(): boolean {
     return this.#left <= 0;
   }
@@ -80,7 +80,7 @@ class Printer {
       return text;
     } catch {
       this.#ancestors.length = depth;
-      return "[an object that cannot be read]"; // a proxy's trap threw, say
+      return "[an object that cannot be read]"; // for example, a proxy's trap threw
     }
   }
 
@@ -148,7 +148,7 @@ class Printer {
         const texts = shown.filter(([, member]) => member !== undefined && member !== "").map(([name, member]) => `${name}: ${this.print(member)}`);
         return `${className(value)} ${braced(texts)}`;
       }
-      return `${prefixOf(value, className(value) || "Object")}{}`; // without the brands by which the engine knows its own
+      return `${prefixOf(value, className(value) || "Object")}{}`; // without the brands by which the engine identifies its own
     }
     const name = className(value);
     return this.#record(value, prefixOf(value, name === "Object" ? "" : name));
@@ -160,7 +160,7 @@ class Printer {
     let holes = false;
     const { length } = value;
     if (!isView(value)) {
-      // Members that are no elements come last.
+      // Members that are not elements come last.
       let elements = names.length;
       while (elements > 0 && !isIndex(names[elements - 1]!, length)) elements -= 1;
       holes = elements < length;
@@ -179,7 +179,7 @@ class Printer {
     return `${prefix}${bracketed(parts.concat(extra))}`;
   }
 
-  /** Elements, each on a line of its own where they are records and would make a long one. */
+  /** Formats elements, each on its own line if they are records and would make a long one. */
   #list(
     length: number, print: (index: number) => string, element: (index: number) => unknown, prefix: string, open: string, close: string, extra: string[],
   ): string {
@@ -226,7 +226,7 @@ class Printer {
     return parts;
   }
 
-  /** A getter of the program's is not called. */
+  /** Does not call a getter of the program. */
   #member(value: object, name: PropertyKey): string {
     const descriptor = getOwnPropertyDescriptor(value, name);
     if (descriptor?.get !== undefined) return descriptor.set === undefined ? "[Getter]" : "[Getter/Setter]";
@@ -234,7 +234,7 @@ class Printer {
     return this.print((value as Record<PropertyKey, unknown>)[name]);
   }
 
-  /** With its stack at the top level; within another value, on one line. */
+  /** Includes the stack at the top level; on one line within another value. */
   #error(error: Error): string {
     const { stack } = error;
     const header = `${error.name}: ${error.message}`;
@@ -299,7 +299,7 @@ function isIndex(name: string, length: number): boolean {
   return index >= 0 && index < length && `${index}` === name;
 }
 
-/** The name of the class that made an object; empty if nothing says it. */
+/** Returns the name of the class that made an object; empty if unknown. */
 function className(value: object): string {
   for (let each: unknown = getPrototypeOf(value); typeof each === "object" && each !== null; each = getPrototypeOf(each)) {
     const constructor: unknown = getOwnPropertyDescriptor(each, "constructor")?.value;
@@ -313,7 +313,7 @@ function namePrefix(value: object, usual: string, length: number): string {
   return name === usual || name === "" ? "" : `${name}(${length}) `;
 }
 
-/** A class's name, and the tag where that says something else. */
+/** Returns a class's name, and the tag if that differs. */
 function prefixOf(value: object, name: string): string {
   const tag = (value as Record<symbol, unknown>)[tagSymbol];
   const shown = typeof tag === "string" && tag !== "" && tag !== name ? `${name || "Object"} [${tag}]` : name;
@@ -324,7 +324,7 @@ function keyText(name: string): string {
   return apply(test, IDENTIFIER, [name]) ? name : quoted(name);
 }
 
-/** In single quotes, unless others need no escapes. */
+/** Uses single quotes, unless others need no escapes. */
 function quoted(text: string): string {
   if (!apply(test, CONTROL, [text])) return `'${text}'`;
   const json = stringify(text);
@@ -333,7 +333,7 @@ function quoted(text: string): string {
   return `'${apply(replaceAll, apply(replaceAll, apply(slice, json, [1, -1]), ['\\"', '"']), ["'", "\\'"]) as string}'`;
 }
 
-/** What a value prints as. After about `room` characters stands how many are missing. */
+/** Formats a value. After about `room` characters it only tells how many are missing. */
 export function inspect(value: unknown, room = MOST_COUNTED, depth = MAX_DEPTH): string {
   const printer = new Printer(min(depth, MAX_DEPTH));
   const text = printer.print(value);
@@ -342,7 +342,7 @@ export function inspect(value: unknown, room = MOST_COUNTED, depth = MAX_DEPTH):
   return `${apply(slice, text, [0, room]) as string}… ${missing} more characters`;
 }
 
-/** An integer with a comma for each three digits. */
+/** Formats an integer with thousands separators. */
 function grouped(number: number): string {
   let digits = `${number}`;
   let text = "";

@@ -1,5 +1,5 @@
-// `fetch`, `EventSource` and `WebSocket` for a program with a network: each request is a call of the host's service
-// `$fetch`, which checks it and sends it. Bodies come in pieces, as they are read.
+// `fetch`, `EventSource` and `WebSocket` for a program with network access: each request is a call of the host's service
+// `$fetch`, which checks and sends it. Bodies are transferred in pieces, as they are read.
 
 import { defineGlobal, defineLazily } from "./globals.ts";
 import { webSocket } from "./sockets.ts";
@@ -23,7 +23,7 @@ const SERVICE = "$fetch";
 /** Larger bodies are sent in several calls. */
 const PIECE_BYTES = 262_144;
 const RECONNECT_MS = 3000;
-/** The longest time that timers take. */
+/** Maximum delay of timers. */
 const LONGEST_MS = 2 ** 31 - 1;
 const WITHOUT_BODY = [101, 204, 205, 304];
 
@@ -34,7 +34,7 @@ const race = Promise.race.bind(Promise);
 const { min } = Math;
 const Bytes = Uint8Array;
 
-/** Gives the program its network. */
+/** Enables the program's network access. */
 export function defineNetwork(service: Service): void {
   const network = new Network(service);
   const fetch = function fetch(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
@@ -50,7 +50,7 @@ export function defineNetwork(service: Service): void {
   defineLazily("WebSocket", () => webSocket(ask));
 }
 
-/** The same error, thrown where the program called. */
+/** Returns the error as if thrown by the program's call. */
 function placed(error: unknown, stack: string): unknown {
   const frames = stack.indexOf("\n");
   if (error instanceof Error && !(error instanceof DOMException) && frames >= 0) {
@@ -140,7 +140,7 @@ class Network {
   }
 }
 
-/** A response with what only the engine's own fetch could say of it. */
+/** Adds properties to a response that only the engine's own fetch could set. */
 function dressed(response: Response, { url, redirected }: Head): Response {
   const clone = response.clone;
   const own = {
@@ -192,7 +192,7 @@ function eventSource(fetch: (url: string, init: RequestInit) => Promise<Response
           fatal = response.status !== 200 || !response.headers.get("content-type")?.startsWith("text/event-stream");
           if (!fatal) await this.#read(response);
         } catch (error) {
-          fatal = (error as { code?: unknown }).code !== "tool_failed"; // else the connection was lost
+          fatal = (error as { code?: unknown }).code !== "tool_failed"; // otherwise the connection was lost
         }
         if (this.readyState === this.CLOSED) return;
         this.readyState = fatal ? this.CLOSED : this.CONNECTING;
@@ -209,7 +209,7 @@ function eventSource(fetch: (url: string, init: RequestInit) => Promise<Response
       let fields: Record<string, string> = {};
       for await (const piece of response.body!) {
         text += decoder.decode(piece, { stream: true });
-        // A return may be the first half of a line end.
+        // A carriage return may be the first half of a line end.
         const lines = text.split(/\r\n|\n|\r(?=[^])/);
         text = lines.pop()!;
         for (const line of lines) {

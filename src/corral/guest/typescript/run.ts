@@ -1,5 +1,5 @@
-// One execution of a program: its calls, its console, its outcome. How frames travel and when it is over for good is the
-// business of the process (process/).
+// One execution of a program: its calls, its console, its outcome. Transporting frames and deciding when it is finally over
+// are up to the process (process/).
 
 import { type Level, makeConsole } from "./console.ts";
 import { CorralError, failureClasses } from "./failures.ts";
@@ -24,14 +24,14 @@ export interface Text {
   code: string;
 }
 
-/** Packages that a program may import: the texts of those that it may come to ask for, and why others have none. */
+/** Packages that a program may import: texts of those that it could require, and reasons why others have none. */
 export interface ModuleTexts {
   allowed: string[];
   texts: Record<string, Text>;
   failures: Record<string, string>;
 }
 
-/** Directories of the session, if the program may change them, and where they are if not at these paths. */
+/** Directories of the session, whether the program may change them, and their real paths if these differ. */
 export type Mounts = [path: string, writable: boolean, real: string | null][];
 
 export interface Start {
@@ -42,81 +42,81 @@ export interface Start {
   modules?: ModuleTexts | null;
   services?: string[];
   mounts?: Mounts;
-  /** The program is the trial of a package: what `require` gives is what the package does while it loads. */
+  /** The program is the trial of a package: `require` returns what the package does while it loads. */
   rehearses?: boolean;
 }
 
 /** Loads modules, each once. */
 export interface Loader {
-  /** What packages take for node's. */
+  /** The object that packages use as node's. */
   process: object;
   namespace(specifier: string): unknown;
   require(specifier: string): unknown;
 }
 
-/** What a run needs of the process around it. */
+/** The process's services for a run. */
 export interface Host {
-  /** The loader of this run; none where there are no modules. */
+  /** Returns the loader of this run; undefined if it has no modules. */
   load?(start: Start): Loader | undefined;
-  /** Appends a frame of this run to what leaves with the next `flush`. */
+  /** Appends a frame of this run, to be sent by the next `flush`. */
   send(kind: number, tagged: boolean, payload: string): void;
   flush(): void;
-  /** The program has its outcome, and the run may be over. */
+  /** Called when the program has its outcome, and the run may be over. */
   concluded(): void;
   now(): number;
 }
 
-/** Why a program does not compile, with the place as a frame of a stack. */
+/** The reason why a program does not compile, with the position as a frame of a stack. */
 export interface Refusal {
   message: string;
   stack: string;
 }
 
-/** Loads a module; of one that is `unused` nothing is taken, and it may be missing. */
+/** Loads a module; an `unused` one is not evaluated, and may be missing. */
 type Load = ((specifier: unknown, unused?: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
 export type Program = (load: Load, enter: Enter) => Promise<unknown>;
 
-/** What EXIT begins with: the value, or `[code, name, message, stack, cause]`, as JSON text. */
+/** The first part of an EXIT: the value, or `[code, name, message, stack, cause]`, as JSON text. */
 interface Outcome {
   kind: "value" | "error" | "rejected";
   text: string;
   tagged: boolean;
 }
 
-/** What a program has returned while what it began goes on. */
+/** The return value of a program whose other work goes on. */
 interface Held {
   value: unknown;
-  /** What promises and iterators in it have become. */
+  /** Results of promises and iterators in it. */
   settled: Settled;
-  /** As it was written when the program returned it. */
+  /** Its encoding when the program returned it. */
   encoded: Encoded;
-  /** It may have changed since. */
+  /** True if it may have changed since. */
   stale: boolean;
-  /** It is being written for the last time. */
+  /** True while it is encoded for the last time. */
   closing: boolean;
 }
 
 interface Started {
   timer: Timer;
-  /** What it does is part of the program, which lasts until then. */
+  /** Its work is part of the program, which does not end before it. */
   awaited: boolean;
 }
 
-/** The name by which stack traces show the program's frames. */
+/** Name of the program's frames in stack traces. */
 export const PROGRAM_NAME = "corral:program.ts";
-/** How much an EXIT lists, so that its size stays bounded. */
+/** Maximum number of entries in the lists of an EXIT. */
 const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
-/** Characters of a value that is always written again in the end, as microtasks alone may have changed it. */
+/** Characters of a value that is always encoded again at the end, as microtasks alone may have changed it. */
 const MAX_REWRITTEN = 50_000;
 const BURST = 16;
-/** A timer that has one of these guards something else, or does nothing, and has nothing to do once that is done. */
+/** A timer with one of these guards something else, or does nothing, and is irrelevant once that is done. */
 const GUARDS = ["rej", "res", "abort", "throw", "Error", "= true", "= false", "{}"];
 const NO_EXIT = ["process is not defined", "process.exit is not a function"];
-/** Characters of a thrown value that is no Error. */
+/** Characters of a thrown value that is not an Error. */
 const MAX_DESCRIBED = 2000;
-/** How many errors of an AggregateError are shown, and the characters of one. */
+/** Maximum number of an AggregateError's errors that are shown, and characters of each. */
 const MAX_ERRORS = 5;
 const MAX_WITHIN = 500;
 
@@ -136,7 +136,7 @@ const textEncoder = new TextEncoder();
 const encodeInto = textEncoder.encodeInto.bind(textEncoder);
 const queueTask = queueMicrotask;
 
-/** Leaves in a stack only the program's own frames: the rest is ours, and names files of the host. */
+/** Keeps only the program's own frames in a stack: the rest is ours, and names files of the host. */
 function programFramesOnly(error: Error, sites: object[]): string {
   let stack = `${error.name}: ${error.message}`;
   for (let index = 0; index < sites.length; index++) {
@@ -148,7 +148,7 @@ function programFramesOnly(error: Error, sites: object[]): string {
 
 export class Run {
   readonly start: Start;
-  /** The engine's event loop serves the program: a timer runs, or it has touched another part that completes there. */
+  /** The engine's event loop serves the program: a timer runs, or the program has used something that completes there. */
   asynchronous = false;
   #staysAsynchronous = false;
   #timers = create(null) as Started[];
@@ -164,38 +164,38 @@ export class Run {
   #flushing = false;
   #outcome: Outcome | undefined;
   #held: Held | undefined;
-  /** Whoever has called `close` hears of the end by what that gives. */
+  /** True while the caller of `close` gets the end through its return value. */
   #closing = false;
   #stopped = false;
-  /** The program let promises race, or some of several have failed, so that calls that it leaves behind may have lost. */
+  /** The program raced promises, or some of several have failed, so that calls left behind may have lost. */
   #raced = false;
   #remarks: string[] = [];
-  /** What was last printed by `console.error`: an error itself if there was one. */
+  /** The last output of `console.error`: an error itself if there was one. */
   #printed: Error | string | undefined;
 
   constructor(start: Start, host: Host) {
-    giveBackParsed(() => this.#remark("JSON.parse was given what is read already, and gave it back"));
+    giveBackParsed(() => this.#remark("JSON.parse got a value that is already parsed, and returned it unchanged"));
     this.start = start;
     this.#host = host;
     const { calls, calls_in_flight, tool_input_bytes } = start.limits;
     const send = (payload: string, { tagged }: { tagged: boolean }) => {
       host.send(Kind.call, tagged, payload);
-      // The first call starts at once, whatever the program does next; those that follow it in this turn leave together,
-      // but not so many that the host has nothing to do meanwhile.
+      // The first call is sent at once, whatever the program does next. Later ones of this turn are sent together, but not
+      // so many that the host would have nothing to do meanwhile.
       if (this.#calls.inFlight === 1 || ++this.#unsent === BURST) {
         this.#unsent = 0;
         host.flush();
       } else if (this.asynchronous) this.#flushSoon();
     };
-    const tell = (told: "credit" | "cancel", sequence: number) => {
-      host.send(Kind[told], false, `[${sequence}]`);
+    const tell = (message: "credit" | "cancel", sequence: number) => {
+      host.send(Kind[message], false, `[${sequence}]`);
       if (this.asynchronous) this.#flushSoon();
     };
     this.#calls = new Calls(send, tell, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes, services: start.services });
     this.#toolbox = makeTools(start.tools, this.#calls);
   }
 
-  /** Puts what belongs to this run into a global scope that holds nothing but the language and the platform. */
+  /** Adds this run's globals to a scope that has only the language and the platform. */
   defineGlobals(): void {
     const { now } = this.#host;
     (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
@@ -216,7 +216,7 @@ export class Run {
     if (loader) {
       defineGlobal("process", loader.process);
       defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));
-      // async, so that what fails is a rejection
+      // async, so that errors become rejections
       const namespace = async (specifier: unknown, unused?: unknown) => {
         try {
           return loader.namespace(`${specifier}`);
@@ -255,7 +255,7 @@ export class Run {
     }
   }
 
-  /** Calls a service of the host; it fails if the host has not granted it. `boundary` is what the program called. */
+  /** Calls a service of the host; fails if the host has not granted it. `boundary` is the function that the program called. */
   service(name: string, input: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     return this.#calls.service(name, input, boundary);
   }
@@ -273,24 +273,24 @@ export class Run {
     }
   }
 
-  /** Takes the payload of a REPLY. */
+  /** Handles the payload of a REPLY. */
   settle(payload: string, tagged: boolean): void {
     if (!this.#stopped) this.#calls.settle(decodeValue(payload, tagged) as unknown[]);
   }
 
-  /** Takes the payload of a CHUNK. */
+  /** Handles the payload of a CHUNK. */
   deliver(payload: string, tagged: boolean): void {
     if (!this.#stopped) this.#calls.deliver(decodeValue(payload, tagged) as unknown[]);
   }
 
-  /** The program has ended, and what it began too, so that EXIT can be written. */
+  /** True if the program and everything that it started have ended, so that EXIT can be written. */
   get over(): boolean {
     if (this.#stopped) return true;
     if (this.#calls.pending > 0) return false;
     return this.#outcome !== undefined || (this.#held !== undefined && !this.#held.closing && !this.#timersAwaited());
   }
 
-  /** To be called once the run is over and no microtask is left. False if the value waits for something all the same. */
+  /** Call it once the run is over and no microtask is left. False if the value still waits for something. */
   close(): boolean {
     const held = this.#held;
     if (this.#outcome === undefined && held !== undefined) {
@@ -302,12 +302,12 @@ export class Run {
     return this.over;
   }
 
-  /** The program has touched something that completes through the event loop, and whose end is not known. */
+  /** Called when the program uses something that completes through the event loop, at an unknown time. */
   leavePump(): void {
     this.asynchronous = this.#staysAsynchronous = true;
   }
 
-  /** The program has started a timer, which completes through the event loop. */
+  /** Called when the program starts a timer, which completes through the event loop. */
   startTimer(timer: Timer, callback?: unknown): void {
     this.asynchronous = true;
     if (this.#timerCount === this.#timerRoom) {
@@ -333,7 +333,7 @@ export class Run {
     return false;
   }
 
-  /** Ends what timers began, once none is left: from then on only a reply can happen. False if there is more to wait for. */
+  /** Resumes the pump once no timer is left, as then only a reply can happen. False if there is more to wait for. */
   resumePump(): boolean {
     if (this.#staysAsynchronous) return false;
     while (this.#timerCount > 0 && this.#timers[this.#timerCount - 1]!.timer._destroyed) this.#timerCount--;
@@ -342,7 +342,7 @@ export class Run {
     return true;
   }
 
-  /** To be called when no microtask is left: a program that waits then, and for no call, waits for ever. */
+  /** Call it when no microtask is left: a program that then waits, but for no call, waits forever. */
   checkForDeadlock(): void {
     if (this.asynchronous || this.#outcome !== undefined || this.#calls.pending > 0) return;
     if (this.#held !== undefined) {
@@ -353,35 +353,35 @@ export class Run {
     this.#settleError("program_failed", "Deadlock", message, "");
   }
 
-  /** A promise was rejected, and nothing handles that. */
+  /** Reports an unhandled rejection. */
   rejected(reason: unknown): void {
     this.#remark(`a promise was rejected and nothing awaited it: ${this.#describe(reason)}`);
   }
 
-  /** Something was thrown in a timer, a microtask or a listener. */
+  /** Reports an error thrown in a timer, a microtask or a listener. */
   uncaught(error: unknown): void {
     if (this.#outcome === undefined && this.#held === undefined) this.#fail(error);
     else this.#remark(`an error was thrown and nothing caught it: ${this.#describe(error)}`);
   }
 
-  /** The program does not compile: what the engine says, and where. */
+  /** Ends a program that does not compile, with the engine's message and position. */
   reject({ message, stack }: Refusal): void {
     this.#conclude("rejected", errorText("program_rejected", "SyntaxError", message, stack, null));
   }
 
-  /** The host has no more replies, so that the run is over as soon as the program has its outcome. */
+  /** The host has no more replies, so the run is over as soon as the program has its outcome. */
   finish(): void {
     this.#calls.abandon();
   }
 
-  /** Ends the run with this outcome, whatever the program had or does. */
+  /** Ends the run with this outcome, regardless of the program's own. */
   #stop(code: string, name: string, message: string): void {
     this.#stopped = true;
     this.#outcome = { kind: "error", text: errorText(code, name, message, "", null), tagged: false };
     this.#host.concluded();
   }
 
-  /** Ends the run at once, calls or no calls: replies can no longer be delivered. */
+  /** Ends the run at once, even with pending calls: replies can no longer be delivered. */
   breakDown(error: unknown): void {
     const message = `the program replaced a part of the language that its own runtime needs: ${this.#describe(error)}`;
     if (this.#outcome === undefined && this.#held === undefined) this.#stop("program_failed", "RuntimeBroken", message);
@@ -404,15 +404,15 @@ export class Run {
   }
 
   /**
-   * Holds the value of a program until what it began has ended, and writes it then: a list that is returned may still be
-   * filled. Not so where something raced: then what is left behind may be what lost.
+   * Keeps a program's value until everything that it started has ended, and encodes it then, as a returned list may still
+   * be filled. Not after a race: the rest may then be the losers.
    */
   #succeed(returned: unknown): void {
     const value = isTimer(returned) ? undefined : returned;
     const settled: Settled = new SettledMap();
     this.#write(value, settled, (encoded) => {
       if (this.#raced) return this.#concludeValue(encoded);
-      // A program without a value is for what it does, also in async functions that it started and did not await.
+      // A program without a value is run for its effects, including those of async functions that it did not await.
       if (value !== undefined) this.#calls.leave();
       const goesOn = this.#calls.pending > 0 || this.#timersAwaited();
       this.#held = { value, settled, encoded, stale: goesOn || encoded.text.length <= MAX_REWRITTEN, closing: false };
@@ -451,7 +451,7 @@ export class Run {
     }
   }
 
-  /** As `Promise.all`, which the program may have replaced: the first rejection is how the program ends. */
+  /** Like `Promise.all`, which the program may have replaced: the first rejection ends the program. */
   #wait(promises: Promise<unknown>[], fulfilled: (values: unknown[]) => void): void {
     const values = create(null) as unknown[];
     let left = promises.length;
@@ -484,8 +484,8 @@ export class Run {
   }
 
   /**
-   * What a handler has printed before it failed itself, in the habit of `console.error(error); process.exit(1)`: that is
-   * what went wrong. There is no `process`, or none that ends.
+   * Returns the error that a handler printed before it failed itself, as in `console.error(error); process.exit(1)`: that is
+   * the real problem. There is no `process`, or none that can exit.
    */
   #hidden(error: unknown): unknown {
     if (this.#printed === undefined || !(error instanceof Error) || !NO_EXIT.includes(error.message)) return error;
@@ -499,7 +499,7 @@ export class Run {
     this.#conclude("error", errorText(code, name, message, stack, cause));
   }
 
-  /** The first outcome stands. Calls that have left are waited for as long as the host grants it; others are not made. */
+  /** Records the first outcome. Calls already sent are waited for as long as the host permits; others are not made. */
   #conclude(kind: Outcome["kind"], text: string, tagged = false): void {
     if (this.#outcome !== undefined) return;
     this.#outcome = { kind, text, tagged };
@@ -512,7 +512,7 @@ export class Run {
     this.#conclude("value", text, tagged);
   }
 
-  /** Tells the host at once what EXIT will begin with, unless the program changes it: EXIT has to wait for calls. */
+  /** Sends the host a preliminary outcome at once: EXIT, which may differ if the program changes it, has to wait for calls. */
   #tell(kind: Outcome["kind"], text: string, tagged: boolean, lasts: boolean): void {
     this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}]`);
     this.#host.flush();
@@ -527,7 +527,7 @@ export class Run {
 
   #log(level: Level, text: string, error?: Error): void {
     if (level === "error") this.#printed = error ?? text;
-    // An entry counts with its newline, so that empty ones are bounded too.
+    // An entry counts with its newline, so that empty ones are limited too.
     const wellFormed = clip(text, Infinity);
     const room = this.start.limits.log_bytes - this.#logBytes - 1;
     const size = byteLength(wellFormed);
@@ -548,7 +548,7 @@ export class Run {
     });
   }
 
-  /** The first of the errors that an error holds, to follow its message. */
+  /** Lists the first errors of an aggregate, to follow its message. */
   #listed(errors: readonly unknown[]): string {
     let text = "";
     for (let index = 0; index < errors.length && index < MAX_ERRORS; index++) {
@@ -578,7 +578,7 @@ const loadNothing = (advice = ""): Load => Object.assign(
 
 const load = loadNothing();
 
-/** Whether the callback of a timer does what the program is for. A promise's `resolve` is the end of a pause. */
+/** True if a timer's callback does work of the program. A promise's `resolve` is only the end of a pause. */
 function doesSomething(callback: object): boolean {
   const source = apply(sourceOf, callback, []) as string;
   const has = (part: string): boolean => apply(includes, source, [part]) as boolean;
@@ -587,14 +587,14 @@ function doesSomething(callback: object): boolean {
   return true;
 }
 
-/** A timer is no value: a program that ends with `setTimeout(...)` means what that does. */
+/** True for a timer, which is not a value: a program that ends with `setTimeout(...)` waits for its callback. */
 function isTimer(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return false;
   const members = value as { _onTimeout?: unknown; _onImmediate?: unknown };
   return typeof members._onTimeout === "function" || typeof members._onImmediate === "function";
 }
 
-/** The second part of an EXIT that is an error. */
+/** Returns the second part of an EXIT that is an error. */
 function errorText(code: string, name: string, message: string, stack: string, cause: string | null): string {
   const quoted = (text: string) => stringify(clip(text, 8000));
   const last = cause === null ? "null" : quoted(cause);
@@ -602,11 +602,11 @@ function errorText(code: string, name: string, message: string, stack: string, c
 }
 
 function replaced(where: string): string {
-  return `${where} held lone surrogates, which no text encoding can carry; they were replaced by U+FFFD`;
+  return `${where} contained lone surrogates, which no text encoding can represent; they were replaced by U+FFFD`;
 }
 
 function clipBytes(text: string, bytes: number): string {
   if (bytes <= 0) return "";
-  const { read } = encodeInto(text, new Bytes(bytes)); // which never takes half of a character
+  const { read } = encodeInto(text, new Bytes(bytes)); // never splits a character
   return apply(slice, text, [0, read]) as string;
 }

@@ -1,5 +1,5 @@
-// `WebSocket` for a program with a network: opening it, each message and its end are calls of the host's service `$socket`.
-// The next message is asked for when the last one was handled, so that none queue up.
+// `WebSocket` for a program with network access: opening it, each message and its end are calls of the host's service
+// `$socket`. The next message is requested when the last one was handled, so that none queue up.
 
 type Ask = (input: object) => Promise<unknown>;
 type Data = string | ArrayBuffer | ArrayBufferView | Blob;
@@ -12,7 +12,7 @@ interface Options {
 
 const NAMES = ["open", "message", "error", "close"] as const;
 const LOST = 1006;
-/** As long as a closing frame can be. */
+/** Maximum length in a closing frame. */
 const MAX_REASON = 123;
 
 const Bytes = Uint8Array;
@@ -56,11 +56,11 @@ export function webSocket(ask: Ask): unknown {
     onerror: ((event: Event) => void) | null = null;
     onclose: ((event: Event) => void) | null = null;
     #id = ++last;
-    /** Something hears of a failure. */
+    /** A failure has a listener. */
     #heard = false;
     #sending: Promise<unknown> = Promise.resolve();
 
-    constructor(url: string | URL, given: string | string[] | Options = []) {
+    constructor(url: string | URL, parameter: string | string[] | Options = []) {
       super();
       const target = new URL(url);
       const scheme = { "http:": "ws:", "https:": "wss:" }[target.protocol];
@@ -68,7 +68,7 @@ export function webSocket(ask: Ask): unknown {
       if (!["ws:", "wss:"].includes(target.protocol)) throw new DOMException("the URL of a WebSocket begins with ws: or wss:", "SyntaxError");
       if (target.hash !== "") throw new DOMException("the URL of a WebSocket has no fragment", "SyntaxError");
       this.url = target.href;
-      const { protocols = [], headers } = typeof given === "string" || Array.isArray(given) ? { protocols: given } : given;
+      const { protocols = [], headers } = typeof parameter === "string" || Array.isArray(parameter) ? { protocols: parameter } : parameter;
       const names = typeof protocols === "string" ? [protocols] : [...protocols];
       if (names.some((each) => typeof each !== "string" || !/^[!#$%&'*+.^_`|~\w-]+$/.test(each)) || new Set(names).size < names.length) {
         throw new DOMException("protocols are different names, of letters, digits and marks", "SyntaxError");
@@ -87,7 +87,7 @@ export function webSocket(ask: Ask): unknown {
       const message = data instanceof ArrayBuffer || isView(data) ? copied(data) : data instanceof Blob ? data : `${data}`;
       const size = typeof message === "string" ? new TextEncoder().encode(message).length : message instanceof Blob ? message.size : message.length;
       this.bufferedAmount += size;
-      if (this.readyState !== this.OPEN) return; // as elsewhere: it only counts
+      if (this.readyState !== this.OPEN) return; // as in other engines, which only count it
       this.#then(async () => {
         await ask({ do: "send", id: this.#id, data: message instanceof Blob ? new Bytes(await message.arrayBuffer()) : message });
         this.bufferedAmount -= size;
@@ -107,7 +107,7 @@ export function webSocket(ask: Ask): unknown {
       else this.#then(close);
     }
 
-    /** One after the other. A failure ends the WebSocket. */
+    /** Queues work. A failure ends the WebSocket. */
     #then(work: () => Promise<void>): void {
       this.#sending = this.#sending.then(work).catch((error: unknown) => this.#fail(error));
     }
@@ -135,8 +135,8 @@ export function webSocket(ask: Ask): unknown {
     }
 
     /**
-     * The reason is in `message` and `error` of the event, and in the `reason` of `close`. If nothing hears of it, it is remarked.
-     * The host has closed the connection by the time the events are dispatched, so another may be opened then.
+     * The reason is in `message` and `error` of the event, and in the `reason` of `close`. Without a listener, it becomes a remark.
+     * The host has closed the connection by the time the events are dispatched, so another can be opened then.
      */
     async #fail(error: unknown): Promise<void> {
       if (this.readyState === this.CLOSED) return;

@@ -3,7 +3,7 @@
 import { callFailure, type CorralError, type Site } from "./failures.ts";
 import { asyncIteratorPrototype, clip, type Encoded, encodeValue, ValueError } from "./values.ts";
 
-/** A longer path of a tool, written as JSON, is not sent: a CALL has only so much room for one. */
+/** Maximum length of a tool's path as JSON, which a CALL has to hold. */
 const MAX_PATH = 200;
 
 export interface CallLimits {
@@ -12,17 +12,17 @@ export interface CallLimits {
   inputBytes: number;
   /** Inputs are written as JSON without extensions. */
   plain?: boolean;
-  /** Services of the host that are granted: names with `$`. Their calls are not tool calls. */
+  /** Granted services of the host: names with `$`. Their calls are not tool calls. */
   services?: readonly string[];
 }
 
-/** `[sequence, tool, error, stack of the call, whether something awaited it, though not the program]` */
+/** `[sequence, tool, error, stack of the call, whether something other than the program awaited it]` */
 export type UnawaitedCall = [number, string, string | null, string, boolean];
 
-/** Takes the payload of a CALL, and what it was made of; `path` is the tool's name as JSON. */
+/** Sends the payload of a CALL, given with its parts; `path` is the tool's name as JSON. */
 type Send = (payload: string, input: Encoded, sequence: number, path: string) => void;
-/** Takes what the host is told of an open stream: that what it asked about was read, or that nothing more is. */
-type Tell = (told: "credit" | "cancel", sequence: number) => void;
+/** Sends a message about an open stream: the requested part was read, or the program stops reading. */
+type Tell = (message: "credit" | "cancel", sequence: number) => void;
 type ToolFunction = (input?: unknown, ...rest: unknown[]) => Promise<unknown>;
 
 const { stringify } = JSON;
@@ -32,7 +32,7 @@ const { create, defineProperty, freeze, getOwnPropertyNames, hasOwn, setPrototyp
 const Settling = Promise;
 const { then } = Promise.prototype;
 
-/** A promise that knows whether the program ever looked at it: `await` and all combinators call `then`. */
+/** A promise that records whether the program ever used it: `await` and all combinators call `then`. */
 class CallPromise extends Promise<unknown> {
   #call: Call | undefined;
 
@@ -41,7 +41,7 @@ class CallPromise extends Promise<unknown> {
     this.#call = call;
   }
 
-  // Derived promises are plain ones; they are the program's own affair.
+  // Derived promises are plain ones, and not tracked.
   static override get [Symbol.species](): PromiseConstructor {
     return Promise;
   }
@@ -67,7 +67,7 @@ class CallPromise extends Promise<unknown> {
     throw this.#forgotten();
   }
 
-  // As for an await: what is read is the stream that the promise will be.
+  // Like an await: iterates over the stream that the promise resolves to.
   [Symbol.asyncIterator](): AsyncIterator<unknown> {
     return new OpeningStream(this, () => this.#forgotten());
   }
@@ -77,7 +77,7 @@ class CallPromise extends Promise<unknown> {
     return new TypeError(`${tool} returns a promise, which was used without await: write \`await ${tool}(...)\``);
   }
 
-  /** Keeps a rejection that nobody awaits from counting as unhandled, without counting as a look. */
+  /** Keeps an unawaited rejection from counting as unhandled, without counting as a use. */
   static quiet(promise: CallPromise): void {
     apply(then, promise, [undefined, () => {}]);
   }
@@ -85,7 +85,7 @@ class CallPromise extends Promise<unknown> {
 
 const look = CallPromise.prototype.then;
 
-/** Looks at a promise as `await` would, whatever the program made of `then`. */
+/** Awaits a promise, even if the program has changed `then`. */
 export function observe(promise: Promise<unknown>, fulfilled: (value: unknown) => void, rejected: (reason: unknown) => void): void {
   apply(promise instanceof CallPromise ? look : then, promise, [fulfilled, rejected]);
 }
@@ -100,10 +100,10 @@ interface Reader {
 interface Chunk {
   items: readonly unknown[];
   /** The host waits for a CREDIT. */
-  wanted: boolean;
+  credit: boolean;
 }
 
-/** What a tool yields, item by item. Kept in plain tables, as the calls are. */
+/** The items that a tool yields. Kept in plain tables, like the calls. */
 class ToolStream {
   #calls: Calls;
   #call: Call;
@@ -127,9 +127,9 @@ class ToolStream {
     return typeof value === "object" && value !== null && #chunks in value;
   }
 
-  static deliver(stream: ToolStream, items: readonly unknown[], wanted: boolean): void {
+  static deliver(stream: ToolStream, items: readonly unknown[], credit: boolean): void {
     if (stream.#ended || items.length === 0) return;
-    stream.#chunks[stream.#lastChunk++] = { items, wanted };
+    stream.#chunks[stream.#lastChunk++] = { items, credit };
     while (stream.#firstReader < stream.#lastReader && stream.#firstChunk < stream.#lastChunk) {
       const reader = stream.#nextReader();
       reader.resolve(stream.#take());
@@ -163,7 +163,7 @@ class ToolStream {
     });
   }
 
-  /** What `break` calls: the host closes the tool's iterator. */
+  /** Called by `break`: the host closes the tool's iterator. */
   return(value?: unknown): Promise<Result> {
     if (!this.#ended) {
       this.#ended = true;
@@ -185,7 +185,7 @@ class ToolStream {
   }
 
   static {
-    setPrototypeOf(ToolStream.prototype, asyncIteratorPrototype); // which values.ts refuses to write
+    setPrototypeOf(ToolStream.prototype, asyncIteratorPrototype); // values.ts refuses to encode these
     const misused = (stream: ToolStream) => stream.#misused();
     const names = getOwnPropertyNames(Array.prototype);
     names[names.length] = "0";
@@ -201,12 +201,12 @@ class ToolStream {
   }
 
   #take(): Result {
-    const { items, wanted } = this.#chunks[this.#firstChunk]!;
+    const { items, credit } = this.#chunks[this.#firstChunk]!;
     const value = items[this.#taken++];
     if (this.#taken === items.length) {
       delete this.#chunks[this.#firstChunk++];
       this.#taken = 0;
-      if (wanted && !this.#ended) this.#calls.tell("credit", this.#call.sequence);
+      if (credit && !this.#ended) this.#calls.tell("credit", this.#call.sequence);
     }
     return { value, done: false };
   }
@@ -218,7 +218,7 @@ class ToolStream {
     return reader;
   }
 
-  /** The error of the tool, which is thrown once. */
+  /** Returns the tool's error, which is thrown once. */
   #failed(): CorralError | undefined {
     const failure = this.#failure;
     this.#failure = undefined;
@@ -228,7 +228,7 @@ class ToolStream {
   #misused(): TypeError {
     const tool = `tools.${this.#call.tool}(...)`;
     return new TypeError(
-      `${tool} is a stream, not an array: read it with \`for await (const item of ${tool})\`, or gather it with \`await Array.fromAsync(${tool})\``,
+      `${tool} is a stream, not an array: read it with \`for await (const item of ${tool})\`, or collect it with \`await Array.fromAsync(${tool})\``,
     );
   }
 }
@@ -268,7 +268,7 @@ class OpeningStream {
 
 type Executor = (resolve: (value: unknown) => void, reject: (reason: unknown) => void) => void;
 
-/** What is kept of a call. Nothing here leads to its output, which lives as long as the program holds it. */
+/** State of a call. It does not refer to its output, which lives as long as the program holds it. */
 interface Call {
   sequence: number;
   tool: string;
@@ -278,9 +278,9 @@ interface Call {
   left: boolean;
   service: boolean;
   error: string | null;
-  /** Until the reply has come. */
+  /** Set until the reply arrives. */
   pending: PendingCall | undefined;
-  /** From the first CHUNK to the reply. */
+  /** Set from the first CHUNK to the reply. */
   stream: ToolStream | undefined;
 }
 
@@ -291,8 +291,8 @@ interface PendingCall {
 }
 
 /**
- * All calls of one execution. Kept in plain tables, without methods of Array or Map: the program may have replaced
- * those, and its calls are to work all the same.
+ * All calls of one execution. Kept in plain tables, without methods of Array or Map: its calls have to work even if the
+ * program replaces those.
  */
 export class Calls {
   #send: Send;
@@ -305,13 +305,13 @@ export class Calls {
   #waiting: Record<number, () => void> = create(null);
   #firstWaiting = 0;
   #lastWaiting = 0;
-  /** A lone surrogate was replaced in some input. */
+  /** A lone surrogate in an input was replaced. */
   replaced = false;
   #left = false;
   #servicesPending = 0;
   #closed = false;
   #abandoned = false;
-  /** Open streams for whose next item the program does not wait. */
+  /** Number of open streams whose next item the program does not wait for. */
   unread = 0;
   readonly tell: Tell;
 
@@ -321,13 +321,13 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /** Calls whose replies may yet change something: those without, sent or waiting, but for streams that nobody reads. */
+  /** Number of calls whose replies can still matter: sent or waiting ones without a reply, except streams that are not read. */
   get pending(): number {
     const ofServices = this.#left ? this.#servicesPending : 0; // such as the next message of a WebSocket
     return this.#abandoned ? 0 : this.inFlight + this.#lastWaiting - this.#firstWaiting - this.unread - ofServices;
   }
 
-  /** The program has returned its value, so that it waits neither for the calls that are pending nor for those to come. */
+  /** Called when the program has returned its value, and waits neither for pending calls nor for later ones. */
   leave(): void {
     this.#left = true;
     for (let sequence = 1; sequence <= this.#sequence; sequence++) {
@@ -336,13 +336,13 @@ export class Calls {
     }
   }
 
-  /** Sends no more calls: the program has ended, and only those that were sent are waited for. */
+  /** Stops sending calls: the program has ended, and only calls already sent are waited for. */
   close(): void {
     this.#closed = true;
     this.#firstWaiting = this.#lastWaiting;
   }
 
-  /** Nobody waits any longer for the calls that have no reply yet. */
+  /** Stops waiting for pending calls. */
   abandon(): void {
     this.close();
     this.#abandoned = true;
@@ -373,8 +373,8 @@ export class Calls {
     }
     let input: Encoded;
     try {
-      const given = first === undefined || options === undefined ? args[0] : { ...options, [first]: args[0] };
-      input = encodeValue(given === undefined ? {} : given, "input", this.#limits.inputBytes, this.#limits.plain);
+      const whole = first === undefined || options === undefined ? args[0] : { ...options, [first]: args[0] };
+      input = encodeValue(whole === undefined ? {} : whole, "input", this.#limits.inputBytes, this.#limits.plain);
     } catch (error) {
       const message = `tools.${tool}: ${error instanceof Error ? error.message : "the input cannot be read"}`;
       return error instanceof ValueError && error.tooLarge
@@ -385,7 +385,7 @@ export class Calls {
     return this.#submit(tool, path, input, site);
   }
 
-  /** The host has granted this service. */
+  /** True if the host has granted this service. */
   grants(name: string): boolean {
     const { services } = this.#limits;
     if (services === undefined) return false;
@@ -393,13 +393,13 @@ export class Calls {
     return false;
   }
 
-  /** Calls a service of the host: no tool call, so that no budget of those counts it. */
-  service(name: string, given: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
+  /** Calls a service of the host, which does not count as a tool call. */
+  service(name: string, content: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
     if (this.#closed) return refused("cancelled", "Cancelled", `${name} was not called: the program had ended`, site);
     try {
-      const input = encodeValue(given === undefined ? {} : given, "input", this.#limits.inputBytes, this.#limits.plain);
+      const input = encodeValue(content === undefined ? {} : content, "input", this.#limits.inputBytes, this.#limits.plain);
       return this.#submit(name, stringify(name), input, site, true);
     } catch (error) {
       const message = `${name}: ${error instanceof Error ? error.message : "the input cannot be read"}`;
@@ -425,7 +425,7 @@ export class Calls {
     return promise;
   }
 
-  /** Takes a REPLY: `[sequence, true, value?]` or `[sequence, false, [code, name, message, retryAfterSeconds?]]`. */
+  /** Handles a REPLY: `[sequence, true, value?]` or `[sequence, false, [code, name, message, retryAfterSeconds?]]`. */
   settle(reply: readonly unknown[]): void {
     const sequence = reply[0] as number;
     const call = this.#calls[sequence];
@@ -436,12 +436,12 @@ export class Calls {
     if (call.observed && !call.left) delete this.#calls[sequence];
     this.inFlight -= 1;
     if (call.service) this.#servicesPending -= 1;
-    this.#sendNext(); // first: what the program has put into Object.prototype may make calls while a promise is resolved
+    this.#sendNext(); // before resolving, which can run code in Object.prototype that makes calls
     if (reply[1] === true) {
       if (stream === undefined) pending.resolve(reply[2]);
       else ToolStream.end(stream);
     } else {
-      // Read by index: to take it apart, the language would ask Array.prototype for an iterator.
+      // Read by index: destructuring would ask Array.prototype for an iterator.
       const parts = reply[2] as [code: string, name: string, message: string, retryAfterSeconds?: number];
       const failure = callFailure(parts[0], parts[1], parts[2], call.site, parts[3]);
       call.error = `${parts[1]}: ${parts[2]}`;
@@ -451,7 +451,7 @@ export class Calls {
     }
   }
 
-  /** Takes a CHUNK: `[sequence, items, wanted?]`. The first one is what the promise of the call becomes a stream by. */
+  /** Handles a CHUNK: `[sequence, items, credit?]`. The first one resolves the call's promise to a stream. */
   deliver(chunk: readonly unknown[]): void {
     const call = this.#calls[chunk[0] as number];
     if (call?.pending === undefined) return;
@@ -469,16 +469,16 @@ export class Calls {
     send();
   }
 
-  /** At most `count` of the calls that the program did not wait for, in the order in which they were made. */
+  /** Returns up to `count` calls that the program did not wait for, in the order in which they were made. */
   unawaited(count: number): UnawaitedCall[] {
-    const found: UnawaitedCall[] = [];
-    for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
+    const calls: UnawaitedCall[] = [];
+    for (let sequence = 1; sequence <= this.#sequence && calls.length < count; sequence++) {
       const call = this.#calls[sequence];
       if (call === undefined || (call.observed && !call.left)) continue;
       const { tool, error, site, observed } = call;
-      found[found.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500), observed];
+      calls[calls.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500), observed];
     }
-    return found;
+    return calls;
   }
 }
 
@@ -489,7 +489,7 @@ function refused(code: string, name: string, message: string, site: Site): Promi
 }
 
 export interface Toolbox {
-  /** The global `tools`: an unknown name is a function whose call the host answers with ToolNotFound and near names. */
+  /** The global `tools`: an unknown name is a function whose call the host answers with ToolNotFound and similar names. */
   tools: object;
   /** The same as a plain object, for an entry function that destructures its parameter. */
   plain: object;
@@ -523,7 +523,7 @@ function toolFunction(path: string, calls: Calls): ToolFunction {
   return freeze(tool);
 }
 
-/** A frozen view of `members` in which unknown names are callable, so that the host can say what is near. */
+/** Returns a frozen view of `members` in which unknown names are callable, so that the host can suggest similar ones. */
 function answering(members: object, prefix: string, calls: Calls): object {
   return new Proxy(freeze(members), {
     get(target, key) {
@@ -535,7 +535,7 @@ function answering(members: object, prefix: string, calls: Calls): object {
   });
 }
 
-/** `tools.nope.method`: so that a wrong namespace is answered by the host too. */
+/** Handles `tools.nope.method`, so that the host answers for a wrong namespace too. */
 function unknownMember(namespace: string, calls: Calls) {
   return (target: ToolFunction, key: PropertyKey): unknown => {
     if (typeof key === "symbol" || key === "then" || key === "toJSON" || key in target) {

@@ -1,4 +1,4 @@
-// Values across the boundary. The table of what becomes what is docs/values.md; the tags are in docs/frames.md.
+// Value codec. docs/values.md specifies the conversions, docs/frames.md the tags.
 //
 // The writer builds JSON text itself instead of calling JSON.stringify on the program's objects: the program may have
 // put a `toJSON` or a setter on Object.prototype. Every intrinsic used here is captured before the program runs.
@@ -28,19 +28,19 @@ const iteratorPrototype = getPrototypeOf(getPrototypeOf([].values())); // Node 2
 const { get: lengthOfBytes } = getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length")!;
 export const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
 
-/** Containers nested deeper than this are refused: a program that needs more has a mistake or bad intentions. */
+/** Deeper nesting is refused: it is a mistake or an attack. */
 export const MAX_DEPTH = 100;
-/** CPython parses no more decimal digits than this by default (sys.int_info.default_max_str_digits). */
+/** CPython's default limit for parsing decimal digits (sys.int_info.default_max_str_digits). */
 const MAX_INTEGER_DIGITS = 4300;
-/** Lists of a result that are looked at for members that are lost, and members that are told of. */
+/** Maximum number of a result's lists that are searched for lost members, and of reported members. */
 const MAX_LISTS = 20;
 const MAX_LOST = 5;
 
-/** Single-key objects with one of these keys are tags; a program's own object that has such a key is in a `$object`. */
+/** Single-key objects with one of these keys are tags; a program's own object with such a key is wrapped in a `$object`. */
 const TAGS = new Set(["$bytes", "$buffer", "$bigint", "$number", "$object"]);
 const isTag = TAGS.has.bind(TAGS);
 
-/** A value that cannot cross. The message starts with the path to it. */
+/** A value cannot cross the boundary. The message starts with the path to it. */
 export class ValueError extends TypeError {
   override name = "ValueError";
   readonly tooLarge: boolean;
@@ -62,7 +62,7 @@ const quotedKeys = new Map<string, string>();
 const quotedKey = quotedKeys.get.bind(quotedKeys);
 const keepQuotedKey = quotedKeys.set.bind(quotedKeys);
 
-/** What promises in a value have become, and iterators that were collected meanwhile. */
+/** Results of promises in a value, and of iterators collected meanwhile. */
 export type Settled = Map<object, unknown>;
 
 const SettledMap = Map;
@@ -72,14 +72,14 @@ const keep = Map.prototype.set as (this: Settled, key: object, value: unknown) =
 
 class Writer {
   text = "";
-  /** Promises that `settled` does not know yet. */
+  /** Promises missing from `settled`. */
   pending: Promise<unknown>[] = [];
   tagged = false;
   replaced = false;
   #path: (string | number)[] = [];
   #ancestors: object[] = [];
   #depth = 0;
-  /** How many of the containers around are wrapped in `$object`, which is one more level for who reads it. */
+  /** Number of enclosing containers wrapped in `$object`, which the reader sees as one more level. */
   #wrapped = 0;
   #root: string;
   #maxBytes: number;
@@ -160,7 +160,7 @@ class Writer {
     this.#depth -= 1;
   }
 
-  /** `value`, at the current depth, is one level too many. A cycle is named as one, at the place where it closes. */
+  /** Refuses `value`, which is one level too deep; reports a cycle as such, at the place where it closes. */
   #tooDeep(value: object): never {
     if (value instanceof Promise && this.#settled !== undefined) {
       const settled = apply(settledBy, this.#settled, [value]);
@@ -217,7 +217,7 @@ class Writer {
     this.text += "}";
   }
 
-  /** The quoted key with its colon; short keys are quoted once. */
+  /** Returns the quoted key with its colon; short keys are cached. */
   #key(name: string): string {
     const known = quotedKey(name);
     if (known !== undefined) return known;
@@ -231,7 +231,7 @@ class Writer {
     this.text += `{"${tag}":`;
   }
 
-  /** `content` has nothing that JSON would escape. */
+  /** Requires that `content` needs no escapes in JSON. */
   #writeTag(tag: string, content: string): void {
     this.#openTag(tag);
     this.text += `"${content}"}`;
@@ -239,7 +239,7 @@ class Writer {
 
   #writeInstance(value: object): void {
     if (value instanceof Date) {
-      // An invalid Date has no ISO form; JSON writes null for it, and so do we.
+      // An invalid Date has no ISO form; like JSON, this writes null.
       this.text += isFinite(apply(getTime, value, [])) ? stringify(apply(isoString, value, [])) : "null";
     } else if (value instanceof Map) this.#writeMap(value);
     else if (value instanceof Set) this.#writeArray(arrayFrom(apply(setValues, value, []) as Iterable<unknown>));
@@ -253,7 +253,7 @@ class Writer {
     else this.#writeOther(value);
   }
 
-  /** In the place of the promise stands its value, no deeper than it. */
+  /** Writes the promise's value in its place, at the same depth. */
   #writePromise(value: Promise<unknown>): void {
     if (this.#settled === undefined) this.#refuse("a promise: await it first");
     if (!apply(isSettled, this.#settled, [value])) {
@@ -273,13 +273,13 @@ class Writer {
     }
     const tag = (value as Record<symbol, unknown>)[tagSymbol];
     if (typeof tag === "string" && keys(value).length === 0) {
-      // Platform objects keep their contents in slots, not in properties; some have an obvious text.
+      // Platform objects keep their contents in slots, not in properties; some have an obvious text form.
       if (tag === "URL" || tag === "URLSearchParams" || tag.startsWith("Temporal.")) this.text += this.#quote(`${value}`);
       else this.#refuse(`a ${tag} cannot leave the sandbox; return its contents`);
     } else this.#writeRecord(value);
   }
 
-  /** As a list. One without an end comes to the bound on the whole. */
+  /** Writes a list. An endless iterator hits the limit of the whole value. */
   #writeIterator(value: Iterator<unknown>): void {
     const kept = this.#settled;
     if (kept !== undefined && apply(isSettled, kept, [value])) {
@@ -314,7 +314,7 @@ class Writer {
   }
 
   #writeBytes(tag: string, bytes: Uint8Array): void {
-    // Base64 makes four characters of three bytes: refuse before making them.
+    // Base64 makes four characters from three bytes: refuse before encoding.
     if (sizeOf(bytes) * 4 > this.#maxBytes * 3) this.#tooLarge();
     this.#writeTag(tag, apply(bytesToBase64, bytes, []) as string);
   }
@@ -345,8 +345,8 @@ export function sizeOf(bytes: Uint8Array): number {
 }
 
 /**
- * Writes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. `plain`
- * keeps to what any JSON parser reads: what is an extension of JSON in frames is a tag.
+ * Encodes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. `plain`
+ * uses tags in place of JSON extensions, for any JSON parser.
  */
 export function encodeValue(value: unknown, root: string, maxBytes: number, plain = false): Encoded {
   const writer = new Writer(root, maxBytes, plain);
@@ -355,8 +355,8 @@ export function encodeValue(value: unknown, root: string, maxBytes: number, plai
 }
 
 /**
- * Writes a program's value, in which promises stand for what they become. `write` gets its text; `wait` calls back when
- * all of some promises have been fulfilled. What they become may hold promises in its turn, but not for ever.
+ * Encodes a program's value with promises replaced by their results. `write` gets its text; `wait` calls back when all
+ * given promises have been fulfilled. Results can contain promises in turn, up to a limit.
  */
 export function encodeSettled(
   value: unknown,
@@ -379,7 +379,7 @@ export function encodeSettled(
 
 const slice = String.prototype.slice;
 
-/** Texts of errors are for reading: the first characters of a long one, as well-formed text. */
+/** Cuts a text of an error to a length, as well-formed text. */
 export function clip(text: string, length: number): string {
   const kept = text.length <= length
     ? text
@@ -389,18 +389,18 @@ export function clip(text: string, length: number): string {
 
 const encodeText = TextEncoder.prototype.encode.bind(new TextEncoder());
 
-/** The length of `text` as UTF-8. */
+/** Returns the length of `text` as UTF-8. */
 export function byteLength(text: string): number {
   return sizeOf(encodeText(text));
 }
 
-/** Reads a payload. Tags are looked for only where the frame says that there are some. */
+/** Parses a payload. Tags are searched only if the frame says that there are some. */
 export function decodeValue(payload: string, tagged: boolean): unknown {
   const value: unknown = parse(payload);
   return tagged ? revive(value) : value;
 }
 
-/** A parsed value with what its tags stand for. */
+/** Replaces the tags in a parsed value by the values that they stand for. */
 export function revive(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (isArray(value)) {
@@ -450,10 +450,10 @@ function nodeToBase64(this: Uint8Array): string {
 }
 
 function nodeFromBase64(text: string): Uint8Array {
-  return new Bytes(nodeBuffer!.from(text, "base64")); // a copy: Node's own shares its buffer with others
+  return new Bytes(nodeBuffer!.from(text, "base64")); // copied, as Node's own shares its buffer with others
 }
 
-/** Members that every row of a list has as undefined, so that none is written: of the value, or of a list in it. */
+/** Finds members that every row of a list has as undefined, so that none is written: in the value, or in a list in it. */
 export function lostInAllRows(value: unknown): { name: string; rows: number }[] {
   const lost: { name: string; rows: number }[] = [];
   addLost(value, lost);

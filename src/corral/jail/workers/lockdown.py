@@ -1,4 +1,4 @@
-"""Restricts a worker's own process, once it has read all the files that it needs."""
+"""Restricts a worker's own process, once it has read all files that it needs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from corral.jail.privileges import NOBODY, drop_privileges, forgo_privileges, hi
 
 
 def lock_down(profile: seccomp.SyscallProfile = "program") -> None:
-    """Leaves this process what it has open, memory and time, by Landlock and a system call filter where there are any.
+    """Leaves this process only open descriptors, memory and time, with Landlock and a system call filter if available.
 
     Raises:
         OSError: the kernel has one of them and refuses it.
     """
     try:
         drop_privileges(NOBODY if os.geteuid() == 0 else None)
-    except OSError:  # in a namespace in which nobody else is mapped
+    except OSError:  # in a namespace that maps no other user
         drop_privileges(None)
     hide()
     forgo_privileges()

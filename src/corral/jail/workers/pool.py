@@ -1,4 +1,4 @@
-"""Host side: a few workers for the whole process, shared fairly between tenants."""
+"""Host side: a few workers for the whole process, shared fairly among tenants."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ Arguments = TypeVarTuple("Arguments")
 logger = get_logger("corral.jail.workers")
 
 _MEMORY_BYTES = 1 << 30
-"""RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""
+"""RLIMIT_DATA of a worker. With the grammars and pydantic imported it uses about 60 MB."""
 _KEPT_BYTES = 300 << 20
-"""Memory of a worker after a job, above which it is not used again."""
+"""A worker that uses more memory than this after a job is ended."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
 """Wall-clock limit as a multiple of the processor time limit, for a busy machine."""
 _MOST_WAITING = 256
-"""Of one tenant."""
+"""Per tenant."""
 _LEAST_WAIT_SECONDS = 0.01
 
 
 class WorkerError(CorralError):
-    """Work was given up: it took too long or too much memory, or too much of the same tenant's was waiting."""
+    """Work was abandoned: it took too long or too much memory, or the same tenant had too much waiting."""
 
     code = "worker_error"
 
 
 class _Job:
-    """Work that waits or is under way. `ended` is a descriptor that can be read from when it is over."""
+    """Work that waits or runs. `ended` is a descriptor that becomes readable when it is over."""
 
     def __init__(self, request: bytes, function: Callable[..., object], seconds: float, tenant: Hashable) -> None:
         self.request = request
@@ -70,10 +70,10 @@ class _Job:
 
     @contextlib.contextmanager
     def under_way(self, process: ContainedProcess) -> Generator[None]:
-        """Within the block, the process ends if the job is abandoned.
+        """Ends the process if the job is abandoned within the block.
 
         Raises:
-            WorkerError: it is abandoned already.
+            WorkerError: the job has already been abandoned.
         """
         with self._lock:
             if self._abandoned:
@@ -92,7 +92,7 @@ class _Job:
                 os.eventfd_write(self.ended, 1)
 
     def abandon(self) -> None:
-        """Ends it, begun or not; what it gives is not wanted any more."""
+        """Cancels the job, whether it has started or not, and discards its result."""
         with self._lock:
             self._abandoned = True
             os.close(self.ended)
@@ -110,9 +110,9 @@ class _Job:
 
 
 class Workers:
-    """Runs functions in at most `size` processes, each started when there is work and ended when there is none.
+    """Runs functions in up to `size` processes, each started on demand and ended when idle.
 
-    Tenants take turns. While there are several processes, one tenant never has all of them.
+    Tenants take turns. If there are several processes, one tenant never has all of them.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -133,13 +133,13 @@ class Workers:
         seconds: float,
         tenant: Hashable = None,
     ) -> T:
-        """The result of a module's function in a worker. When this is cancelled, the work ends.
+        """Runs a module-level function in a worker and returns its result. Cancelling this ends the work.
 
-        `seconds` are processor time. Arguments are pickled; the result comes as JSON, and is read as the type that the
-        function is annotated to return.
+        `seconds` are processor time. Arguments are pickled. The result is sent as JSON, and parsed as the function's
+        annotated return type.
 
         Raises:
-            WorkerError: it was given up, or raised an exception that is not corral's own.
+            WorkerError: the work was abandoned, or raised an exception that is not one of corral's own.
             CorralError: as the function raises it.
         """
         job = self._submit(function, args, seconds, tenant)
@@ -156,7 +156,7 @@ class Workers:
         seconds: float,
         tenant: Hashable = None,
     ) -> T:
-        """The same for a thread without an event loop."""
+        """`run` for a thread without an event loop."""
         job = self._submit(function, args, seconds, tenant)
         try:
             await_readable(job.ended, None)
@@ -169,7 +169,7 @@ class Workers:
         request = framed(Request(module, function.__qualname__, args))
         with self._changed:
             if self._waiting.count(tenant) >= _MOST_WAITING:
-                raise WorkerError(f"{_MOST_WAITING} pieces of work of the same user wait already; try again later")
+                raise WorkerError(f"{_MOST_WAITING} jobs of the same user are already waiting; try again later")
             job = _Job(request, function, seconds, tenant)
             self._waiting.add(tenant, job)
             self._modules.add(module)
@@ -186,14 +186,14 @@ class Workers:
         job.abandon()
 
     def close(self) -> None:
-        """Ends all workers. Work that comes later starts others."""
+        """Ends all workers. Later work starts new ones."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._launcher.close()
 
     def _serve(self) -> None:
-        """Does what is to be done until there has been nothing for a while."""
+        """Runs jobs until the queue has been empty for a while."""
         worker: _Worker | None = None
         try:
             while (job := self._next()) is not None:
@@ -206,7 +206,7 @@ class Workers:
                 worker.close()
 
     def _do(self, job: _Job, worker: _Worker | None) -> _Worker | None:
-        """Does it in this worker or in another one, and gives back the one that can be used further."""
+        """Runs the job in this worker or in another one, and returns the worker if it is still usable."""
         if worker is not None and not worker.fits(job.function.__module__):
             worker.close()
             worker = None
@@ -229,7 +229,7 @@ class Workers:
         return worker
 
     def _next(self) -> _Job | None:
-        """The next job of the tenant whose turn it is. None: this thread is not needed any more."""
+        """Returns the next job of the tenant whose turn it is; None if this thread is no longer needed."""
         deadline = time.monotonic() + _IDLE_SECONDS
         with self._changed:
             while True:
@@ -259,7 +259,7 @@ _shared = Workers()
 
 
 def _forget() -> None:
-    """After a fork: the parent's processes and threads are not this process's."""
+    """Discards the parent's processes and threads after a fork."""
     global _shared
     _shared = Workers()
 
@@ -275,7 +275,7 @@ atexit.register(_end)
 async def run_in_worker(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, tenant: Hashable = None
 ) -> T:
-    """`Workers.run` in the workers of this process. Off Linux there are none, and a thread does it, without a bound."""
+    """`Workers.run` in this process's workers. Off Linux, a thread runs it without a limit."""
     if not can_limit:
         return await run_in_own_thread(function, *args)
     return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
@@ -284,7 +284,7 @@ async def run_in_worker(
 async def run_bounded(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, size: int, seconds: float, tenant: Hashable = None
 ) -> T:
-    """Runs here what is done for an input of so many bytes at once, and anything larger as `run_in_worker`."""
+    """Runs the function here if its input is short (`size` bytes), and otherwise as `run_in_worker`."""
     if size <= INLINE_BYTES:
         return function(*args)
     return await run_in_worker(function, *args, seconds=seconds, tenant=tenant)
@@ -293,17 +293,17 @@ async def run_bounded(
 def run_in_worker_blocking(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, tenant: Hashable = None
 ) -> T:
-    """`Workers.run_blocking` in the workers of this process; off Linux in this thread."""
+    """`Workers.run_blocking` in this process's workers; off Linux in this thread."""
     if not can_limit:
         return function(*args)
     return _shared.run_blocking(function, *args, seconds=seconds, tenant=tenant)
 
 
 class _Worker:
-    """A process. Making one blocks until it has imported the modules.
+    """A worker process. Creating it blocks until the modules are imported.
 
     Raises:
-        StartFailed: it does not start.
+        StartFailed: the process does not start.
     """
 
     def __init__(self, launcher: LauncherClient, modules: list[str]) -> None:
@@ -327,22 +327,22 @@ class _Worker:
             while len(self._buffer) < len(READY):
                 self._buffer += self._process.await_output(_START_SECONDS)
             if bytes(self._buffer) != READY:
-                raise StartFailed("the worker wrote something else than READY")
+                raise StartFailed("the worker wrote something other than READY")
             self._buffer.clear()
         except BaseException:
             self._process.close()
             raise
 
     def fits(self, module: str) -> bool:
-        """True if it can do a job of this module now. One that wrote what nobody asked for may have been taken over."""
+        """True if it can run a job of this module now. A worker with unsolicited output may be compromised."""
         silent = not self._buffer and self._process.read_now() is None
         return silent and module in self._modules and not self._is_full and self._process.alive
 
     def answer(self, job: _Job) -> object:
-        """The function's result.
+        """Returns the function's result.
 
         Raises:
-            WorkerError: it took too long, or the process ended; it cannot be used further.
+            WorkerError: it took too long, or the process ended; the worker is then unusable.
         """
         process = self._process
         with job.under_way(process):
@@ -357,7 +357,7 @@ class _Worker:
         try:
             return read_reply(data, job.function)
         except Exception as error:
-            raise WorkerError(f"the answer cannot be read: {type(error).__name__}") from None  # a text may be large
+            raise WorkerError(f"the answer cannot be read: {type(error).__name__}") from None  # its text can be large
 
     def close(self) -> None:
         self._process.close()
@@ -368,7 +368,7 @@ class _Worker:
             written = self._process.write_now(rest)
             rest = rest[written:]
             if rest and not await_writable(self._process.input, deadline - time.monotonic()):
-                raise WorkerError("the worker does not read what it is asked")
+                raise WorkerError("the worker does not read its requests")
 
     def _read(self, size: int, until: float, deadline: float) -> bytes:
         while len(self._buffer) < size:
@@ -381,7 +381,7 @@ class _Worker:
                 tail = self._process.error_tail()
                 if "MemoryError" in tail:
                     raise WorkerError("it takes too much memory")
-                raise WorkerError("the worker ended, which is likely for want of memory")
+                raise WorkerError("the worker ended, probably for lack of memory")
         data = bytes(self._buffer[:size])
         del self._buffer[:size]
         return data

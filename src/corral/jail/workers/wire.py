@@ -1,7 +1,7 @@
 """Messages between the host and a worker: a length of eight bytes, then a pickle to the worker, and JSON back.
 
-The host's own pickles are trusted. A worker reads hostile texts with parsers written in C, so what it sends is not:
-a reply is read as the type that its function is annotated to return, or as one of corral's own errors.
+The host's own pickles are trusted. A worker reads hostile texts with parsers written in C, so its replies are not:
+a reply is parsed as its function's annotated return type, or as one of corral's own errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES = "$bytes"
 
 
 class Request(NamedTuple):
-    """A function by its module and name, and its arguments."""
+    """A function's module and name, and its arguments."""
 
     module: str
     name: str
@@ -32,14 +32,14 @@ class Request(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The exception that a function has raised, or its text if it is none of corral's own."""
+    """The exception that a function raised, or its text if it is not one of corral's own."""
 
     error: BaseException | None
     text: str
 
 
 def framed(request: Request) -> bytes:
-    """A request as it is sent.
+    """Encodes a request.
 
     Raises:
         pickle.PicklingError, TypeError, AttributeError: part of it cannot be pickled.
@@ -48,14 +48,14 @@ def framed(request: Request) -> bytes:
 
 
 def read_request(data: bytes) -> Request:
-    """The host's message."""
+    """Decodes a request."""
     request = pickle.loads(data)  # noqa: S301  # the worker is the host's own process
     assert isinstance(request, Request)
     return request
 
 
 def reply_to(function: Callable[..., object], answer: object) -> bytes:
-    """A function's answer, or the exception in a `Failed`, as it is sent."""
+    """Encodes a function's result, or the exception in a `Failed`."""
     match answer:
         case Failed(error=CorralError() as error, text=text):
             members = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
@@ -68,10 +68,10 @@ def reply_to(function: Callable[..., object], answer: object) -> bytes:
 
 
 def read_reply(data: bytes, function: Callable[..., object]) -> object:
-    """The answer of the function, or a `Failed`.
+    """Decodes the function's result, or a `Failed`.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is neither.
     """
     message = json.loads(data, object_hook=_revived)
     match message:
@@ -107,8 +107,8 @@ def _plain(value: object) -> object:
         return {_BYTES: base64.b64encode(value).decode()}
     if isinstance(value, frozenset):
         return [*cast("frozenset[object]", value)]
-    raise TypeError(f"a worker's reply has a {type(value).__name__}")
+    raise TypeError(f"a worker's reply contains a {type(value).__name__}")
 
 
-def _revived(found: dict[str, Any]) -> object:
-    return base64.b64decode(found[_BYTES], validate=True) if found.keys() == {_BYTES} else found
+def _revived(data: dict[str, Any]) -> object:
+    return base64.b64decode(data[_BYTES], validate=True) if data.keys() == {_BYTES} else data

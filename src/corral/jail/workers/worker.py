@@ -1,7 +1,7 @@
-"""A worker's own side. Requests come on standard input, replies leave on standard output.
+"""The worker process. It reads requests from standard input and writes replies to standard output.
 
-It says READY when it has imported the modules that its arguments name, and those that their `WORKER_IMPORTS` name, and
-is locked down: from then on it can open no file, start nothing and reach no network, as far as the kernel knows how to.
+It prints READY once it has imported the modules named by its arguments, and by their `WORKER_IMPORTS`, and is locked
+down: from then on it can open no file, start nothing and reach no network, as far as the kernel can enforce that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ READY = b"corral worker\n"
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from corral.jail.workers.worker import serve; serve()"
 )
-"""Starts it with `python -I -B -c`, a JSON list of folders to import from, and names of modules."""
+"""Run with `python -I -B -c`, a JSON list of folders to import from, and names of modules."""
 _PRELOADED = ("encodings.ascii", "encodings.idna", "encodings.latin_1", "decimal", "traceback", "unicodedata")
-"""Imported by the standard library only when they are needed, which is too late."""
+"""Imported lazily by the standard library, which is too late in a locked worker."""
 
 
 def serve() -> None:
-    """Answers requests until there is nobody to ask."""
+    """Serves requests until the host closes the pipe."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no reply
+    os.dup2(2, 1)  # printed text is not a reply
     for name in (*_PRELOADED, *sys.argv[1:]):
         for other in getattr(importlib.import_module(name), "WORKER_IMPORTS", ()):
             importlib.import_module(other)

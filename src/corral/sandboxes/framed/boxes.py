@@ -1,4 +1,4 @@
-"""Base of providers whose boxes take long to start, and therefore serve several executions."""
+"""Base of providers whose boxes start slowly, and therefore serve several executions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ B = TypeVar("B")
 
 
 class BoxProvider(FramedProvider, Generic[B]):
-    """Runs programs in boxes that outlive them: machines, containers, sandboxes of a vendor.
+    """Runs programs in boxes that outlive them, such as a vendor's machines, containers or sandboxes.
 
-    A subclass implements `open`, `connect_in` and `close`. A box serves one `SandboxConfig` only: the executions of one
-    trust domain, with the same settings. An execution of no trust domain has a box of its own; so has every one while
-    the Corral is not open. Guests are never used twice; what a program leaves behind in its box, later programs of its
-    user may find. Idle boxes are closed after two minutes.
+    A subclass implements `open`, `connect_in` and `close`. A box serves only one `SandboxConfig`: the executions of one
+    trust domain, with the same settings. An execution without a trust domain has its own box, as does every execution
+    while the Corral is not open. Guests are never reused. Data that a program leaves in its box is visible to later
+    programs of its user. Idle boxes are closed after two minutes.
     """
 
     executions_at_once: int = 1
-    """Executions of one trust domain that share a box at the same time."""
+    """Number of executions of one trust domain that can share a box at the same time."""
     ready: int = 0
-    """Boxes that an open Corral keeps ready for users who are new, of each configuration that it warms."""
+    """Number of boxes that an open Corral keeps ready for new users, for each configuration that it warms."""
 
     def __init__(self) -> None:
         self._boxes = TenantBoxes[BoxPlace[B]](shared=self.executions_at_once > 1)
@@ -50,21 +50,21 @@ class BoxProvider(FramedProvider, Generic[B]):
 
     @abstractmethod
     async def open(self, config: SandboxConfig) -> B:
-        """Starts a box. On an error or cancellation nothing is left."""
+        """Starts a box. Must leave nothing behind on an error or cancellation."""
 
     @abstractmethod
     async def connect_in(self, box: B, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
         """Starts a guest in a box and returns the channel to it; if this raises, the box is closed.
 
-        An exception in a box that has served or waited before is not the execution's: it gets another box.
+        If a box that has served or waited before raises, the execution gets another box instead of the error.
         """
 
     @abstractmethod
     async def close(self, box: B) -> None:
-        """Ends a box and all that runs in it."""
+        """Ends a box and everything that runs in it."""
 
     async def reserve(self, config: SandboxConfig) -> BoxPlace[B]:
-        """Returns an execution's part of a box, which it is to leave."""
+        """Reserves a place in a box for an execution, which has to leave it."""
         return await self._boxes.reserve(config if self._open else config.unowned, self._new_box)
 
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
@@ -77,7 +77,7 @@ class BoxProvider(FramedProvider, Generic[B]):
                 place.leave()
                 if not place.box.used or not isinstance(error, Exception):
                     raise
-                logger.info("a box of sandbox %r is of no use any more: %s", self.name, error)
+                logger.info("a box of sandbox %r is no longer usable: %s", self.name, error)
 
     async def warm(self, config: SandboxConfig) -> None:
         await super().warm(config)
@@ -91,7 +91,7 @@ class BoxProvider(FramedProvider, Generic[B]):
             raise unwrapped(failed.exceptions[0]) from failed
 
     async def aclose(self) -> None:
-        """Closes all boxes, each busy one with its last execution, and waits for those that are idle."""
+        """Closes all boxes, busy ones after their last execution, and waits for the idle ones."""
         self._open = False
         if self._watch is not None:
             self._watch.cancel()
@@ -110,7 +110,7 @@ class BoxProvider(FramedProvider, Generic[B]):
         waiting = self._waiting.get(config.unowned)
         while waiting:
             box = waiting.popleft()
-            self._begin(partial(self._replace_waiting, config.unowned))
+            self._start(partial(self._replace_waiting, config.unowned))
             if box.of_this_loop:
                 return box
             box.retire()
@@ -133,7 +133,7 @@ class BoxProvider(FramedProvider, Generic[B]):
             waiting.append(box)
 
     def idle(self) -> None:
-        """Has idle boxes closed in time."""
+        """Schedules the closing of idle boxes."""
         if self._open and self._watch is None:
             self._watch = anyio.CancelScope()
             spawn(partial(self._watch_idle, self._watch))
@@ -147,9 +147,9 @@ class BoxProvider(FramedProvider, Generic[B]):
             self._watch = None
 
     def begin_closing(self, box: _OpenBox[B]) -> None:
-        """Closes a box in a task of its own."""
+        """Closes a box in its own task."""
         if box.of_this_loop:
-            self._begin(partial(self._close, box))
+            self._start(partial(self._close, box))
         else:
             logger.warning("a box of sandbox %r was opened in another event loop and is not closed", self.name)
 
@@ -159,8 +159,8 @@ class BoxProvider(FramedProvider, Generic[B]):
         except Exception:
             logger.warning("a box of sandbox %r could not be closed", self.name, exc_info=True)
 
-    def _begin(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Runs the function in a task for which `aclose` waits."""
+    def _start(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Runs the function in a task that `aclose` waits for."""
         done = anyio.Event()
         self._pending.add(done)
 
@@ -222,21 +222,21 @@ class _OpenBox(Generic[B]):
 
 
 class BoxPlace(Generic[B]):
-    """One execution's part of a box."""
+    """One execution's place in a box."""
 
     def __init__(self, box: _OpenBox[B]) -> None:
         self.box = box
         self._left = False
 
     def leave(self) -> None:
-        """Gives it back. Idempotent."""
+        """Releases the place. Idempotent."""
         if not self._left:
             self._left = True
             self.box.leave()
 
 
 class _ChannelInBox(GuestChannel):
-    """A guest's channel; its box may serve the next execution once it is closed."""
+    """A guest's channel; once it is closed, its box can serve the next execution."""
 
     def __init__(self, channel: GuestChannel, place: BoxPlace[B]) -> None:
         self._channel = channel

@@ -1,4 +1,4 @@
-"""Engines as they appear in what a guest reports: stack traces, messages, and the way they end."""
+"""Engine-specific parts of a guest's reports: stack traces, messages, and endings."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _OF_NOTHING = re.compile(
 )
 _MAX_EXPRESSION = 80
 _MAX_LOOK = 400
-"""Characters before the place that are looked at."""
+"""Number of characters before a position that are searched."""
 _MEMBER = re.compile(r"\s*(?:\?\s*)?\.\s*\Z")
 _NAME = re.compile(r"[\w$#]+\Z")
 _CLOSING = {")": "(", "]": "["}
 
 
 def explained(message: str, source: str, position: Position | None) -> str:
-    """The message, with the expression of the model's that was undefined or null; as it is if that cannot be told."""
-    found = _OF_NOTHING.fullmatch(message)
-    if found is None or position is None:
+    """Adds the model's expression that was undefined or null to a message, if it can be determined."""
+    match = _OF_NOTHING.fullmatch(message)
+    if match is None or position is None:
         return message
     lines = source.split("\n", position.line)
     if len(lines) < position.line:
@@ -32,28 +32,28 @@ def explained(message: str, source: str, position: Position | None) -> str:
     line = lines[position.line - 1].encode("utf-16-le", "surrogatepass")
     column = (position.column - 1) * 2
     before = "\n".join([*lines[: position.line - 1], line[:column].decode("utf-16-le", "replace")])[-_MAX_LOOK:]
-    owner = _owner(before, line[column:].decode("utf-16-le", "replace"), found["verb"], found["name"])
-    return message if owner is None or owner == found["what"] else f"{message}: `{owner}` is {found['what']}"
+    owner = _owner(before, line[column:].decode("utf-16-le", "replace"), match["verb"], match["name"])
+    return message if owner is None or owner == match["what"] else f"{message}: `{owner}` is {match['what']}"
 
 
 def _owner(before: str, after: str, verb: str, name: str) -> str | None:
-    """The expression before the member that was read or set."""
+    """Returns the expression before the member that was read or set."""
     if verb == "set":
         if not after.startswith("="):
             return None
-        end = _begin(before, one=True)
+        end = _start(before, one=True)
         before = "" if end is None else _MEMBER.sub("", before[:end])
     elif after.startswith(name) and (dot := _MEMBER.search(before)):
         before = before[: dot.start()]
     elif not after.startswith(("[", ".", "?.")):
         return None
-    begin = _begin(before)
+    begin = _start(before)
     text = "" if begin is None else " ".join(before[begin:].split()).replace(" .", ".")
     return text if 0 < len(text) <= _MAX_EXPRESSION else None
 
 
-def _begin(text: str, *, one: bool = False) -> int | None:
-    """Start of the expression of names, members, calls and brackets that ends the text; of `one`, its last part."""
+def _start(text: str, *, one: bool = False) -> int | None:
+    """Finds the start of an expression of names, members, calls and brackets at the end; `one`: of its last part."""
     at = len(text.rstrip())
     while at > 0:
         if text[at - 1] in _CLOSING:
@@ -73,8 +73,8 @@ def _begin(text: str, *, one: bool = False) -> int | None:
             at -= text[at - 1 : at] == "?"
         elif text[at - 1] == "!":
             at -= 1
-        elif found := _NAME.search(text, max(0, at - _MAX_EXPRESSION), at):
-            at = found.start()
+        elif match := _NAME.search(text, max(0, at - _MAX_EXPRESSION), at):
+            at = match.start()
             dot = _MEMBER.search(text[max(0, at - _MAX_EXPRESSION) : at])
             if one or dot is None:
                 return at
@@ -85,16 +85,16 @@ def _begin(text: str, *, one: bool = False) -> int | None:
 
 
 def _opening(text: str, at: int) -> int | None:
-    """The bracket that the one at `at` closes, past texts in quotes."""
-    wanted: list[str] = []
+    """Finds the bracket that the one at `at` closes, ignoring quoted texts."""
+    expected: list[str] = []
     while at >= 0:
         character = text[at]
         if character in _CLOSING:
-            wanted.append(_CLOSING[character])
+            expected.append(_CLOSING[character])
         elif character in "([":
-            if not wanted or wanted.pop() != character:
+            if not expected or expected.pop() != character:
                 return None
-            if not wanted:
+            if not expected:
                 return at
         elif character in "\"'`":
             at = text.rfind(character, 0, at)
@@ -105,27 +105,27 @@ def _opening(text: str, at: int) -> int | None:
 
 
 _MAX_PLACES = 50
-"""Places that are renamed in one text. A program may print thousands; a stack has ten."""
+"""Maximum number of positions renamed in one text. A program may print thousands; a stack has ten."""
 _LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A stack with the program's frames only, and the innermost of them."""
+    """A stack with only the program's frames, and its innermost position."""
 
     text: str
     position: Position | None
 
 
 class GuestEngine(ABC):
-    """Traits of the engine that runs a guest's programs."""
+    """Traits of an engine that runs guests' programs."""
 
     file: ClassVar[str]
-    """Name under which the guest runs a program. Models read it without the prefix `corral:`."""
+    """Name under which the guest runs a program. Models see it without the prefix `corral:`."""
     place: ClassVar[re.Pattern[str]]
-    """A place of the program in a text of the engine, with the groups `line` and `column`."""
+    """Position of the program in a text of the engine, with the groups `line` and `column`."""
     crashes_out_of_memory: ClassVar[bool]
-    """True if a signal without a text may mean that memory has run out."""
+    """True if a signal without a text can mean that memory has run out."""
 
     @abstractmethod
     def trace(self, stack: str, program: Program) -> Trace:
@@ -133,10 +133,10 @@ class GuestEngine(ABC):
 
     @abstractmethod
     def rename(self, position: Position) -> str:
-        """Writes a place of the model's source as the engine would."""
+        """Formats a position in the model's source as the engine would."""
 
     def explain(self, message: str, program: Program, position: Position | None) -> str:  # noqa: ARG002
-        """Returns a message in the model's own terms, if the engine's says too little."""
+        """Returns a message in the model's own terms, if the engine's is unclear."""
         return message
 
     def syntax_error(self, message: str, program: Program, position: Position | None) -> str:  # noqa: ARG002
@@ -144,7 +144,7 @@ class GuestEngine(ABC):
         return message.splitlines()[0] if message else "the program does not parse"
 
     def locate(self, text: str, program: Program) -> str:
-        """Returns `text` with each place of the program in it as in the model's source."""
+        """Returns `text` with the program's positions mapped to the model's source."""
         if self.file not in text:
             return text
         return self.place.sub(lambda place: self.rename(_position(place, program)), text, count=_MAX_PLACES)
@@ -155,7 +155,7 @@ class _V8(GuestEngine):
     place = re.compile(r"corral:program\.ts:(?P<line>\d{1,7}):(?P<column>\d{1,7})", re.ASCII)
     crashes_out_of_memory = True
     _wrapper = re.compile(r"(at (?:async )?)(?:<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
-    """The function around the program is not the model's: its frames show only the place."""
+    """The function around the program is not the model's, so its frames show only the position."""
 
     def trace(self, stack: str, program: Program) -> Trace:
         """The innermost frame is the first."""
@@ -185,7 +185,7 @@ class _V8(GuestEngine):
 
 class _CPython(GuestEngine):
     file = "corral:program.py"
-    # Its own stacks have columns; those that a program prints have none.
+    # CPython's own stacks have columns; those that a program prints have none.
     place = re.compile(r'File "corral:program\.py", line (?P<line>\d{1,7})(?::(?P<column>\d{1,7}))?', re.ASCII)
     crashes_out_of_memory = False
 
@@ -199,7 +199,7 @@ class _CPython(GuestEngine):
 
 
 ENGINES: Mapping[Language, GuestEngine] = {"typescript": _V8(), "python": _CPython()}
-"""Engine of our guest for each language."""
+"""Each language's engine."""
 
 
 def _position(place: re.Match[str], program: Program) -> Position:
@@ -207,7 +207,7 @@ def _position(place: re.Match[str], program: Program) -> Position:
 
 
 def _is_end(position: Position, source: str) -> bool:
-    """True if the engine names a place of its own, behind the program."""
+    """True if the engine reports its own position, after the program's end."""
     lines = _LINE_END.split(source.rstrip())
     here = lines[position.line - 1].encode("utf-16-le", "surrogatepass") if position.line <= len(lines) else b""
     return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)

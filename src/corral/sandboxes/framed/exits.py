@@ -1,4 +1,4 @@
-"""Meaning of a guest's EXIT, or of its absence. Everything in an EXIT is the guest's claim: nothing is trusted."""
+"""Interprets a guest's EXIT, or its absence. Everything in an EXIT is the guest's claim: nothing is trusted."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from corral.sandboxes.framed.session import GuestExit, Seen
 from corral.types import Diagnostic, ExecutionError, Exit, Program, Unawaited
 
 TIMEOUT_EXIT_CODE = 124
-"""As timeout(1) has it."""
+"""Like timeout(1)."""
 _MAX_REMARK = 1_100
 _MAX_CUT = 10
-"""Tools that a remark names."""
+"""Maximum number of tools named in a remark."""
 _OWN_CODES = frozenset(
     each.code
     for each in (
         *(CallBudgetExceeded, InvalidArguments, MemoryExceeded, MessageTooLarge, OutputExceeded, ToolNotFound),
     )
 )
-"""Error codes that a guest may report by itself, because any program can cause them without an effect. Every other
-code is one that a call of the run has failed with, or else means no more than that the program failed."""
+"""Error codes that a guest can report by itself, because any program can cause them without an effect. Any other
+code has to be one that a call of the run has failed with; otherwise it only means that the program failed."""
 _MAX_TEXT = 8_100
-"""Of an error: what guests keep of a text, and their note of how much is missing."""
+"""Of an error: the part of a text that guests keep, and their note of how much is missing."""
 
 
 def failed_exit(error: CorralError) -> Exit:
-    """The exit of a guest that could not say itself how it ended."""
+    """Returns the exit of a guest that could not report its own outcome."""
     timed_out = isinstance(error, ProgramTimeout)
     return Exit(
         status="timed_out" if timed_out else "failed",
@@ -57,7 +57,7 @@ def failed_exit(error: CorralError) -> Exit:
 
 
 def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
-    """The exit with a remark on the calls that ended with their program."""
+    """Adds a remark about the calls that ended with their program."""
     if not tools:
         return exit
     counted = [f"tools.{tool}{f' ×{count}' if count > 1 else ''}" for tool, count in Counter(tools).items()]
@@ -68,10 +68,10 @@ def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
 
 
 def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
-    """An EXIT in the model's own terms, as far as it agrees with what the host has seen of the run.
+    """Converts an EXIT to the model's own terms, checked against the host's observations of the run.
 
     Raises:
-        MalformedMessage: some part is not of the form that the guest runtime gives it, or is not true.
+        MalformedMessage: a part is malformed or false.
     """
     kind, outcome, unawaited, dropped, remarks = content
     rest: dict[str, Any] = {
@@ -90,7 +90,7 @@ def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
             raise MalformedMessage("the sandbox sent an error that is not well formed")
     if kind == "rejected":
         if seen.ran:
-            raise MalformedMessage("the sandbox says that a program did not run, which it did")
+            raise MalformedMessage("the sandbox claims that a program did not run, although it did")
         syntax_error = _syntax_error(name, message, stack, program)
         return Exit(status="rejected", exit_code=1, error=syntax_error, **rest)
     engine = ENGINES[program.language]

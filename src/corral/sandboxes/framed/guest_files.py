@@ -1,4 +1,4 @@
-"""Guests of each language as files and a command, for any place that has the engine."""
+"""Guests of each language as files and a command, for any place with the engine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 
 DENO_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-"""All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
-no look for a newer engine, which it would take otherwise."""
+"""The engine's whole environment: no cache, so that programs leave nothing for the next one and nothing is written;
+and no check for a newer engine."""
 _HEAP_RESERVE_MB = 32
 """V8 heap for the guest runtime, the engine's bookkeeping and arrays that are copied as they grow, above
 the program's memory."""
 _SEMI_SPACE_MB = 32
-"""Space for young objects, of which V8 has three. Its default depends on the machine, whose size it may not read."""
+"""Space for young objects, of which V8 has three. The default depends on the machine's size, which is hidden."""
 _NO_EVAL = "--disallow-code-generation-from-strings"
 
 
 def guest_files(config: SandboxConfig) -> GuestFiles:
-    """The guest for one program in the configured language."""
+    """Returns the guest for one program in the configured language."""
     return _GUESTS[config.language](config)
 
 
@@ -41,7 +41,7 @@ def is_node(engine: str) -> bool:
 
 
 def node_files(config: SandboxConfig) -> GuestFiles:
-    """The guest for one program in TypeScript, for Node."""
+    """Returns the guest for one program in TypeScript, for Node."""
     return GuestFiles(
         files={"main.js": node_guest()},
         options=(*_heap(config.memory_mb), _NO_EVAL, "--no-warnings"),
@@ -65,7 +65,7 @@ _GUESTS: Mapping[Language, Callable[[SandboxConfig], GuestFiles]] = {"typescript
 def deno_options(
     memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = (), space: Space = NO_SPACE
 ) -> tuple[str, ...]:
-    """Deno's own options: no permission but for the space's directories, and a heap for a program with this memory."""
+    """Returns Deno's own options: no permissions except the space's directories, and a heap for this memory."""
     flags = [*_heap(memory_mb), *v8_flags]
     if not allow_eval:
         flags.append(_NO_EVAL)
@@ -87,5 +87,5 @@ def deno_options(
 
 
 def _heap(memory_mb: int) -> tuple[str, str]:
-    """V8's flags for a program with this memory."""
+    """Returns V8's flags for a program with this memory."""
     return f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"

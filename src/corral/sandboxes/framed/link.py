@@ -1,4 +1,4 @@
-"""Ways for a session to reach its guest: `Link`, and `ChannelLink` over any `GuestChannel`."""
+"""A session's connection to its guest: `Link`, and `ChannelLink` over any `GuestChannel`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 
 class Link(Protocol):
-    """A way to a guest. Raw descriptors have one of their own, because an asynchronous stream costs four times as much
-    for each message."""
+    """Connection to a guest. Raw descriptors have their own, because an asynchronous stream costs four times as much
+    per message."""
 
     @property
     def nonce(self) -> bytes:
@@ -38,11 +38,11 @@ class Link(Protocol):
         ...
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
-        """Within the block, `receive` gets the guest's output as it comes, and `b""` once at its end."""
+        """Passes the guest's output to `receive` as it arrives within the block, and `b""` once at its end."""
         ...
 
     def write_now(self, data: bytes | bytearray) -> int:
-        """Writes what the guest takes at once, and returns how many bytes that was."""
+        """Writes as much as the guest takes at once, and returns the number of bytes."""
         ...
 
     async def write(self, data: bytes | bytearray) -> None: ...
@@ -51,18 +51,18 @@ class Link(Protocol):
         ...
 
     def cpu_time(self) -> float | None:
-        """Processor seconds of the guest; None: not measured."""
+        """Returns the guest's processor seconds; None if not measured."""
         ...
 
     def threads(self) -> int:
-        """Threads of the guest; 0: not known."""
+        """Returns the guest's number of threads; 0 if unknown."""
         ...
 
     async def post_mortem(self) -> PostMortem: ...
 
 
 class ReadyReader:
-    """Reads READY, which is all that a guest may say before START."""
+    """Reads READY, the only message that a guest may send before START."""
 
     def __init__(self) -> None:
         self._frames = FrameReader(NO_NONCE, {FrameKind.READY: _READY_BYTES})
@@ -84,7 +84,7 @@ class ReadyReader:
 
 
 class ChannelLink:
-    """The link over a channel. `ready` comes first, then one session; `aclose` ends the guest."""
+    """A link over a channel. Call `ready` first, then run one session; `aclose` ends the guest."""
 
     def __init__(self, channel: GuestChannel) -> None:
         self.nonce = secrets.token_bytes(NONCE_BYTES)
@@ -96,7 +96,7 @@ class ChannelLink:
         self._closed = False
 
     async def ready(self) -> None:
-        """Waits for READY; its caller has the time-out.
+        """Waits for READY; the caller sets the timeout.
 
         Raises:
             StartFailed: the guest ended first, or wrote something else.
@@ -123,7 +123,7 @@ class ChannelLink:
             finally:
                 self._receive = None
                 tasks.cancel_scope.cancel()
-                tasks.cancel_scope.shield = True  # a deadline meanwhile must not take what has been received
+                tasks.cancel_scope.shield = True  # a deadline meanwhile must not discard received output
 
     def write_now(self, data: bytes | bytearray) -> int:
         del data
@@ -133,7 +133,7 @@ class ChannelLink:
         await self._or_end(self._channel.send(bytes(data)))
 
     def kill(self) -> None:
-        spawn(self.aclose)  # a timer of the event loop calls this too, where no task group can start a task
+        spawn(self.aclose)  # timers of the event loop, which cannot use a task group, call this too
         self._end()
 
     def cpu_time(self) -> float | None:
@@ -167,7 +167,7 @@ class ChannelLink:
                         await self._channel.aclose()
                     except Exception:
                         logger.warning("a channel could not be closed, so its guest may still run", exc_info=True)
-                    with contextlib.suppress(Exception):  # one that waits for output is cancelled with its reader
+                    with contextlib.suppress(Exception):  # a channel that waits for output is cancelled with its reader
                         if isinstance(self._output, AsyncGenerator):
                             await cast("AsyncGenerator[bytes]", self._output).aclose()
                 if scope.cancelled_caught:
@@ -190,7 +190,7 @@ class ChannelLink:
             await anyio.sleep(_MEASURE_SECONDS)
 
     async def _or_end(self, operation: Awaitable[T]) -> T | None:
-        """Its result; an error of the channel is the end of the guest."""
+        """Awaits an operation; an error of the channel ends the guest."""
         try:
             return await operation
         except Exception:

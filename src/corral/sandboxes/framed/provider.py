@@ -1,4 +1,4 @@
-"""Base of providers whose guests are reached by a byte channel."""
+"""Base of providers that reach their guests over a byte channel."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from corral.sandboxes.framed.run import GuestRun
 from corral.types import Capabilities, Endpoint, Exit, Language, LimitName, PipeEndpoint, SandboxConfig
 
 ENFORCED_BY_SESSION: frozenset[LimitName] = frozenset({"value_bytes", "log_bytes"})
-"""Limits that hold for every guest that speaks frames."""
+"""Limits enforced for every guest that speaks frames."""
 
 
 class FramedProvider(SandboxProvider):
     """Runs programs wherever `connect` can start an engine and pass bytes to and from it.
 
-    A subclass declares its facts and implements `connect`; calls, console output, results, positions in errors, limits
-    and cleanup are the base's.
+    A subclass declares its properties and implements `connect`. The base handles calls, console output, results, error
+    positions, limits and cleanup.
     """
 
     languages: ClassVar[frozenset[Language]]
-    """Languages whose engine the place has: Deno for TypeScript, CPython for Python."""
+    """Languages whose engine is available: Deno for TypeScript, CPython for Python."""
     isolation: Isolation
-    """Isolation of the place. Results show it; `Corral(required_tier=...)` is compared with its strength."""
+    """Isolation of the place. Results show it, and its strength is compared with `Corral(required_tier=...)`."""
     enforces: frozenset[LimitName] = frozenset()
-    """Limits that the place enforces: `memory_mb`, and `cpu_seconds` if it bounds or its channels measure that."""
+    """Limits that the place enforces: `memory_mb`, and `cpu_seconds` if it can enforce or its channels measure it."""
     start_timeout_seconds: float = 30.0
     """Maximum time for `connect` and for the guest to get ready."""
 
     @abstractmethod
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
-        """Starts a guest for one program and returns the channel to it. On an error or cancellation nothing is left."""
+        """Starts a guest for one program and returns the channel to it. Must leave nothing behind if it fails."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -65,7 +65,7 @@ class FramedProvider(SandboxProvider):
         return _Connected(link, self.isolation, config.memory_mb)
 
     def guest_files(self, config: SandboxConfig) -> GuestFiles:
-        """The guest that `connect` starts."""
+        """Returns the guest that `connect` starts."""
         return guest_files(config)
 
     def check_tier(self, config: SandboxConfig) -> None:

@@ -1,4 +1,4 @@
-"""One job in a guest of ours, alone in it or not: from START to an `Exit` in the model's own terms."""
+"""Runs one job in a guest: from START to an `Exit` in the model's own terms."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from corral.types import Exit, LogEntry, PipeEndpoint
 logger = get_logger("corral.sandboxes")
 
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
-"""Texts that V8, or the engine around it, writes to standard error before it gives up."""
+"""Texts that V8, or its host process, writes to standard error before it gives up."""
 _CRASHES = frozenset(getattr(signal, f"SIG{name}", 0) for name in ("ABRT", "SEGV", "TRAP", "ILL", "BUS")) - {0}
-"""Signals by which V8 ends without a text when memory runs out, as far as this system has them."""
+"""Signals with which V8 ends without a text when memory runs out, if this system has them."""
 _OUT_OF_CPU = getattr(signal, "SIGXCPU", 0)
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
 _IDLE_WAIT_SECONDS = 1.0
-"""Of a guest that has used no processor time since the last look: 1,000 of them would take a tenth of a processor."""
+"""Interval for a guest that used no processor time since the last check: 1,000 of them take a tenth of a processor."""
 _GUEST_LIMITS = ("calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes")
 _MAX_THREADS = 64
-"""Deno has nine, and a program cannot make any. There is no other limit for them: RLIMIT_NPROC counts all processes of
+"""Deno has nine, and programs cannot create any. Nothing else limits them: RLIMIT_NPROC counts all processes of
 a user."""
 
 
@@ -47,7 +47,7 @@ class GuestRun:
         self._cpu_used = 0.0
         self._session = GuestSession(link, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
-        """End of the session: EXIT as it came, a violation, or None if the process ended without an EXIT."""
+        """End of the session: the unparsed EXIT, a violation, or None if the process ended without an EXIT."""
 
     async def execute(self) -> Exit:
         job = self._job
@@ -87,9 +87,9 @@ class GuestRun:
             return failed_exit(violation)
 
     def _watch_cpu(self) -> float | None:
-        """Ends the process when its processor time is used up, or if it has threads that no engine makes.
+        """Ends the process when its processor time is used up, or if it has more threads than any engine makes.
 
-        Else says when to look again: when the time could be up, on that many cores.
+        Otherwise returns the delay until the next check: when the time could be up, on that many cores.
         """
         used = self._link.cpu_time()
         if used is None:
@@ -103,31 +103,29 @@ class GuestRun:
         return None
 
     async def _lost(self) -> Exit:
-        """The guest ended without a result: gives the reason, as far as there is a trace of it."""
+        """Returns the reason why the guest ended without a result, as far as there are traces."""
         traces = PostMortem() if self._out_of_cpu else await self._link.post_mortem()
-        status, said = traces.status, traces.stderr.strip()
+        status, errors = traces.status, traces.stderr.strip()
         if self._out_of_cpu or (status is not None and -status == _OUT_OF_CPU):
             seconds = self._job.limits.cpu_seconds
-            return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
-        may_crash = ENGINES[self._job.program.language].crashes_out_of_memory and not said
+            return failed_exit(ProgramTimeout(f"the program used up its {seconds:g} s of processor time"))
+        may_crash = ENGINES[self._job.program.language].crashes_out_of_memory and not errors
         crashed = may_crash and status is not None and -status in _CRASHES
-        if crashed or traces.out_of_memory or any(sign in said for sign in _OUT_OF_MEMORY):
-            return failed_exit(
-                MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
-            )
+        if crashed or traces.out_of_memory or any(sign in errors for sign in _OUT_OF_MEMORY):
+            return failed_exit(MemoryExceeded(f"the program needed more than its {self._memory_mb} MB of memory"))
         how = _described(status)
         logger.warning(
             "the guest of %s ended without a result%s%s",
             self._job.execution_id,
             how,
-            said and f": {said}",
+            errors and f": {errors}",
             extra={"execution_id": self._job.execution_id},
         )
         return failed_exit(SandboxLost(f"the sandbox's process ended without a result{how}"))
 
 
 def _wait_seconds(left: float, most: float = _MOST_WAIT_SECONDS) -> float:
-    """The time in which a program could use up the processor time that is left, on that many cores; within bounds."""
+    """Returns the shortest time in which a program could use up its processor time on all cores, within limits."""
     return min(max(left / _CORES, _LEAST_WAIT_SECONDS), most)
 
 
@@ -138,7 +136,7 @@ def _described(status: int | None) -> str:
 
 
 def _with_positions(job: Job) -> Job:
-    """The same job, with places of the program in its console output as the model wrote them."""
+    """Returns the job with positions in its console output mapped to the model's source."""
 
     engine = ENGINES[job.program.language]
 

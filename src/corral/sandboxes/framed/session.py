@@ -1,4 +1,4 @@
-"""One execution over a guest's pipes: frames in, handler calls, frames out. Every engine with our guest shares it."""
+"""One execution over a guest's pipes: frames in, handler calls, frames out. Every engine with our guest uses it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from corral.sandboxes.framed.link import Link
 from corral.types import MAX_TOOL_PATH, CallRequest, EncodedValue, LogEntry, LogLevel, PipeEndpoint, Reply
 
 WINDOW_BYTES = 256_000
-"""Bytes of one stream that the program has not read: beyond it the tool waits. A single item may be larger."""
+"""Maximum of one stream's bytes that the program has not read, above which the tool waits. One item may be larger."""
 _MARK_BYTES = WINDOW_BYTES // 2
-"""Bytes after which a CHUNK asks for a CREDIT."""
+"""Number of bytes after which a CHUNK requests a CREDIT."""
 
 
 class FramedStream:
-    """Collects items until they leave as one CHUNK, and counts the bytes that the program has not read.
+    """Collects items until they are sent as one CHUNK, and counts the bytes that the program has not read.
 
-    `ready` is called when there is a CHUNK to send, `abandon` when the program reads no further.
+    `ready` is called when there is a CHUNK to send, `abandon` when the program stops reading.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class FramedStream:
         self._make_one_shot = make_one_shot
         self._opened = self._tagged = self._cancelled = False
         self._items: list[bytes] = []
-        """Items that have not left."""
+        """Items not yet sent."""
         self._size = 0
-        """Their bytes, and those that have left since the last CHUNK that asked for a CREDIT."""
+        """Their bytes, and those sent since the last CHUNK that requested a CREDIT."""
         self._marks: deque[int] = deque()
-        """Bytes that each CREDIT to come is for."""
+        """Number of bytes for each expected CREDIT."""
         self._unread = 0
-        """Bytes without a CREDIT."""
+        """Number of bytes without a CREDIT."""
         self._room: OneShot[None] | None = None
         ready(self)
 
     def put(self, item: EncodedValue) -> bool:
-        """Takes an item. False: `room` must be awaited before the next one."""
+        """Adds an item. False if the caller has to await `room` before the next one."""
         if not self._items:
             self._ready(self)
         self._items.append(item.text)
@@ -68,42 +68,42 @@ class FramedStream:
         return self._unread < WINDOW_BYTES
 
     async def room(self) -> None:
-        """Waits until the program has read enough, or reads no further."""
+        """Waits until the program has read enough, or stops reading."""
         if self._unread >= WINDOW_BYTES and self._abandon is not None:
             self._room = self._make_one_shot()
             await self._room.wait()
 
     def take(self) -> tuple[bytes, bool] | None:
-        """Returns the payload of a CHUNK of all items, and whether it has tags; None if there is none to send."""
+        """Returns the payload of a CHUNK of all items, and whether it has tags; None if there is nothing to send."""
         if self._cancelled or (self._opened and not self._items):
             return None
         self._opened = True
-        wanted = b""
+        request = b""
         if self._size >= _MARK_BYTES:
             self._marks.append(self._size)
             self._size = 0
-            wanted = b",true"
-        payload, tagged = b"[%d,[%b]%b]" % (self._sequence, b",".join(self._items), wanted), self._tagged
+            request = b",true"
+        payload, tagged = b"[%d,[%b]%b]" % (self._sequence, b",".join(self._items), request), self._tagged
         self._items, self._tagged = [], False
         return payload, tagged
 
     def credit(self) -> None:
-        """The program has read all up to a CHUNK that asked.
+        """Handles a CREDIT: the program has read everything up to a CHUNK that requested one.
 
         Raises:
-            MalformedMessage: none did.
+            MalformedMessage: no CHUNK did.
         """
         if not self._marks:
-            raise MalformedMessage("the sandbox sent a credit that was not asked for")
+            raise MalformedMessage("the sandbox sent a credit that was not requested")
         self._unread -= self._marks.popleft()
         if self._unread < WINDOW_BYTES:
             self._wake()
 
     def cancel(self) -> None:
-        """The program reads no further, and says so.
+        """Handles a CANCEL: the program stops reading.
 
         Raises:
-            MalformedMessage: it has said so before.
+            MalformedMessage: it has already cancelled the stream.
         """
         if self._cancelled:
             raise MalformedMessage("the sandbox cancelled a stream twice")
@@ -111,14 +111,14 @@ class FramedStream:
         self.abandon()
 
     def abandon(self) -> None:
-        """Ends the stream, unless it has ended."""
+        """Ends the stream before its last item, unless it has ended."""
         abandon, self._abandon = self._abandon, None
         if abandon is not None:
             abandon()
             self._wake()
 
     def end(self) -> None:
-        """No items will come."""
+        """Ends the stream after its last item."""
         self._abandon = None
 
     def _wake(self) -> None:
@@ -129,24 +129,24 @@ class FramedStream:
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
-"""Room in a CALL for the sequence number and the tool's path."""
+"""Maximum size in a CALL of the sequence number and the tool's path."""
 _NUMBER_BYTES = 100
-"""A CREDIT or a CANCEL: one number."""
+"""Maximum size of a CREDIT or a CANCEL: one number."""
 _EXIT_BYTES = 1_000_000
-"""Room in an EXIT beside the value: an error's five texts of 8,000 characters, a hundred unawaited calls of 1,200 and
-twenty remarks of 1,000, each character at most six bytes."""
+"""Maximum size of an EXIT beside the value: an error's five texts of 8,000 characters, a hundred unawaited calls of
+1,200 and twenty remarks of 1,000, each character at most six bytes."""
 _JSON_ESCAPE = 6
-"""A control character of one byte takes six as a JSON escape."""
+"""Bytes of a one-byte control character as a JSON escape."""
 _INPUT_BYTES = 8_000_000
-"""Input of calls that are answered at the same time, as it arrives; in Python it can take 25 times as much."""
+"""Encoded input of calls that are answered at the same time; Python objects can take 25 times as much."""
 _REPLY_BYTES = 8_000_000
-"""Replies that wait for the guest to read. A call that comes while there are more is answered later."""
+"""Replies that wait for the guest to read. Calls that arrive above this are answered later."""
 _BURST = 16
-"""Replies of one turn that leave together; more would let the guest wait that could work on them."""
+"""Replies of one turn that are sent together; with more, the guest would wait instead of working on them."""
 _LARGE = 1_000
-"""Bytes of an input that is worth reading anew, rather than to be kept as objects."""
+"""Size in bytes from which an input is decoded again, rather than kept as objects."""
 _SERVICE_CALLS = 1_000_000
-"""Calls of services of the host: what is kept of each has a few bytes."""
+"""Calls of the host's services; the host keeps only a few bytes of each."""
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
@@ -154,7 +154,7 @@ _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error
 logger = get_logger("corral.sandboxes")
 
 GuestExit = list[Any]
-"""EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
+"""A received EXIT: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
 
 
 class Seen:
@@ -164,9 +164,9 @@ class Seen:
 
     def __init__(self) -> None:
         self.called: list[str] = []
-        """The tools and services of its calls, in order."""
+        """Tools and services that it called, in order."""
         self.failures: set[str] = set()
-        """The codes that its calls failed with."""
+        """Error codes of its failed calls."""
         self.printed = False
 
     @property
@@ -175,10 +175,10 @@ class Seen:
 
 
 class GuestSession:
-    """Runs one job in a guest that has said READY.
+    """Runs one job in a guest that has sent READY.
 
     Calls run concurrently. Tasks that have answered a call wait for the next one instead of ending, because starting a
-    task costs more than all guards together; replies that become ready in one turn leave in one write.
+    task costs more than all guards together; replies that become ready in one turn are sent in one write.
     """
 
     def __init__(self, channel: Link, job: Job, endpoint: PipeEndpoint) -> None:
@@ -208,7 +208,7 @@ class GuestSession:
         }
         self._log_room = limits.log_bytes
         self._lines: dict[LogLevel, list[str]] = {}
-        """Of each level, the parts of an entry that has not ended."""
+        """By level, the parts of an unfinished entry."""
         self._calls_room = limits.calls
         self._service_calls_room = _SERVICE_CALLS
         self._services = frozenset(name.encode() for name in job.services)
@@ -220,22 +220,22 @@ class GuestSession:
         self._unassigned: deque[Frame] = deque()
         self._unanswered = 0
         self._input_bytes = 0
-        """Of calls that are being answered, as they arrived."""
+        """Encoded size of calls that are being answered."""
         self._idle: list[OneShot[None]] = []
         self._summoned = 0
-        """Workers that will look for a call."""
+        """Number of workers that will look for a call."""
         self._busy = 0
-        """Workers that have one."""
+        """Number of workers with a call."""
         self._serving: dict[anyio.CancelScope, CallRequest] = {}
-        """The call that each worker answers."""
+        """Each worker's call."""
         self._answered: anyio.Event | None = None
-        """Set when no worker has a call any more, once the calls that nobody needs have been cut short."""
+        """Set when no worker has a call any more, once the unneeded calls have been cut short."""
         self._ending = False
-        """The program has ended, and its calls have a grace."""
+        """The program has ended, and its calls have a grace period."""
         self.cut_short: list[str] = []
-        """The tools whose calls were cut short at the end of it."""
+        """Tools whose calls were cut short after that."""
         self._streams: dict[int, FramedStream] = {}
-        """Streams by the number of their call, ended ones too."""
+        """Streams by the number of their call, including ended ones."""
         self._unsent_streams: list[FramedStream] = []
         self._unread = False
         """The program has ended, so that nothing reads its streams."""
@@ -244,10 +244,10 @@ class GuestSession:
         self._outcome: GuestExit | BridgeError | None = None
         self.seen = Seen()
         self.held: GuestExit | None = None
-        """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
+        """The program's outcome in the form of an EXIT, if it came before its last calls were answered."""
 
     async def run(self, start: dict[str, object]) -> GuestExit | None:
-        """Sends START and serves the guest until its EXIT, which is returned, or its end, for which None stands.
+        """Sends START and serves the guest. Returns its EXIT, or None if it ended without one.
 
         Raises:
             MalformedMessage, MessageTooLarge: the guest broke the protocol and must not be used further.
@@ -268,17 +268,17 @@ class GuestSession:
                     await self._channel.write(encode_frame(FrameKind.START, to_json([start]), self._channel.nonce))
                     await self._attend(tasks)
                 except BaseException:
-                    self._channel.kill()  # at once, however long a tool takes to notice that it is cancelled
+                    self._channel.kill()  # at once, even if a tool is slow to react to its cancellation
                     raise
             await self._finish_calls()
             while self._idle:
-                self._idle.pop().set(None)  # which then find that it is over
+                self._idle.pop().set(None)  # to let them notice the end
             if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
             tasks.cancel_scope.shield = True  # all tasks end now; a deadline meanwhile must not take the outcome
 
     def _receive(self, data: bytes) -> None:
-        """Takes what the guest wrote; `b""` is its end. Called by the event loop, outside of any task."""
+        """Handles the guest's output; `b""` is its end. Called by the event loop, outside of any task."""
         if self._over:
             return
         try:
@@ -300,7 +300,7 @@ class GuestSession:
             self._wake()
         elif self._unassigned and self._idle:
             self._summoned += 1
-            self._idle.pop().set(None)  # the usual case: one call, and a worker that waits for it
+            self._idle.pop().set(None)  # the usual case: one call and an idle worker
         elif self._unassigned:
             self._wake()
 
@@ -324,7 +324,7 @@ class GuestSession:
         self._over = True
 
     def _queue(self, frame: Frame) -> None:
-        """Takes a call as it is: decoded, its input may be 25 times as large."""
+        """Queues a call without decoding it, as its input may become 25 times as large."""
         if self._ending:
             raise MalformedMessage("the sandbox sent a call after the program had ended")
         if self._services and self._is_service(frame):
@@ -338,12 +338,12 @@ class GuestSession:
         self._unassigned.append(frame)
 
     def _is_service(self, frame: Frame) -> bool:
-        """True for the call of a service: the name is the first text of a call."""
+        """True for a service's call: the name is the first string in a call."""
         start = frame.payload.find(b'"') + 1
         return frame.payload[start : frame.payload.find(b'"', start)] in self._services
 
     async def _attend(self, tasks: TaskGroup) -> None:
-        """Does what only a task can do: starts further workers, and writes the replies of a busy turn."""
+        """Does what requires a task: starts further workers, and writes the replies of a busy turn."""
         granted = False
         while not self._over:
             if self._ending and not granted:
@@ -354,7 +354,7 @@ class GuestSession:
             if self._unsent_streams:
                 self._send_chunks(tasks)
             if self._corked:
-                await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
+                await anyio.lowlevel.checkpoint()  # lets all calls of one turn run to their first wait
                 self._corked = False
                 self._flush(tasks)
             else:
@@ -362,7 +362,7 @@ class GuestSession:
                 await self._attention.wait()
 
     async def _grant(self, tasks: TaskGroup) -> None:
-        """Gives the calls of a program that has ended a grace, then has the guest exit without the rest."""
+        """Gives the calls of a program that has ended a grace period, then makes the guest exit without the rest."""
         await anyio.sleep(GRACE_SECONDS)
         self.cut_short += self._cut_short()
         await self._wait_for_workers()
@@ -370,15 +370,15 @@ class GuestSession:
         self._flush(tasks)
 
     async def _finish_calls(self) -> None:
-        """Once the guest has exited, waits for the calls that must be finished; the others end now."""
+        """After the guest has exited, waits for the calls that must finish; the others end now."""
         if not self._busy or isinstance(self._outcome, BridgeError):
             return
         self._cut_short()
-        self.held = self._outcome or self.held  # for a deadline that comes before them
+        self.held = self._outcome or self.held  # in case of a deadline before they finish
         await self._wait_for_workers()
 
     def _cut_short(self) -> list[str]:
-        """Cancels the calls that need not be finished, and names their tools; ends all streams."""
+        """Cancels the calls that need not finish, and returns their tools; ends all streams."""
         self._unassigned.clear()
         cut = {
             scope: call.tool
@@ -408,7 +408,7 @@ class GuestSession:
                 raise MalformedMessage("the sandbox named a stream that it does not have")
 
     def _stream_ready(self, stream: FramedStream) -> None:
-        """Has its items leave in the next turn, with those that come until then."""
+        """Sends its items in the next turn, with those added until then."""
         self._unsent_streams.append(stream)
         self._wake()
 
@@ -429,17 +429,17 @@ class GuestSession:
 
     async def _wait_for_workers(self) -> None:
         if self._busy:
-            self._answered = self._answered or anyio.Event()  # both the grace and the end of the guest may wait
+            self._answered = self._answered or anyio.Event()  # both the grace period and the end of the guest may wait
             await self._answered.wait()
 
     def _summon(self, tasks: TaskGroup) -> None:
-        """Sees to it that calls that nobody has taken yet do not wait for one that a worker waits in.
+        """Starts enough workers that queued calls do not wait behind a busy one.
 
-        As many more workers as there are already: those that wait for nothing are answered by the first ones, without a
-        task of their own, and for those that wait there are enough after a few turns.
+        The number of workers at most doubles in a turn: the first ones answer all calls that do not wait, and for those
+        that wait there are enough after a few turns.
         """
-        wanted = min(len(self._unassigned), self._busy + 1)
-        while self._summoned < wanted:
+        missing = min(len(self._unassigned), self._busy + 1)
+        while self._summoned < missing:
             self._summoned += 1
             if self._idle:
                 self._idle.pop().set(None)
@@ -447,14 +447,14 @@ class GuestSession:
                 tasks.start_soon(self._work, tasks)
 
     async def _work(self, tasks: TaskGroup) -> None:
-        """Answers calls, one after another, until the session ends or the one that it answers is cut short."""
+        """Answers calls, one after another, until the session ends or the current call is cut short."""
         with anyio.CancelScope() as scope:
             await self._answer(tasks, scope)
         if scope.cancelled_caught:
             self._leave(scope)
 
     def _leave(self, scope: anyio.CancelScope) -> None:
-        """A worker has no call any more."""
+        """Marks a worker as having no call."""
         self._serving.pop(scope, None)
         self._busy -= 1
         if self._busy == 0 and self._answered is not None:
@@ -482,8 +482,8 @@ class GuestSession:
                 reply = await self._handler(call)
                 if call.sequence in self._streams:
                     self._end_stream(call.sequence)
-                self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
-                del frame, call, reply  # this worker may have nothing to do for a long time
+                self._replies += self._encoded(call, reply)  # two statements: `+=` reads its left side before an await
+                del frame, call, reply  # this worker may be idle for a long time
                 self._input_bytes -= size
                 self._unanswered -= 1
                 self._unsent += 1
@@ -492,7 +492,7 @@ class GuestSession:
                 del self._serving[scope]
             self._leave(scope)
             if scope.cancel_called:
-                return  # it was cut short too late: to wait would be cancelled, and this worker leave twice
+                return  # the cancellation came too late: waiting would raise it, and this worker would leave twice
             wake = self._make_one_shot()
             self._idle.append(wake)
             await wake.wait()
@@ -500,14 +500,14 @@ class GuestSession:
     def _has_room(self, frame: Frame) -> bool:
         """True if a call fits beside those that are being answered, and their replies."""
         if len(self._replies) > _REPLY_BYTES:
-            return False  # `_drain` will look again
+            return False  # `_drain` will check again
         return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
 
     def _call(self, frame: Frame) -> CallRequest:
         match decode_value(frame.payload, tagged=frame.tagged):
             case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
                 if type(sequence) is not int or sequence != len(self.seen.called) + 1:
-                    raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
+                    raise MalformedMessage("the sandbox sent a call that is out of sequence")
                 if self._services and (tool in self._job.services) != self._is_service(frame):
                     raise MalformedMessage("the sandbox sent a call that is not well formed")
                 self.seen.called.append(sys.intern(tool))
@@ -532,11 +532,11 @@ class GuestSession:
         return self._reply(b"[%d,true,%b]" % (call.sequence, value.text), tagged=value.tagged)
 
     def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
-        # Without the nonce: the guest does not need it, and what the program can get hold of must not hold it.
+        # Without the nonce: the guest does not need it, and it must not be in data that the program can reach.
         return encode_frame(FrameKind.REPLY, payload, NO_NONCE, tagged=tagged)
 
     def _flush(self, tasks: TaskGroup) -> None:
-        """Writes what is ready; what the guest does not take at once, a task of its own writes as the guest reads."""
+        """Writes pending output; if the guest does not take all of it at once, a task writes the rest."""
         if self._writing:
             return
         self._unsent = 0
@@ -572,10 +572,10 @@ class GuestSession:
                 raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
 
     def _say(self, level: LogLevel, text: str) -> None:
-        """Passes an entry on, of which this is the end."""
-        begun = self._lines.pop(level, None)
+        """Emits an entry that ends with this text."""
+        parts = self._lines.pop(level, None)
         self.seen.printed = True
-        self._job.on_log(LogEntry(level=level, text=text if begun is None else "".join([*begun, text])))
+        self._job.on_log(LogEntry(level=level, text=text if parts is None else "".join([*parts, text])))
 
 
 def _input_of(frame: Frame) -> object:
@@ -583,7 +583,7 @@ def _input_of(frame: Frame) -> object:
 
 
 def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
-    """As an EXIT would hold it, and whether the program lasts: whether all of its calls are to be answered."""
+    """Returns an outcome in the form of an EXIT, and whether all of the program's calls are still to be answered."""
     match decode_value(frame.payload, tagged=frame.tagged):
         case ["value" | "error" as kind, content, bool() as lasts]:
             return [kind, content, [], 0, []], lasts

@@ -1,4 +1,4 @@
-"""Base of providers whose guests fork: a server for each trust domain, a process for each execution."""
+"""Base of providers whose guests fork: one server for each trust domain, one process for each execution."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from corral.types import SandboxConfig
 
 _TRIAL_SECONDS = 5.0
 _TRIALS_SECONDS = 10.0
-"""Deadline of all trials of one server."""
+"""Deadline for all trials of one server."""
 _PRELOAD_SECONDS = 10.0
 _VALUE_BYTES = 20_000
 _MOST_REASONS = 5
@@ -33,23 +33,23 @@ _MOST_NAMES = 20
 _REASON_CHARS = 300
 _ANSWER_BYTES = 100_000
 _MOST_BYTES = 32 << 20
-"""Of texts that one server gets."""
+"""Maximum size of the texts that one server gets."""
 _LIMITS = {"calls": 1, "calls_in_flight": 1, "value_bytes": _VALUE_BYTES, "tool_input_bytes": 1, "log_bytes": 0}
 
 
 class PreloadFailed(Exception):
-    """A server is not to be used, because it did something else with packages than their trials."""
+    """A server is unusable because packages behaved differently in it than in their trials."""
 
 
 async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> StartedGuest:
-    """Has a server evaluate those of the packages that can be shared. Notes in `trials` why others are not.
+    """Has a server evaluate the packages that can be shared. Notes in `trials` why others are not.
 
     Raises:
-        PreloadFailed: the server is to be closed, and another one goes without them.
+        PreloadFailed: close this server, and start another without preloaded packages.
         StartFailed: the server has ended.
     """
     await _try_all(guest, packages, space)
-    names = [name for name in packages.names if (found := packages.trials.get(name)) and not found.reasons]
+    names = [name for name in packages.names if (trial := packages.trials.get(name)) and not trial.reasons]
     if not names:
         return guest
     texts = await packages.texts(names)
@@ -79,30 +79,30 @@ async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> St
 
 
 async def _try_all(guest: StartedGuest, packages: NpmModules, space: Space) -> None:
-    """Has each package loaded that was not yet, one after the other."""
+    """Loads each package that was not tried yet, one after the other."""
     deadline = anyio.current_time() + _TRIALS_SECONDS
     for name in packages.names:
         if name in packages.trials:
             continue
         seconds = deadline - anyio.current_time()
         if seconds < _TRIAL_SECONDS:
-            logger.warning("package %r is not preloaded yet: the trials of others took their time", name)
+            logger.warning("package %r is not preloaded yet: trials of other packages used up the time", name)
             continue  # another server tries it
         try:
             texts = await packages.texts([name])
             with anyio.fail_after(_TRIAL_SECONDS):
-                found = await _try(guest, name, texts, space)
+                trial = await _try(guest, name, texts, space)
         except TimeoutError:
-            found = Trial((f"it did not load within {_TRIAL_SECONDS:.1f} s",))
+            trial = Trial((f"it did not load within {_TRIAL_SECONDS:.1f} s",))
         except (StartFailed, BridgeError, ValueError, TypeError, LookupError, RecursionError) as error:
-            found = Trial((f"it did not load: {error}"[:_REASON_CHARS],))
-        _note(packages, name, found)
+            trial = Trial((f"it did not load: {error}"[:_REASON_CHARS],))
+        _note(packages, name, trial)
 
 
-def _note(packages: NpmModules, name: str, found: Trial) -> None:
-    packages.trials[name] = found
-    if found.reasons:
-        logger.warning("package %r is not preloaded: %s", name, "; ".join(found.reasons))
+def _note(packages: NpmModules, name: str, trial: Trial) -> None:
+    packages.trials[name] = trial
+    if trial.reasons:
+        logger.warning("package %r is not preloaded: %s", name, "; ".join(trial.reasons))
 
 
 async def _try(guest: StartedGuest, name: str, texts: ModuleTexts, space: Space) -> Trial:
@@ -126,9 +126,9 @@ async def _try(guest: StartedGuest, name: str, texts: ModuleTexts, space: Space)
 
 
 async def _evaluate(guest: StartedGuest, content: bytes, *, writes: bool) -> set[str]:
-    """Specifiers of the texts that the server has evaluated."""
+    """Returns the specifiers of the texts that the server has evaluated."""
     if len(content) > _MOST_BYTES:
-        raise ValueError(f"their texts have {len(content)} bytes, of at most {_MOST_BYTES}")
+        raise ValueError(f"their texts have {len(content)} bytes; the maximum is {_MOST_BYTES}")
     file = os.memfd_create("packages", os.MFD_CLOEXEC)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
@@ -140,26 +140,26 @@ async def _evaluate(guest: StartedGuest, content: bytes, *, writes: bool) -> set
             guest.process.ask(json.dumps(message).encode(), [file, theirs.fileno()])
         finally:
             os.close(file)
-        theirs.close()  # so that the end of the server is seen
+        theirs.close()  # so that the server's end is noticed
         ours.setblocking(False)
         await anyio.wait_readable(ours)
         return _names(ours.recv(_ANSWER_BYTES))
 
 
 def _names(answer: bytes) -> set[str]:
-    """Reads the answer of a server in which code of others ran.
+    """Parses the answer of a server that has run untrusted code.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: it is malformed.
     """
     try:
-        found: Any = json.loads(answer)
-        names = found["preloaded"]
+        content: Any = json.loads(answer)
+        names = content["preloaded"]
         if isinstance(names, list):
             return {each for each in cast("list[object]", names) if isinstance(each, str)}
     except (RecursionError, TypeError, LookupError):
         pass
-    raise ValueError("its answer has another form")
+    raise ValueError("its answer is malformed")
 
 
 def _modules(texts: ModuleTexts) -> dict[str, object]:
@@ -174,7 +174,7 @@ logger = get_logger("corral.sandboxes")
 
 
 class ForkProvider(JailedProvider):
-    """Keeps `pool_size` servers ready for users who are new; one by default.
+    """Keeps `pool_size` servers ready for new users; one by default.
 
     Raises:
         ConfigError: as `JailedProvider`.
@@ -198,7 +198,7 @@ class ForkProvider(JailedProvider):
         )
 
     def prepare(self, config: SandboxConfig) -> bool:
-        """Has a server for this configuration started in the background. True if there is one at once."""
+        """Starts a server for this configuration in the background. True if one is ready."""
         return self._servers.has(config) or self._pool.want(self.guest_kind(config))
 
     async def _guest(self, config: SandboxConfig) -> JailedGuest:

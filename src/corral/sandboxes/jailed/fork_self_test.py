@@ -1,4 +1,4 @@
-"""Self-test of a TypeScript fork server, which relies on internals of its engine that a release may change."""
+"""Self-test of a TypeScript fork server, which relies on engine internals that a release can change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.sandboxes.jailed.fork_trial import forked, run_in_fork, start_frame
 from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
 
 _SECONDS = 10.0
-"""Deadline for all of it, which takes a tenth of a second."""
+"""Deadline for the whole test, which takes a tenth of a second."""
 _VALUE_BYTES = 1000
 _LOG_BYTES = 0
 _KILLED = -9
@@ -49,9 +49,9 @@ _passed: set[tuple[Hashable, Tier]] = set()
 
 
 class SelfTestedStart:
-    """Starts guests, and tests the first one of an `engine` in this process. Any thread may call it.
+    """Starts guests, and tests the first one of an `engine` in this process. Any thread can call it.
 
-    Once the test has failed, it starts no more, unless somebody has killed the guest.
+    Once the test has failed, it starts no more, unless the guest was killed from outside.
     """
 
     def __init__(self, start: Callable[[GuestKind, bool], StartedGuest], engine: Callable[[], Hashable]) -> None:
@@ -67,18 +67,18 @@ class SelfTestedStart:
 
     @property
     def failure(self) -> str | None:
-        """Reason why it starts no more."""
+        """Reason why it starts no more guests."""
         return self._failure
 
     def __call__(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
         """Starts a guest.
 
         Raises:
-            StartFailed: as `GuestStarter.start`, or with the reason that guests do not fork here.
+            StartFailed: as `GuestStarter.start`, or with the reason why guests do not fork here.
         """
         if self._passed:
             return self._start(kind, in_advance)
-        with self._lock:  # others wait for the first one's test
+        with self._lock:  # other callers wait for the first one's test
             if self._failure is not None:
                 raise StartFailed(self._failure)
             guest = self._start(kind, in_advance)
@@ -97,12 +97,12 @@ class SelfTestedStart:
 
 
 def _was_killed(guest: StartedGuest) -> bool:
-    """True if it was killed, as the kernel does when memory is short; that says nothing about its engine. Blocks."""
+    """True if it was killed, as the kernel does when memory is short; the engine may still be fine. Blocks."""
     return not guest.process.alive and anyio.run(guest.process.wait, _SECONDS) == _KILLED
 
 
 async def expect_health(guest: StartedGuest, *, writes: bool) -> None:
-    """Finds out if a server still forks processes that wait, compute, and draw random numbers of their own.
+    """Checks that a server still forks processes that wait, compute, and draw their own random numbers.
 
     Raises:
         StartFailed: it does not.
@@ -113,10 +113,10 @@ async def expect_health(guest: StartedGuest, *, writes: bool) -> None:
 
 
 def self_test(guest: StartedGuest) -> None:
-    """Has a server fork processes that use the parts of the engine which a fork could break. Blocks.
+    """Makes a server fork processes that use the engine's features that a fork could break. Blocks.
 
     Raises:
-        StartFailed: one of them did something else than it would in a process of its own.
+        StartFailed: a fork behaved differently from a process of its own.
     """
     anyio.run(_test, guest)
 
@@ -134,16 +134,16 @@ async def _test(guest: StartedGuest) -> None:
     except TimeoutError:
         raise StartFailed(f"a forked process did not answer within {_SECONDS:g} s") from None
     except (BridgeError, ValueError) as error:
-        raise StartFailed(f"a forked process does not answer as it should: {error}") from error
+        raise StartFailed(f"a forked process gives a wrong answer: {error}") from error
 
 
 async def _run(guest: StartedGuest, code: str, *, writes: bool = False) -> list[Any]:
-    """Content of the EXIT of a program."""
+    """Returns the content of a program's EXIT."""
     return await run_in_fork(guest, _content(code), value_bytes=_VALUE_BYTES, writes=writes)
 
 
 async def _end(guest: StartedGuest) -> None:
-    """Ends a process that would never do so."""
+    """Ends a process that would never end by itself."""
     process = forked(guest)
     try:
         await process.write(start_frame(_content(_ENDLESS), process))

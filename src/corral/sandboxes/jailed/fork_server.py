@@ -21,18 +21,18 @@ from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 
 _MOST_AT_ONCE = 256
-"""Processes of one server, which keeps three descriptors for each of them, and has 1,024."""
+"""Maximum number of a server's processes; it keeps three descriptors for each, and has 1,024."""
 _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
-"""It is asked faster than it forks: unix(7)."""
+"""Requests arrive faster than it forks: unix(7)."""
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
-"""Its end has closed the socket, a moment before its process counts as ended."""
+"""It has closed the socket, a moment before its process counts as ended."""
 
 
 class ForkServer:
-    """Forks processes as they are asked for, of any event loop, until it is retired or has ended.
+    """Forks processes on request, from any event loop, until it is retired or has ended.
 
-    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run. The
-    outcome of the one that has ended does not wait for it.
+    When a process has ended, the next is forked ahead, as creating a process takes longer than running a small
+    program. The outcome of the previous one does not wait for it.
     """
 
     def __init__(self, guest: StartedGuest, *, writes: bool = False) -> None:
@@ -55,7 +55,7 @@ class ForkServer:
         return None if self._live else self._idle_since
 
     def reserve(self) -> Fork | None:
-        """A process of its own for one execution, which is born later; None if this server has all that it can."""
+        """Returns a new process for one execution, created later; None if this server is full."""
         if self._retired or not self._guest.alive:
             self.retire()
             return None
@@ -73,7 +73,7 @@ class ForkServer:
         return Fork(self, process)
 
     def retire(self) -> None:
-        """Nothing new starts in it, and it ends with what still runs."""
+        """Starts no new processes; the server ends with its last process."""
         self._retired = True
         with self._lock:
             spare, self._spare = self._spare, None
@@ -83,7 +83,7 @@ class ForkServer:
             self._guest.close()
 
     def leave(self) -> None:
-        """One of its processes is not needed any more."""
+        """Releases one of its processes."""
         self._live -= 1
         self._idle_since = time.monotonic()
         if self._retired:
@@ -93,19 +93,19 @@ class ForkServer:
         if loop is None:
             self._fork_ahead()
         else:
-            loop.call_soon(self._fork_ahead)  # after the result that somebody waits for
+            loop.call_soon(self._fork_ahead)  # after the pending result
 
     def _fork_ahead(self) -> None:
         with self._lock:
             if self._spare is None and not self._retired:
-                with contextlib.suppress(StartFailed):  # who needs it will hear of it
+                with contextlib.suppress(StartFailed):  # the next request reports it
                     self._spare = fork(self._guest, writes=self._writes)
 
 
 def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
-    """A new process of a server; None if the server has more to do than it can, or has ended.
+    """Returns a new process of a server; None if the server is overloaded or has ended.
 
-    With `writes` it may write files, where its jail has any.
+    With `writes` it can write files, if its jail has writable ones.
 
     Raises:
         StartFailed: this process has no descriptors left.
@@ -116,13 +116,13 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
             return GuestProcess(child)
     except OSError as error:
         if guest.alive and error.errno not in (*_BUSY, *_GONE):
-            raise StartFailed(f"cannot ask for a process: {why_no_descriptors(error)}") from error
+            raise StartFailed(f"cannot request a process: {why_no_descriptors(error)}") from error
         return None
 
 
 @cache
 def fork_message(tier: Tier, writes: bool) -> str:
-    """The message that asks a server for a process; once code was preloaded, the server takes no other one."""
+    """Returns the message that requests a process; once code was preloaded, the server accepts no other message."""
     program = None if tier == "none" else b64encode(filter_program(profile="program", writes=writes)).decode()
     return json.dumps({"filter": program})
 

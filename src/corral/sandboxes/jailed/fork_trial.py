@@ -1,4 +1,4 @@
-"""Programs of Corral's own in processes of a fork server, such as its tests."""
+"""Runs Corral's own programs, such as self-tests, in processes of a fork server."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GRACE_SECONDS = 1.0
 async def run_in_fork(
     guest: StartedGuest, start: Mapping[str, object], *, value_bytes: int, writes: bool = False
 ) -> list[Any]:
-    """Content of the EXIT of a program. Ends its process in any case.
+    """Returns the content of a program's EXIT. Always ends its process.
 
     Raises:
-        StartFailed: the process ended before.
+        StartFailed: the process ended first.
     """
     process = forked(guest, writes=writes)
     try:
@@ -34,8 +34,8 @@ async def run_in_fork(
             data = process.read_now()
             if data == b"":
                 status = await process.wait(_GRACE_SECONDS)
-                said = process.last_words() or guest.process.last_words()
-                raise StartFailed(f"a forked process ended with status {status} {said}".strip())
+                reason = process.last_words() or guest.process.last_words()
+                raise StartFailed(f"a forked process ended with status {status} {reason}".strip())
             for frame in frames.feed(data or b""):
                 return json.loads(frame.payload)
     finally:
@@ -43,7 +43,7 @@ async def run_in_fork(
 
 
 def forked(guest: StartedGuest, *, writes: bool = False) -> GuestProcess:
-    """A new process of a server.
+    """Returns a new process of a server.
 
     Raises:
         StartFailed: the server has ended.
@@ -55,5 +55,5 @@ def forked(guest: StartedGuest, *, writes: bool = False) -> GuestProcess:
 
 
 def start_frame(content: Mapping[str, object], process: GuestProcess) -> bytes:
-    """The first message to a process."""
+    """Returns the first message to a process."""
     return encode_frame(FrameKind.START, json.dumps([content]).encode(), process.nonce)

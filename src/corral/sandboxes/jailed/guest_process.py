@@ -10,7 +10,7 @@ from corral.jail.process import ContainedProcess
 from corral.sandboxes.channel import PostMortem
 
 _GRACE_SECONDS = 0.2
-"""Time for a process whose pipe has closed to exit by itself, so that its status gives the reason."""
+"""Time for a process to exit by itself after its pipe has closed, so that its status shows the reason."""
 
 
 class GuestProcess(ContainedProcess):
@@ -21,6 +21,6 @@ class GuestProcess(ContainedProcess):
         self.nonce = secrets.token_bytes(NONCE_BYTES)
 
     async def post_mortem(self) -> PostMortem:
-        """Its exit status, and the end of its standard error; ends it if it still runs."""
+        """Returns its exit status, and the end of its standard error; ends it if it still runs."""
         status = await self.wait(_GRACE_SECONDS)
         return PostMortem(status=status, stderr=self.error_tail() or self.failure or "")

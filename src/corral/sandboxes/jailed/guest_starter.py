@@ -1,4 +1,4 @@
-"""From nothing to a guest that has said READY: finds the best tier that works, and starts engines in its jails."""
+"""Starts engines, up to a guest that has sent READY, in jails of the best tier that works."""
 
 from __future__ import annotations
 
@@ -36,39 +36,38 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 GUEST_FILE = "guest:"
-"""Begins an argument that names a file of the guest's code, wherever the jail shows it."""
+"""Prefix of an argument that names a file of the guest's code; replaced by its path in the jail."""
 MOUNTED = "mount:"
-"""Begins an argument that is the path of a mount in namespaces, wherever the jail shows it."""
+"""Prefix of an argument that is the path of a mount in namespaces; replaced by its path in the jail."""
 _UNMEASURED_DATA_BYTES = 1 << 30
 """Limit of the first guest, which measures an idle guest's memory: Deno takes 550 MB, 512 of them reserved for code."""
 _READY_SECONDS = 30.0
-"""A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
+"""A guest that takes longer will never be ready; on a loaded machine it takes tenths of a second."""
 
 
 _MAX_JAILS = 64
-"""Jails and plans that one starter remembers; the oldest goes first."""
+"""Number of jails and plans that a starter remembers; the oldest goes first."""
 
 _measured: dict[tuple[Path, tuple[Mount, ...], Tier, int | None, Path, tuple[str, ...]], int] = {}
-"""Bytes of an idle guest, by executable, its mounts, tier, user, place of the guest's code and arguments; of this
-process."""
+"""Bytes of an idle guest, by executable, its mounts, tier, user, the code's location and arguments; of this process."""
 _working: dict[tuple[Path, Path, Tier | Literal["auto"]], tuple[Tier, int | None]] = {}
-"""Tier and user with which an executable starts on this machine, by the guest's place and the wanted tier."""
+"""Tier and user with which an executable starts on this machine, by the guest's location and the requested tier."""
 
 
 class GuestKind(NamedTuple):
-    """Key of guests that can replace each other: the whole configuration but its owner, and the engine's arguments."""
+    """Key of interchangeable guests: the whole configuration except its owner, and the engine's arguments."""
 
     config: SandboxConfig
     arguments: tuple[str, ...]
 
 
 class StartedGuest(NamedTuple):
-    """A guest that is ready, and the tier it runs in."""
+    """A ready guest, and its tier."""
 
     process: GuestProcess
     tier: Tier
     lasts: Callable[[], bool] = lambda: True
-    """False once its starter has been closed, which ends it, if not at once."""
+    """False once its starter has been closed, which ends the guest sooner or later."""
     preloaded: Mapping[str, frozenset[str]] = MappingProxyType({})
 
     @property
@@ -80,12 +79,12 @@ class StartedGuest(NamedTuple):
 
 
 class GuestStarter:
-    """Starts guests of one engine. Its methods block; any thread may call them.
+    """Starts guests of one engine. Its methods block; any thread can call them.
 
     `engine` describes the engine for a configuration; configurations with equal descriptions share a jail.
     `garbage_mb` is memory above a program's limit, for garbage that the engine has not collected yet.
-    `warm_up_arguments` are added for a guest that is started in advance. `instead` is advice for an error message,
-    for systems on which no guest starts. The launcher, the jail and the guest's code on disk are made at the first
+    `warm_up_arguments` are added for a guest that is started in advance. `instead` is advice for the error message
+    when no guest starts on a system. The launcher, the jail and the guest's code on disk are made at the first
     start and live until `close`.
     """
 
@@ -113,43 +112,43 @@ class GuestStarter:
         self._jails: dict[tuple[Engine, Tier], Jail] = {}
         self._plans: dict[tuple[GuestKind, bool], tuple[Jail, Plan]] = {}
         self._unlimited: GuestProcess | None = None
-        """A guest that was measured, until its limit is set."""
+        """A guest that was measured and has no limit yet."""
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
         self._generation = 0
-        """Number of times that it was closed."""
+        """Number of times that the starter was closed."""
 
     def start(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
-        """Starts a guest and waits until it is ready; one that is started in advance takes more time to get ready.
+        """Starts a guest and waits until it is ready. One started in advance takes longer, for its warm-up.
 
         Raises:
             StartFailed: with the reason and the remedy.
         """
-        with self._lock:  # while the first guest shows which tier works, others wait for it
+        with self._lock:  # other callers wait while the first guest shows which tier works
             directory = self._ready_directory()
-            found = self._plans.get((kind, in_advance))
-            if found is None:
+            prepared = self._plans.get((kind, in_advance))
+            if prepared is None:
                 jail = self._jail(kind, directory)
                 data_bytes = self._measure(jail, kind.arguments)
                 data_bytes += (kind.config.memory_mb + self._garbage_mb) * (1 << 20)
                 more = self._warm_up_arguments if in_advance else ()
-                found = jail, self._plan(jail, (*kind.arguments, *more), data_bytes)
-                _remember(self._plans, (kind, in_advance), found)
+                prepared = jail, self._plan(jail, (*kind.arguments, *more), data_bytes)
+                _remember(self._plans, (kind, in_advance), prepared)
                 measured, self._unlimited = self._unlimited, None
                 if measured is not None:
                     if not more and self._limit_data(jail, measured, data_bytes):
                         return StartedGuest(measured, jail.tier, self._lasts())
                     measured.close()
             lasts = self._lasts()
-        jail, plan = found
+        jail, plan = prepared
         process = self._start(plan)
         if not jail.verified:
             self._verify(jail, process)
         return StartedGuest(process, jail.tier, lasts)
 
     def placement(self, kind: GuestKind) -> Tier:
-        """The tier that works for such guests.
+        """Returns the tier that works for such guests.
 
         Raises:
             StartFailed: as `start`.
@@ -158,18 +157,18 @@ class GuestStarter:
             return self._jail(kind, self._ready_directory()).tier
 
     def starts_as_nobody(self, config: SandboxConfig) -> bool:
-        """True if a user who owns nothing may read the engine, and all that it reads."""
+        """True if a user who owns nothing can read the engine and all its files."""
         engine = self._engine(config)
         return all(map(_is_public, (engine.executable, *(mount.path for mount in engine.mounts))))
 
     def make_space(
         self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, programs: Programs | None = None
     ) -> list[int]:
-        """As `LauncherClient.make_space`."""
+        """Delegates to `LauncherClient.make_space`."""
         return self._launcher.make_space(sizes, place, user, programs)
 
     def forget(self, space: Space) -> None:
-        """Lets go of all that was kept to start guests in this space."""
+        """Frees everything kept for starting guests in this space."""
         with self._lock:
             for place, jail in [*self._jails.items()]:
                 if jail.engine.space is space:
@@ -178,22 +177,22 @@ class GuestStarter:
             self._launcher.forget([self._plans.pop(key)[1] for key in gone])
 
     def retain(self) -> None:
-        """Has `close` leave the launcher alone, and with it all guests, until `release`."""
+        """Makes `close` keep the launcher, and with it all guests, until `release`."""
         with self._count:
             self._held += 1
 
     def release(self) -> bool:
-        """Ends one `retain`. True if `close` came in between: then it is to be called again."""
+        """Ends one `retain`. True if `close` was called meanwhile, and has to be called again."""
         with self._count:
             self._held -= 1
             return self._closing and self._held == 0
 
     def close(self) -> None:
-        """Ends the launcher, and removes the guest's code from disk, unless held. Idempotent; `start` begins anew."""
+        """Ends the launcher and deletes the guest's code, unless retained. Idempotent; `start` restarts it."""
         self._close(held_too=False)
 
     def end(self) -> None:
-        """The same, held or not: with the launcher every guest ends."""
+        """Like `close`, even if retained: every guest ends with the launcher."""
         self._close(held_too=True)
 
     def _close(self, *, held_too: bool) -> None:
@@ -202,7 +201,7 @@ class GuestStarter:
                 self._closing = self._held > 0 and not held_too
                 if self._closing:
                     return
-                self._generation += 1  # who holds it from here on takes no guest from before
+                self._generation += 1  # later holders take no guest from before
             self._launcher.close()
             self._runtime.close()
             self._forget()
@@ -219,7 +218,7 @@ class GuestStarter:
 
     def _ready_directory(self) -> Path:
         if not can_limit:
-            raise StartFailed(". ".join(filter(None, ("processes can be contained on Linux only", self._instead))))
+            raise StartFailed(". ".join(filter(None, ("processes can be contained only on Linux", self._instead))))
         self._launcher.begin()  # while the guest's files are made
         directory = self._prepare()
         if directory != self._directory:
@@ -249,9 +248,9 @@ class GuestStarter:
         return jail
 
     def _jail_in(self, space: Space, engine: Engine, kind: GuestKind, directory: Path) -> Jail:
-        """Jail of the tier that works without the space too, with the space's user."""
+        """Returns a jail with the space's user, of the tier that also works without the space."""
         usual = self._jail(kind._replace(config=kind.config.model_copy(update={"space": None})), directory)
-        self._close_unlimited()  # it is outside of the space
+        self._close_unlimited()  # it is outside the space
         if space.namespaces is not None and usual.tier != "namespaces":
             raise StartFailed(f"the session's files are in namespaces, and programs run in tier {usual.tier!r} here")
         return Jail(usual.tier, engine, directory, user=space.user)
@@ -259,7 +258,7 @@ class GuestStarter:
     def _known_jail(
         self, kind: GuestKind, engine: Engine, directory: Path, known: tuple[Tier, int | None] | None
     ) -> Jail | None:
-        """Jail of the tier that works on this machine, if that is the one to take here and still works."""
+        """Returns a jail of the tier known to work on this machine, if that tier applies here and still works."""
         if known is None or not reaches(known[0], kind.config.required_tier):
             return None
         try:
@@ -270,7 +269,7 @@ class GuestStarter:
         return jail
 
     def _find_jail(self, kind: GuestKind, engine: Engine, directory: Path) -> Jail:
-        """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
+        """Tries the tiers from the best down to the required one, and returns the first in which a guest starts."""
         required = kind.config.required_tier
         tiers: list[Tier] = [
             tier for tier in reversed(TIERS) if self._tier in ("auto", tier) and reaches(tier, required)
@@ -290,17 +289,17 @@ class GuestStarter:
                     reasons.append((tier, str(error)))
                 else:
                     return jail
-        said = [_no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead]
+        messages = [_no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead]
         if required != "none":
-            said.append("`corral doctor` says more; Corral(required_tier='none') runs programs without a jail")
-        raise StartFailed(". ".join(filter(None, said)))
+            messages.append("`corral doctor` shows details; Corral(required_tier='none') runs programs without a jail")
+        raise StartFailed(". ".join(filter(None, messages)))
 
     def _prepare(self) -> Path:
         try:
             return self._runtime.prepare()
         except OSError as error:
             reason = f"cannot write the guest's code to a temporary directory: {error}"
-            raise StartFailed(f"{reason}; the environment variable TMPDIR names another place") from error
+            raise StartFailed(f"{reason}; set the environment variable TMPDIR to another folder") from error
 
     def _check(self, tier: Tier, required: Tier) -> None:
         if not reaches(tier, required):
@@ -310,11 +309,11 @@ class GuestStarter:
             )
 
     def _measure(self, jail: Jail, arguments: tuple[str, ...]) -> int:
-        """Memory of an idle guest in bytes, measured on one that then gets its limit.
+        """Returns the memory of an idle guest in bytes, measured on a guest that then gets its limit.
 
-        Others have their limit before they start: a host that is root, but not over all, may not set it later.
+        Other guests get their limit before they start: a root without CAP_SYS_RESOURCE cannot set it later.
         """
-        place = jail.directory.parents[1]  # where temporary files go
+        place = jail.directory.parents[1]  # the temporary directory
         seen = (jail.engine.executable, jail.engine.mounts, jail.tier, jail.user, place, arguments)
         bytes_ = _measured.get(seen)
         if bytes_ is None:
@@ -322,16 +321,16 @@ class GuestStarter:
             self._verify(jail, process)
             try:
                 bytes_ = process.data_bytes()
-                _remember(_measured, seen, bytes_)  # arguments of a session may be its own
+                _remember(_measured, seen, bytes_)  # a session can have its own arguments
             except OSError as error:
                 process.close()
-                raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
+                raise StartFailed(f"the kernel does not report how much memory the guest takes: {error}") from error
             self._close_unlimited()
             self._unlimited = process
         return bytes_
 
     def _limit_data(self, jail: Jail, process: GuestProcess, bytes_: int) -> bool:
-        """True if it was done: by the host, or by the launcher as the guest's own user."""
+        """True if the limit was set: by the host, or by the launcher as the guest's own user."""
         if process.limit_data(bytes_):
             return True
         try:
@@ -366,7 +365,7 @@ class GuestStarter:
 
 
 def _named(jail: Jail, argument: str) -> str:
-    """An argument as this jail's guests take it."""
+    """Returns an argument for guests of this jail."""
     if argument.startswith(GUEST_FILE):
         return jail.path(argument.removeprefix(GUEST_FILE))
     return jail.mounted(argument.removeprefix(MOUNTED)) if argument.startswith(MOUNTED) else argument
@@ -379,7 +378,7 @@ def _remember(known: dict[K, V], key: K, value: V) -> None:
 
 
 def _is_public(path: Path) -> bool:
-    """True if everybody may read it, and search all folders above it."""
+    """True if everyone can read it, and search all folders above it."""
     path = path.resolve()
     needed = 0o005 if path.is_dir() or os.access(path, os.X_OK) else 0o004
     return path.stat().st_mode & needed == needed and all(each.stat().st_mode & 0o001 for each in path.parents)
@@ -391,10 +390,10 @@ def _await_ready(process: GuestProcess) -> None:
         pass
 
 
-def _no_tier(required: Tier, said: str) -> str:
+def _no_tier(required: Tier, reasons: str) -> str:
     if required == "none":
-        return f"the engine does not start here: {said}"
-    return f"no isolation of tier {required!r} or better works here. {said}"
+        return f"the engine does not start here: {reasons}"
+    return f"no isolation of tier {required!r} or better works here. {reasons}"
 
 
 def _address_space() -> str | None:

@@ -1,4 +1,4 @@
-"""Base of providers whose guests run in a jail: a starter, and a pool of what is ready."""
+"""Base of providers whose guests run in a jail: a starter, and a pool of ready guests."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class JailedGuest(Protocol):
     def tier(self) -> Tier: ...
     @property
     def preloaded(self) -> Mapping[str, frozenset[str]]:
-        """Packages of npm that it has evaluated already, and the names of the environment that each asked for."""
+        """npm packages that it has evaluated already, and the names of environment variables that each read."""
         ...
 
     def close(self) -> None: ...
 
 
 class JailedProvider(SandboxProvider):
-    """Keeps the launcher alive while a sandbox is in use, and frees all that there is with `aclose`, or with itself.
+    """Keeps the launcher alive while a sandbox is in use, and frees everything in `aclose` or when it is dropped.
 
     Raises:
-        ConfigError: `tier` or `pool_size` has no such value.
+        ConfigError: `tier` or `pool_size` has an invalid value.
     """
 
     language: ClassVar[Language]
@@ -67,7 +67,7 @@ class JailedProvider(SandboxProvider):
         self._pool = Pool(start or starter.start, pool_size)
         self._close_servers = close_servers
         self._live = 0
-        """Sandboxes that have been asked for and are not closed."""
+        """Number of sandboxes requested and not yet closed."""
         self._capabilities = Capabilities(
             languages=frozenset({self.language}), enforces=LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
         )
@@ -108,7 +108,7 @@ class JailedProvider(SandboxProvider):
         return await self._with_starter(partial(self._starter.make_space, sizes, place, user, programs))
 
     async def prepare_space(self, config: SandboxConfig) -> None:
-        """Does nothing where each execution starts an engine of its own."""
+        """Does nothing if each execution starts its own engine."""
 
     def forget(self, space: Space) -> None:
         self._starter.forget(space)
@@ -126,25 +126,25 @@ class JailedProvider(SandboxProvider):
             await self.released()
 
     async def ended(self) -> None:
-        """One sandbox fewer is live."""
+        """Counts one live sandbox fewer."""
         self._live -= 1
         await self.released()
 
     async def released(self) -> None:
-        """One sandbox fewer is in use."""
+        """Counts one sandbox in use fewer."""
         if self._starter.release():
             await run_shielded_in_thread(self._starter.close)
 
     @abstractmethod
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        """The kind of guest that this configuration needs."""
+        """Returns the kind of guest that this configuration needs."""
 
     async def _guest(self, config: SandboxConfig) -> JailedGuest:
         return await self._pool.take(self.guest_kind(config), kept=config.space is None)
 
 
 class _Jailed(Sandbox):
-    """A process in a jail; executes one job and is then used up."""
+    """A process in a jail; executes one job."""
 
     def __init__(self, provider: JailedProvider, guest: JailedGuest, memory_mb: int) -> None:
         self.isolation = Isolation.of_tier(guest.tier)

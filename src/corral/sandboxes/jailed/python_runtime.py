@@ -19,20 +19,20 @@ from corral.jail import Engine, Mount
 PACKAGES = "/packages"
 """Folder of packages in namespaces."""
 OWN_PACKAGES = "/python/packages"
-"""Folder of a session's or a Corral's own packages in namespaces."""
+"""Folder in namespaces of packages that belong to a session or a Corral."""
 _HOME = "/python"
 """Folder of the interpreter and its library, which it finds relative to itself."""
 _ZONES = Path("/usr/share/zoneinfo")
-"""Folder of time zones for `zoneinfo`, which else uses the package `tzdata`, if the host has it."""
+"""Folder of time zones for `zoneinfo`. Without it, that uses the package `tzdata`, if installed."""
 _SECONDS = 60
 _HIDDEN = ("site-packages", "dist-packages")
-"""Of the standard library's directory: what the host has installed for itself."""
+"""Folders in the standard library's directory with packages that the host has installed."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LIBRARIES = """
     libatomic.so.1 libdl.so.2 libexpat.so.1 libgcc_s.so.1 libm.so.6 libmvec.so.1 libpthread.so.0 libresolv.so.2
     librt.so.1 libstdc++.so.6 libutil.so.1 libz.so.1
 """.split()
-"""Libraries of the system that wheels may expect on any Linux: PEP 513 and its successors."""
+"""System libraries that wheels can expect on any Linux: PEP 513 and its successors."""
 _PROBE = """
 import ctypes, importlib, json, os, sys
 modules, folders, libraries = json.loads(sys.argv[1])
@@ -54,66 +54,66 @@ for name in modules:
     importlib.import_module(name)
 class Info(ctypes.Structure):
     _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
-found = []
+loaded = []
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
 def note(info, size, data):
-    found.append(os.fsdecode(info.contents.name or b""))
+    loaded.append(os.fsdecode(info.contents.name or b""))
     return 0
 ctypes.CDLL(None).dl_iterate_phdr(note, None)
-print(json.dumps(found))
+print(json.dumps(loaded))
 """
-"""Loads what a guest may load, and lists the shared objects by the names under which the loader found them:
-dl_iterate_phdr(3)."""
+"""Loads everything that a guest may load, and lists the shared objects by the names under which the loader found
+them: dl_iterate_phdr(3)."""
 
 
-class NpmPackages(NamedTuple):
-    """The host's packages that a guest sees."""
+class HostPackages(NamedTuple):
+    """The host's packages that a guest can see."""
 
     modules: tuple[str, ...]
-    """To be imported in advance."""
+    """Modules to import in advance."""
     entries: tuple[tuple[str, Path], ...]
-    """Files and folders, by the names under which they are imported."""
+    """Files and folders, by their import names."""
 
 
 class Installation(NamedTuple):
     engine: Engine
-    packages: NpmPackages
+    packages: HostPackages
 
 
 @cache
-def find_packages(names: tuple[str, ...]) -> NpmPackages:
-    """The packages of these names, as pip or as `import` knows them, and all that they depend on.
+def find_packages(names: tuple[str, ...]) -> HostPackages:
+    """Finds packages by their names, as pip or as `import` knows them, and all their dependencies.
 
     Raises:
-        ConfigError: one is not installed, or not as files of its own.
+        ConfigError: a package is not installed, or only as an editable install.
     """
     entries: dict[str, Path] = {}
     modules: list[str] = []
     pending = [*((name, True) for name in names), ("tzdata", False)]
     seen: set[str] = set()
     while pending:
-        name, wanted = pending.pop(0)
-        found = _distribution(name, by_import=wanted)
-        if found is None:
-            if wanted:
+        name, requested = pending.pop(0)
+        package = _distribution(name, by_import=requested)
+        if package is None:
+            if requested:
                 raise ConfigError(f"packages={name!r}: it is not installed in this environment; pip install {name}")
             continue  # a requirement of another system, or Python
-        if found.name in seen:
+        if package.name in seen:
             continue
-        seen.add(found.name)
-        own = _entries(found)
-        if wanted and not own:
-            raise ConfigError(f"packages={name!r}: it is not installed as files of its own, as an editable one is not")
+        seen.add(package.name)
+        own = _entries(package)
+        if requested and not own:
+            raise ConfigError(f"packages={name!r}: editable installs are not supported; install a regular wheel")
         entries |= own
-        if wanted:
-            modules += modules_of(found)
-        pending += [(each, False) for each in _requirements(found)]
-    return NpmPackages(tuple(modules), tuple(sorted(entries.items())))
+        if requested:
+            modules += modules_of(package)
+        pending += [(each, False) for each in _requirements(package)]
+    return HostPackages(tuple(modules), tuple(sorted(entries.items())))
 
 
 @cache
 def installation(names: tuple[str, ...]) -> Installation:
-    """This interpreter, as a guest's engine, with the packages of these names. Blocks.
+    """Returns this interpreter as a guest's engine, with the packages of these names. Blocks.
 
     Raises:
         ConfigError: as `find_packages`.
@@ -152,7 +152,7 @@ def installation(names: tuple[str, ...]) -> Installation:
 
 
 def _zones() -> list[Path]:
-    """The system's time zones, where `zoneinfo` looks for them."""
+    """Returns the system's time zones that `zoneinfo` uses."""
     names: str = sysconfig.get_config_var("TZPATH") or ""
     return [Path(name) for name in names.split(":") if name.startswith("/") and Path(name).is_dir()][:1]
 
@@ -160,29 +160,29 @@ def _zones() -> list[Path]:
 def _distribution(name: str, *, by_import: bool) -> Distribution | None:
     with suppress(PackageNotFoundError):
         return distribution(name)
-    for each in packages_distributions().get(name, ()) if by_import else ():  # it reads the metadata of all there is
+    for each in packages_distributions().get(name, ()) if by_import else ():  # reads the metadata of all packages
         with suppress(PackageNotFoundError):
             return distribution(each)
     return None
 
 
-def _entries(found: Distribution) -> dict[str, Path]:
-    """The top of what a distribution has installed beside other packages: folders and modules, its metadata too."""
+def _entries(package: Distribution) -> dict[str, Path]:
+    """Returns a distribution's top-level folders and modules, including its metadata."""
     entries: dict[str, Path] = {}
-    for file in found.files or ():
+    for file in package.files or ():
         top = file.parts[0]
         if top not in ("..", "__pycache__") and not top.endswith(".pth") and not top.startswith("/"):
-            entries[top] = Path(str(found.locate_file(top)))
+            entries[top] = Path(str(package.locate_file(top)))
     return entries
 
 
-def modules_of(found: Distribution) -> tuple[str, ...]:
-    """Names under which a distribution is imported."""
-    names = [each.partition(".")[0] if each.endswith((".py", ".so")) else each for each in _entries(found)]
+def modules_of(package: Distribution) -> tuple[str, ...]:
+    """Returns the import names of a distribution."""
+    names = [each.partition(".")[0] if each.endswith((".py", ".so")) else each for each in _entries(package)]
     return tuple(name for name in names if name.isidentifier())
 
 
-def _requirements(found: Distribution) -> list[str]:
-    """Names of what a distribution needs, without what it needs for extras."""
-    requirements = [each for each in found.requires or () if "extra ==" not in each]
+def _requirements(package: Distribution) -> list[str]:
+    """Returns the names of a distribution's dependencies, without those of extras."""
+    requirements = [each for each in package.requires or () if "extra ==" not in each]
     return [match[0] for each in requirements if (match := _NAME.match(each))]

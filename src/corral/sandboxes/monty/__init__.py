@@ -1,7 +1,4 @@
-"""Python in Monty, an interpreter of Pydantic's that reaches nothing but what it is handed.
-
-There is no jail: the interpreter is the boundary, in a process of its own, bounded in memory by itself and in processor
-time from outside. It starts in milliseconds and runs a part of Python; docs/design/monty.md tells which."""
+"""Python in Monty, Pydantic's interpreter, in its own process without a jail; docs/design/monty.md has the details."""
 
 from corral.sandboxes.monty.provider import MontySandbox
 

@@ -1,7 +1,7 @@
 """One job in Monty, on the side of the thread that drives the interpreter.
 
-Monty stops at each call, import and sleep and asks what to do. That exchange blocks, so it has a thread, on asyncio and
-trio alike. A call starts when the program makes it: Monty does not tell which of its calls a program awaits.
+Monty stops at each call, import and sleep and asks for a result. That exchange blocks, so it has a thread, on asyncio
+and trio alike. A call starts when the program makes it: Monty does not report which of its calls a program awaits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ EXCEPTIONS: Mapping[str, type[Exception]] = {
 _MAX_TEXT = 8000
 _MAX_FRAMES = 20
 _WRAPPER = "_corral_program"
-"""The function that stands around a program that has a `return` of its own."""
+"""The function that wraps a program with its own `return`."""
 _FULL = "CPythonSandbox, which runs all of Python"
 _PARSER = "The monty syntax parser does not yet support "
 _INTERNAL = "Internal error in monty: "
@@ -101,26 +101,26 @@ _UNMAKEABLE = re.compile(r"cannot create '(\w{1,100})' instances")
 _NAME = re.compile(r"name '(\w{1,100})' is not defined")
 
 _INSTEAD = (
-    ("update modes ('+') are", "read the file, change what was read, and write it with mode 'w'"),
+    ("update modes ('+') are", "read the file, change its text, and write it with mode 'w'"),
     ("exclusive creation mode is", "ask Path(...).exists() first, and open with mode 'w'"),
     ("'encoding' argument is", "files are UTF-8; for another encoding read and write bytes, with modes 'rb' and 'wb'"),
     (
         "read_text() takes no ",
-        "files are UTF-8; leave out the encoding, or decode what read_bytes gives",
+        "files are UTF-8; leave out the encoding, or decode the result of read_bytes",
     ),
     (
         "write_text() takes exactly one argument",
-        "files are UTF-8; leave out the encoding, or write_bytes what is encoded",
+        "files are UTF-8; leave out the encoding, or use write_bytes with encoded text",
     ),
     ("argument is not yet supported", "leave it out"),
     ("iterating an unread _io.", "iterate over readlines()"),
     ("print() 'file' argument must be", "use its write(...)"),
 )
-"""Messages about files, by a part of them, and what to write."""
+"""Remedies for messages about files, by part of the message."""
 
 
 def exception_for(error: CallError) -> Exception:
-    """The exception that a failed call raises in the program. Its text begins with the error's name."""
+    """Returns the exception that a failed call raises in the program. Its text begins with the error's name."""
     return EXCEPTIONS.get(error.name, RuntimeError)(f"{error.name}: {error.message}")
 
 
@@ -133,9 +133,9 @@ def failure(
     memory_mb: int,
     ran: bool,
 ) -> Exit:
-    """The exit of a program that Monty could not read, or that raised. `ran`: it has made calls.
+    """Returns the exit of a program that did not parse, or that raised. `ran`: it has made calls.
 
-    `raised` knows the errors of calls by their texts in the program, `forgotten` the tool whose call was not awaited.
+    `raised` returns the error of a call by its text in the program, `forgotten` the tool whose call was not awaited.
     """
     inner = error.exception()
     name, message = type(inner).__name__, str(inner)
@@ -147,7 +147,7 @@ def failure(
     code = ProgramFailed.code
     if isinstance(inner, MemoryError):
         code, name = MemoryExceeded.code, MemoryExceeded.__name__
-        message = f"the program needed more than the {memory_mb} MB of memory it may use"
+        message = f"the program needed more than its {memory_mb} MB of memory"
     elif (of_call := raised(message)) is not None:
         code, name, message = of_call.code, of_call.name, of_call.message
     elif isinstance(inner, TypeError | AttributeError) and "coroutine" in message:
@@ -170,7 +170,7 @@ def failure(
 
 
 def locate(program: Program, line: int, column: int) -> Position:
-    """A place in `program.code`, its column in characters, as the model wrote it. What is behind it is its end."""
+    """Maps a position in `program.code`, its column in characters, to the model's source, up to its end."""
     lines = program.code.split("\n")
     if line > len(lines):
         line, column = len(lines), len(lines[-1]) + 1
@@ -179,7 +179,7 @@ def locate(program: Program, line: int, column: int) -> Position:
 
 
 def _hint(name: str, message: str, frames: Sequence[Frame], program: Program) -> str:
-    """Without the values, which Monty does not show."""
+    """Returns a hint without values, which Monty does not show."""
     if not frames or name not in ("TypeError", "AttributeError"):
         return ""
     frame = frames[-1]
@@ -213,7 +213,7 @@ def _position(frames: Sequence[Frame], program: Program) -> Position | None:
 
 
 def _stack(frames: Sequence[Frame], program: Program) -> str:
-    """Outermost first. Of too many those in the middle are left out, which recursion repeats."""
+    """Formats frames, outermost first. Of long stacks, the middle is left out, which recursion repeats."""
     half = _MAX_FRAMES // 2
     shown = frames if len(frames) <= _MAX_FRAMES else [*frames[:half], *frames[-half:]]
     lines: list[str] = []
@@ -231,39 +231,39 @@ def _not_awaited(message: str, tool: str | None) -> str:
 
 
 def _explained(name: str, message: str) -> str:
-    """The message, and what is there instead where it was Monty that lacks something."""
+    """Returns the message, with a remedy if Monty lacks a feature."""
     if message.startswith(_INTERNAL):
         return f"Monty cannot do this: {message.removeprefix(_INTERNAL)}; use {_FULL}"
     if name == "NotImplementedError" and message.startswith(_PARSER):
         return f"Monty does not run {message.removeprefix(_PARSER)}: write it without, or use {_FULL}"
-    if name == "ModuleNotFoundError" and (found := _MODULE.search(message)):
-        module = found[1].partition(".")[0]
+    if name == "ModuleNotFoundError" and (match := _MODULE.search(message)):
+        module = match[1].partition(".")[0]
         has = "CPythonSandbox" if module in sys.stdlib_module_names else f'CPythonSandbox(packages=["{module}"])'
         return f"Monty has no module {module}; {has} has"
     remedy = next((instead for part, instead in _INSTEAD if part in message), None)
     if remedy is not None and name in ("TypeError", "ValueError", "NotImplementedError"):
         return f"{message}: {remedy}, or use {_FULL}"
-    if (found := _NAME_OF_MODULE.search(message)) and _may_have(found[2], found[1]):
-        return _lacking(found[2], found[1])
-    if name == "AttributeError" and (found := _MEMBER_OF_MODULE.search(message)) and _may_have(found[1], found[2]):
-        return _lacking(found[1], found[2])
-    found = _MEMBER_OF_TYPE.fullmatch(message)
-    if name == "AttributeError" and found and hasattr(_known(found[1]), found[2]):
-        return f"Monty's {found[1]} has no {found[2]}; CPythonSandbox's has"
-    if name == "TypeError" and (found := _UNMAKEABLE.fullmatch(message)) and callable(_known(found[1])):
-        return f"Monty has no way to make a {found[1]}; CPythonSandbox has"
-    if name == "NameError" and (found := _NAME.search(message)) and hasattr(builtins, found[1]):
-        return f"Monty has no built-in {found[1]}; CPythonSandbox has"
+    if (match := _NAME_OF_MODULE.search(message)) and _may_have(match[2], match[1]):
+        return _lacking(match[2], match[1])
+    if name == "AttributeError" and (match := _MEMBER_OF_MODULE.search(message)) and _may_have(match[1], match[2]):
+        return _lacking(match[1], match[2])
+    match = _MEMBER_OF_TYPE.fullmatch(message)
+    if name == "AttributeError" and match and hasattr(_known(match[1]), match[2]):
+        return f"Monty's {match[1]} has no {match[2]}; CPythonSandbox's has"
+    if name == "TypeError" and (match := _UNMAKEABLE.fullmatch(message)) and callable(_known(match[1])):
+        return f"Monty cannot make a {match[1]}; CPythonSandbox can"
+    if name == "NameError" and (match := _NAME.search(message)) and hasattr(builtins, match[1]):
+        return f"Monty has no built-in {match[1]}; CPythonSandbox has"
     return message
 
 
 def _may_have(module: str, member: str) -> bool:
-    """True if Python's own module has the name, or is not loaded here, so that it cannot be known."""
+    """True if Python's own module has the name, or is not loaded here and so might have it."""
     return module not in sys.modules or hasattr(sys.modules[module], member)
 
 
 def _known(path: str) -> object:
-    """Python's own object of this name, if its module is loaded here."""
+    """Returns Python's own object of this name, if its module is loaded here."""
     module, _, name = ("pathlib.PosixPath" if path == "PosixPath" else path).rpartition(".")
     return getattr(sys.modules.get(module or "builtins"), name, None)
 
@@ -275,15 +275,15 @@ def _lacking(module: str, member: str) -> str:
 
 _MAX_SHOWN = 200
 _REASONS = {
-    errno.ENOSPC: "there is no room left in this mount",
+    errno.ENOSPC: "this mount is full",
     errno.ELOOP: "it is a link, or behind one, and links are not followed",
-    errno.EINVAL: "it is no regular file, or is to be moved into itself",
-    errno.EBUSY: "a mount itself stays",
+    errno.EINVAL: "it is not a regular file, or would be moved into itself",
+    errno.EBUSY: "a mount point cannot be removed or replaced",
 }
 
 
 class MontyFiles:
-    """Serves a program; without files of a session, each request is refused. Paths come without `..`, and absolute."""
+    """Serves a program's file requests; without a session's files, refuses each. Paths are absolute, without `..`."""
 
     def __init__(self, files: ProgramFiles | None, memory_bytes: int) -> None:
         self._files = files
@@ -291,14 +291,14 @@ class MontyFiles:
         self.home = None if files is None else files.home
 
     def call(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """Does what Monty asks for, by the name that it has for it.
+        """Performs a request of Monty's, by Monty's name for it.
 
         Raises:
             OSError, ValueError, TypeError: as the program gets it.
         """
         path = _path(arguments[0])
         if self._files is None:
-            text = "programs in no session have no files; call a tool that reads or writes"
+            text = "programs without a session have no files; call a tool that reads or writes"
             raise PermissionError(f"[Errno {errno.EACCES}] Permission denied: {path[:_MAX_SHOWN]!r}: {text}")
         try:
             return self._read(self._files, name, path, options, arguments[1:])
@@ -362,7 +362,7 @@ def _write(files: ProgramFiles, name: str, path: str, options: Mapping[str, Any]
 
 
 def _scan(files: ProgramFiles, path: str, depth: int | None) -> list[ScanEntry]:
-    """A folder, or a file, and what is below it, so many levels deep."""
+    """Lists a folder, or a file, and its contents up to `depth` levels."""
     top = files.stat(path)
     entries = [_scanned("", top)]
     if top.kind == "directory" and depth != 0:
@@ -386,18 +386,18 @@ def _path(argument: Any) -> str:
 
 
 def _for_program(error: OSError, path: str) -> OSError:
-    """The error with the text that a program sees: exceptions in Monty have nothing else."""
+    """Returns the error with its final text: exceptions in Monty have nothing else."""
     number = error.errno or 0
-    said = os.strerror(number)
-    reason = _REASONS.get(number, "") if error.strerror in (said, None) else error.strerror
-    return type(error)(f"[Errno {number}] {said}: {path[:_MAX_SHOWN]!r}{f': {reason}' if reason else ''}")
+    text = os.strerror(number)
+    reason = _REASONS.get(number, "") if error.strerror in (text, None) else error.strerror
+    return type(error)(f"[Errno {number}] {text}: {path[:_MAX_SHOWN]!r}{f': {reason}' if reason else ''}")
 
 
 _END = "\n\n_corral_result\n"
-"""Makes the value of the program that of the text. The empty line ends a line that goes on in a next one."""
+"""Returns the program's value as the text's. The empty line ends a continued line."""
 _COROUTINE = re.compile(r"<coroutine object \w+>")
 _MAX_PATHS = 1000
-"""Attributes of `tools` that a program may have looked up without calling them."""
+"""Maximum number of attributes of `tools` that a program can look up without calling them."""
 _MAX_UNAWAITED = 100
 _MAX_REMARK = 1000
 _LEVELS: dict[str, LogLevel] = {"stdout": "log", "stderr": "error"}
@@ -405,16 +405,16 @@ _MODULES = ("tools", "codemode")
 
 
 class Ended(Exception):
-    """Nobody waits for the program any longer."""
+    """The program's result is no longer needed."""
 
 
 class PendingRequest(NamedTuple):
     """Request of the program: a call, or, without an input, a sleep."""
 
     number: int
-    """Monty's, by which it is settled."""
+    """Monty's number, by which it is settled."""
     alone: bool
-    """The program awaits it at once, and has nothing else to do."""
+    """The program awaits it at once, and does nothing else."""
     seconds: float = 0.0
     tool: str = ""
     sequence: int = 0
@@ -424,7 +424,7 @@ class PendingRequest(NamedTuple):
 
 
 class MontyHost(Protocol):
-    """The event loop's side, as the program's thread sees it."""
+    """The event loop's side, as used by the program's thread."""
 
     def submit(self, request: PendingRequest) -> None: ...
     def log(self, entry: LogEntry) -> None: ...
@@ -445,11 +445,11 @@ class MontyProgram:
         self._made = 0
         self._sequence = 0
         self._pending: dict[int, PendingRequest] = {}
-        """Requests to which Monty has no answer yet."""
+        """Requests that Monty has no answer to yet."""
         self._ready: dict[int, Reply | None] = {}
-        """Answers to it that have come."""
+        """Answers that have arrived."""
         self._tools: dict[int, str] = {}
-        """The tools of calls that were not awaited at once."""
+        """Tools of calls that were not awaited at once."""
         self._raised: dict[str, CallError] = {}
         """Errors of calls by their texts in the program."""
         self._paths: dict[str, ClassInstance] = {}
@@ -458,14 +458,14 @@ class MontyProgram:
         self._lines = {"stdout": "", "stderr": ""}
         self._files = MontyFiles(job.files, worker.memory_mb << 20)
         self.file_seconds = 0.0
-        """Processor time of the host for files of the program, which counts as the program's."""
+        """The host's processor time for the program's files, which counts as the program's."""
 
     def settle(self, number: int, reply: Reply | None) -> None:
-        """Takes the reply to a `PendingRequest`; None for a sleep."""
+        """Stores the reply to a `PendingRequest`; None for a sleep."""
         self._settled.put((number, reply))
 
     def end(self) -> None:
-        """Has `run` raise `Ended` wherever it waits."""
+        """Makes `run` raise `Ended` wherever it waits."""
         self._ended.set()
         self._settled.put(None)
 
@@ -480,7 +480,7 @@ class MontyProgram:
         return self._waits and not self._over
 
     def run(self) -> Exit:
-        """Blocks until the program has ended, and all of its calls.
+        """Blocks until the program and all its calls have ended.
 
         Raises:
             Ended: `end` was called.
@@ -503,7 +503,7 @@ class MontyProgram:
         return self._finished(exit)
 
     def end_lines(self) -> None:
-        """Passes on the last lines that did not end. Once `end` was called, the event loop may call it, too."""
+        """Emits the last lines that did not end. After `end`, the event loop may also call it."""
         for stream in self._lines:
             self._print(stream, "", last=True)
 
@@ -526,9 +526,9 @@ class MontyProgram:
         return Exit(value=decode_value(encoded.text, tagged=encoded.tagged))
 
     def _finished(self, exit: Exit) -> Exit:
-        """Waits for the calls that the program left behind, and says which it never awaited.
+        """Waits for the calls that the program left behind, and reports those it never awaited.
 
-        Of a program with an error they have a grace; `MontyRun` ends the rest.
+        After an error they have a grace period; `MontyRun` ends the rest.
         """
         self._over = True
         left = [request for request in self._pending.values() if request.input is not None]
@@ -542,13 +542,13 @@ class MontyProgram:
             while any(request.number not in self._ready for request in left):
                 self._wait(deadline)
         if self._raised and "gather" in self._job.program.code:
-            return exit  # they may be those that a failed `gather` left behind, which Monty does not tell
+            return exit  # a failed `gather` may have left them behind, which Monty does not report
         return replace(exit, unawaited=tuple(map(self._unawaited, left[:_MAX_UNAWAITED])))
 
     # --- the exchange
 
     def _feed(self, text: str, inputs: dict[str, Any] | None = None) -> Any:
-        """Runs a text in the session to its value."""
+        """Runs a text in the session and returns its value."""
         snapshot: SyncSnapshot = self._worker.session.feed_start(
             text, inputs=inputs, print_callback=self._print, cwd=self._files.home
         )
@@ -617,20 +617,20 @@ class MontyProgram:
         finally:
             self.file_seconds += time.thread_time() - began
 
-    def _results(self, wanted: list[int]) -> dict[int, ExternalSettledResult]:
-        """Answers to some of what Monty waits for; blocks until there is one."""
-        while not (found := [number for number in wanted if number in self._ready]):
+    def _results(self, numbers: list[int]) -> dict[int, ExternalSettledResult]:
+        """Returns answers to some of Monty's pending requests; blocks until there is one."""
+        while not (settled := [number for number in numbers if number in self._ready]):
             self._wait()
-        return {number: self._taken(number) for number in found}
+        return {number: self._taken(number) for number in settled}
 
     def _taken(self, number: int) -> ExternalSettledResult:
         return self._result(self._pending.pop(number), self._ready.pop(number))
 
     def _wait(self, deadline: float | None = None) -> None:
-        """Takes all answers that have come; blocks until there is one.
+        """Collects all answers that have arrived; blocks until there is one.
 
         Raises:
-            Empty: there was none until the deadline.
+            Empty: none arrived before the deadline.
         """
         self._waits = True
         while True:
@@ -702,7 +702,7 @@ class MontyProgram:
             raise InvalidArguments(f"tools.{tool}: {error}") from None
 
     def _forgotten(self) -> str | None:
-        """The tool of the call that was most likely not awaited: the last that Monty has no answer to, or the last."""
+        """Returns the tool of the call most likely not awaited: the last that Monty has no answer to, or the last."""
         waiting = [number for number in self._tools if number in self._pending]
         return self._tools[max(waiting or self._tools)] if self._tools else None
 
@@ -725,7 +725,7 @@ class MontyProgram:
     # --- names
 
     def _name(self, snapshot: NameLookupSnapshot) -> SyncSnapshot:
-        """An undefined name; or an attribute of `tools`, or of a namespace, that is not called in the same breath."""
+        """Resolves an undefined name, or an attribute of `tools` or of a namespace that is not called at once."""
         name = snapshot.variable_name
         if snapshot.object_id is None or name.startswith("_"):
             return snapshot.resume()
@@ -737,7 +737,7 @@ class MontyProgram:
         return snapshot.resume(value=self._node(f"{path}."))
 
     def _node(self, prefix: str) -> ClassInstance:
-        """`tools`, or a namespace in it; an unknown one too, so that the host can say what is near."""
+        """Makes `tools`, or a namespace in it; even an unknown one, so that the host can suggest similar names."""
         node = self._paths.get(prefix)
         if node is None:
             node = self._paths[prefix] = ClassInstance(Tools())
@@ -745,7 +745,7 @@ class MontyProgram:
         return node
 
     def _module(self) -> ExternalModule:
-        """`tools` for `import tools`."""
+        """Makes `tools` for `import tools`."""
         own: dict[str, Any] = {}
         nested: dict[str, dict[str, Any]] = {}
         for tool in self._job.tools:
@@ -756,7 +756,7 @@ class MontyProgram:
     # --- the console
 
     def _print(self, stream: str, text: str, *, last: bool = False) -> None:
-        """Takes what Monty printed, in pieces of any size; each line is an entry."""
+        """Collects Monty's output, which arrives in pieces of any size; each line is an entry."""
         lines = (self._lines[stream] + text).split("\n")
         self._lines[stream] = lines.pop()
         if self._lines[stream] and (last or len(self._lines[stream]) > self._job.limits.log_bytes):
@@ -771,7 +771,7 @@ class MontyProgram:
 
 
 def _function(path: str) -> Callable[[], None]:
-    """Stands for a tool by itself, as in `f = tools.x`; Monty knows it by its name."""
+    """Returns a placeholder for a tool, as in `f = tools.x`; Monty identifies it by its name."""
 
     def tool() -> None: ...
 

@@ -1,7 +1,7 @@
-"""Python in Monty, an interpreter of Pydantic's that reaches nothing but what it is handed.
+"""Python in Monty, Pydantic's interpreter, which can reach only what the host passes to it.
 
-There is no jail: the interpreter is the boundary, in a process of its own, bounded in memory by itself and in processor
-time from outside. It starts in milliseconds and runs a part of Python; docs/design/monty.md tells which.
+There is no jail: the interpreter is the boundary, in its own process, which limits its own memory; the host limits its
+processor time. It starts in milliseconds and runs a subset of Python, documented in docs/design/monty.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OUT_OF_CPU = "SIGXCPU"
 
 
 class MontyRun:
-    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers what it asks."""
+    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers its requests."""
 
     def __init__(self, worker: Worker, job: Job, endpoint: PipeEndpoint, *, renew: bool) -> None:
         self._worker = worker
@@ -66,11 +66,11 @@ class MontyRun:
         self._waker: OneShot[None] | None = None
         self._logs: deque[LogEntry] = deque()
         self._serving: dict[int, CallRequest] = {}
-        """The calls that are being answered, by Monty's numbers."""
+        """Calls that are being answered, by Monty's numbers."""
         self._answered: anyio.Event | None = None
-        """Set when one has been, once the program has ended."""
+        """Set at each answer after the program has ended."""
         self._cut_short: list[str] = []
-        """The tools of calls that did not end within the grace of their program."""
+        """Tools of calls that did not end within their program's grace period."""
         self._cpu_until = 0.0
         self._out_of_cpu = False
         self._scope = anyio.CancelScope()
@@ -97,18 +97,18 @@ class MontyRun:
                     self._worker.submit(self._drive)
                     await self._attend(tasks)
                 await self._finish_calls()
-                tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer, and calls that nobody needs
+                tasks.cancel_scope.cancel()  # sleeps that are no longer awaited, and calls that are no longer needed
             except BaseException:
                 self._program.end()
-                self._worker.kill()  # at once, however long a tool takes to notice that it is cancelled
+                self._worker.kill()  # at once, even if a tool is slow to react to its cancellation
                 self._program.end_lines()
                 self._hear()
                 raise
 
-    # --- what the program's thread calls
+    # --- called by the program's thread
 
     def submit(self, request: PendingRequest) -> None:
-        """Has a call answered, or a sleep slept; what comes of it goes to `MontyProgram.settle`."""
+        """Schedules a call or a sleep; its result goes to `MontyProgram.settle`."""
         self._unanswered.append(request)
         self._soon(self._wake)
 
@@ -118,7 +118,7 @@ class MontyRun:
             self._soon(self._hear)
 
     def report_early_outcome(self, outcome: Exit) -> None:
-        """Takes the outcome of a program of which calls still run."""
+        """Records the outcome of a program whose calls still run."""
         self._soon(lambda: (self._hear(), self._job.on_outcome(outcome)))
 
     def _drive(self) -> None:
@@ -135,14 +135,14 @@ class MontyRun:
                 self._scope.cancel()  # calls that still run
             self._wake()
 
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, so nothing waits
             self._soon(conclude)
 
     def _broken_off(self, error: Exception) -> Exit:
         match error:
             case MontyCrashedError() if self._out_of_cpu or _OUT_OF_CPU in str(error):
                 seconds = self._job.limits.cpu_seconds
-                return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
+                return failed_exit(ProgramTimeout(f"the program used up its {seconds:g} s of processor time"))
             case Ended():
                 pass
             case MontyCrashedError():
@@ -165,13 +165,13 @@ class MontyRun:
     # --- the rest runs in the event loop
 
     async def _attend(self, tasks: TaskGroup) -> None:
-        """Answers what is request until the program has ended."""
+        """Answers requests until the program has ended."""
         while self._exit is None:
             while self._unanswered:
                 request = self._unanswered.popleft()
-                self._hear()  # what was printed before comes first
+                self._hear()  # earlier output comes first
                 if request.alone and not self._unanswered:
-                    await self._answer(request)  # the usual case; nothing else will be request meanwhile
+                    await self._answer(request)  # the usual case; nothing else will be requested meanwhile
                 else:
                     tasks.start_soon(self._answer, request)
             if self._exit is None:
@@ -179,12 +179,12 @@ class MontyRun:
                 await self._waker.wait()
 
     async def _finish_calls(self) -> None:
-        """Once the program has ended, waits for the calls that must be finished."""
+        """After the program has ended, waits for the calls that must finish."""
         left = list(self._serving.values())
         self._cut_short += [call.tool for call in left if call.sequence not in self._must_finish]
         if len(self._cut_short) < len(left):
             assert self._exit is not None
-            self._job.on_outcome(self._exit)  # for a deadline that comes before them
+            self._job.on_outcome(self._exit)  # in case of a deadline before they finish
         while any(call.sequence in self._must_finish for call in self._serving.values()):
             self._answered = anyio.Event()
             await self._answered.wait()
@@ -221,8 +221,8 @@ class MontyRun:
             self._job.on_log(self._logs.popleft())
 
     def _watch(self) -> float | None:
-        """Ends the worker when its processor time is used up, the program when it waits for a call and the worker is
-        gone; else says when to look again."""
+        """Ends the worker when its processor time is used up, and the program if the worker died during a call.
+        Otherwise returns the delay until the next check."""
         if not can_limit:
             return None
         if self._program.waits and not self._worker.alive:
@@ -253,12 +253,12 @@ _ISOLATION = Isolation("interpreter", "interpreter")
 class MontySandbox(SandboxProvider):
     """Starts Monty's processes.
 
-    `pool_size` is how many are kept ready; by default one per processor, at most four. An execution has a process to
-    itself while it runs. With `reuse`, the process serves later executions of the same user of the same organization,
-    each with an interpreter that starts afresh; without, it ends with the one.
+    `pool_size` is the number of processes kept ready; by default one per processor, at most four. An execution has a
+    process to itself while it runs. With `reuse`, the process then serves later executions of the same user of the same
+    organization, each with a fresh interpreter; without, it ends with its execution.
 
     Raises:
-        ConfigError: an argument has no such value.
+        ConfigError: an argument has an invalid value.
     """
 
     name: ClassVar[str] = "monty"
@@ -270,7 +270,7 @@ class MontySandbox(SandboxProvider):
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
         self._boxes = TenantBoxes[WorkerBox](shared=False)
         self._launcher = LauncherClient()
-        """For directories of sessions; it starts with the first one."""
+        """For directories of sessions; started with the first one."""
         self._open = False
         finalize_in_owner(self, _close, self._pool, self._boxes, self._launcher)
 
@@ -286,11 +286,11 @@ class MontySandbox(SandboxProvider):
     async def start(self, config: SandboxConfig) -> Sandbox:
         if not _ISOLATION.reaches(config.required_tier):
             raise StartFailed(
-                f"Monty is an interpreter without a jail, not of tier {config.required_tier!r}; accept it with "
+                f"Monty is an interpreter without a jail, below tier {config.required_tier!r}; accept it with "
                 "Corral(required_tier='landlock'), or use CPythonSandbox"
             )
         if config.packages is not None:
-            raise ConfigError("Monty loads no packages; leave out `packages`, or use CPythonSandbox")
+            raise ConfigError("Monty cannot load packages; leave out `packages`, or use CPythonSandbox")
         kept = self.reuse and self._open
         return _InMonty(await self._boxes.reserve(config if kept else config.unowned, self._new_box))
 
@@ -306,7 +306,7 @@ class MontySandbox(SandboxProvider):
 
 
 class _Spaces(LauncherSpaces):
-    """Has the directories of sessions made. The interpreter sees none of them: it asks the host."""
+    """Makes the directories of sessions. The interpreter cannot see them: it asks the host."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class _Spaces(LauncherSpaces):
         self._boxes = boxes
 
     async def placement(self, config: SandboxConfig) -> None:
-        """None: there are files in any tier."""
+        """Returns None: every tier has files."""
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         await self._warm(config)

@@ -1,8 +1,8 @@
-"""Values of a program in Monty: what its proxies and texts stand for, bounded while they are read.
+"""Values of a program in Monty: resolves its proxies and texts, with a limit applied during the walk.
 
-Monty keeps what is shared in a value shared, so that a few bytes of it can be a tree of any size: a value is counted
-while it is walked, not afterwards. What has no form outside (functions, forgotten calls, ranges, cycles) leaves Monty
-as the text that it prints as, and is known by that.
+Monty keeps shared parts of a value shared, so that a few bytes can represent a tree of any size: a value is counted
+during the walk, not afterwards. Objects with no external form (functions, forgotten calls, ranges, cycles) leave Monty
+as their printed text, by which they are recognized.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NOT_DATA = re.compile(
 )
 """Monty 1.4's texts for objects that it cannot pass to the host."""
 _CLASS = re.compile(r"<class '\w+'>")
-"""Form of a program's class where it is a key."""
+"""Form of a program's class as a key."""
 _CYCLES = frozenset({"[...]", "{...}", "(...)"})
 _TOOL = re.compile(r"tools\.[\w.]+")
-"""Text of a tool that was not called; in an input nothing distinguishes it from a string."""
+"""Text of a tool that was not called; in an input it cannot be distinguished from a string."""
 _FIRST = frozenset("<rsdt[{(")
 
 NORMALIZE = """
@@ -53,23 +53,23 @@ def _corral_plain(value, parents):
     return value
 _corral_plain(_corral_result, [])
 """
-"""Run in Monty after a program whose result may hold what is no data: makes lists of ranges, views and iterators, and
-tuples, which it leaves nowhere else, of what cannot leave."""
+"""Run in Monty after a program whose result may contain objects that are not data. Converts ranges, views and iterators
+to lists, and objects that cannot leave to tuples, which it uses for nothing else."""
 
 
 class Tools:
-    """The program's `tools`; only Monty's handle of it is used."""
+    """The program's `tools`; only Monty's handle to it is used."""
 
 
 class NotData(Exception):
-    """The result holds text that may stand for something else; only Monty can tell."""
+    """The result contains text that may stand for an object; only Monty can tell."""
 
 
 def encode_input(value: object, max_bytes: int, tool_of: Callable[[int], str | None]) -> EncodedValue:
-    """A call's input. `tool_of` names the tool of a call by Monty's number.
+    """Encodes a call's input. `tool_of` returns the tool of a call by Monty's number.
 
     Raises:
-        UnencodableValue, TooLarge: as the codec does.
+        UnencodableValue, TooLarge: as the codec.
     """
     if _is_flat(value, max_bytes):
         text = to_json(value, inf_nan_mode="constants")
@@ -81,23 +81,23 @@ def encode_input(value: object, max_bytes: int, tool_of: Callable[[int], str | N
 def encode_result(
     value: object, max_bytes: int, tool_of: Callable[[int], str | None], *, normalized: bool
 ) -> EncodedValue:
-    """The program's result, as it came or as `NORMALIZE` made it.
+    """Encodes the program's result, either original or processed by `NORMALIZE`.
 
     Raises:
-        NotData: it came as it was, and holds what may be no data.
-        UnencodableValue, TooLarge: as the codec does.
+        NotData: it is original, and may contain an object that is not data.
+        UnencodableValue, TooLarge: as the codec.
     """
     return (_NormalizedEncoder if normalized else _ResultEncoder)("result", max_bytes, tool_of).encoded(value)
 
 
 def value_for_program(encoded: EncodedValue) -> Any:
-    """The value that a program gets for a tool's output."""
+    """Decodes a tool's output for a program."""
     value = decode_value(encoded.text, tagged=encoded.tagged)
     return _without_buffers(value) if encoded.tagged else value
 
 
 def _is_flat(value: object, max_bytes: int) -> bool:
-    """True for an object of a few plain members, as most inputs are: JSON takes those unchanged."""
+    """True for an object of a few plain members, as most inputs are, which JSON encodes unchanged."""
     if type(value) is not dict:
         return False
     size = 0
@@ -121,7 +121,7 @@ def _is_flat(value: object, max_bytes: int) -> bool:
 
 
 class _Encoder(Encoder):
-    """Counts while it walks: a value takes at least as many bytes of text as are counted."""
+    """Counts during the walk: the encoded text has at least as many bytes as are counted."""
 
     sees_all = True
 
@@ -133,7 +133,7 @@ class _Encoder(Encoder):
         self._left = max_bytes + 1
 
     def encoded(self, value: object) -> EncodedValue:
-        text = to_json(self.plain(value, 0), inf_nan_mode="constants")  # texts of Monty hold no lone surrogates
+        text = to_json(self.plain(value, 0), inf_nan_mode="constants")  # Monty's texts contain no lone surrogates
         if len(text) > self._max_bytes:
             raise TooLarge(f"{self._name} has {len(text)} bytes; {self._max_bytes} are allowed")
         return EncodedValue(text, self.tagged)
@@ -146,7 +146,7 @@ class _Encoder(Encoder):
             if _PENDING in value:
                 self._refuse_call(value, depth)
             return value
-        self._count(len(value) if type(value) is bytes else 2)  # with its comma
+        self._count(len(value) if type(value) is bytes else 2)  # including its comma
         return super().plain(value, depth)
 
     def integer(self, value: int, depth: int) -> Any:
@@ -170,7 +170,7 @@ class _Encoder(Encoder):
         return value.name if isinstance(value, MontyClassTypeProxy) else super().class_name(value)
 
     def text(self, value: str, depth: int) -> Any:
-        """A text that may stand for something else."""
+        """Handles a text that may stand for an object."""
         if _PENDING in value:
             self._refuse_call(value, depth)
         return value
@@ -183,7 +183,7 @@ class _Encoder(Encoder):
                 ]
                 return self.mapping(value, members, depth)
             case MontyClassTypeProxy():
-                raise self.refused(f"the class {value.name} cannot leave the sandbox; return what it holds", depth)
+                raise self.refused(f"the class {value.name} cannot leave the sandbox; return its contents", depth)
             case MontyStdTypeProxy() | Tools():
                 raise self.not_data("function", depth)
             case ExternalModule():
@@ -203,22 +203,22 @@ class _Encoder(Encoder):
         return self.refused(f"a {kind} cannot leave the sandbox; return its contents", depth)
 
     def _refuse_call(self, text: str, depth: int) -> None:
-        found = _CALL.search(text)
-        tool = self._tool_of(int(found[1])) if found else None
+        match = _CALL.search(text)
+        tool = self._tool_of(int(match[1])) if match else None
         if tool is not None:
             raise self.refused(f"tools.{tool}(...) was not awaited: write `await tools.{tool}(...)`", depth)
 
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise TooLarge(f"{self._name} has more than {self._max_bytes} bytes, all that are allowed")
+            raise TooLarge(f"{self._name} has more than {self._max_bytes} bytes, the maximum")
 
 
 class _InputEncoder(_Encoder):
     def text(self, value: str, depth: int) -> Any:
         super().text(value, depth)
-        if found := _NOT_DATA.fullmatch(value):
-            raise self.not_data(_kind(found[0]), depth)
+        if match := _NOT_DATA.fullmatch(value):
+            raise self.not_data(_kind(match[0]), depth)
         return value
 
 
@@ -244,9 +244,9 @@ _COLLECTED = frozenset({"range", "dict_keys", "dict_values", "dict_items"})
 
 
 def _kind(text: str) -> str:
-    """Meaning of a text that `_NOT_DATA` matches."""
-    found = re.match(r"<?(re\.compile|\w+)", text)
-    kind = found[1] if found else "value"
+    """Returns the kind of object that a text matched by `_NOT_DATA` stands for."""
+    match = re.match(r"<?(re\.compile|\w+)", text)
+    kind = match[1] if match else "value"
     return {"re": "Match", "re.compile": "Pattern"}.get(kind, kind)
 
 

@@ -1,4 +1,4 @@
-"""Processes of Monty: one for each execution at a time, and idle ones that wait for their tenant's next."""
+"""Processes of Monty: one for each running execution, and idle ones that wait for their tenant's next."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 _SUSPENSIONS = 10**9
-"""Monty requires a bound; the real ones are those on calls and on processor time."""
+"""Monty requires a limit; the effective ones are those on calls and on processor time."""
 
 
 class Worker:
-    """A process of Monty with a fresh session in it, and the thread that uses it. Making and closing one blocks.
+    """A process of Monty with a fresh session, and the thread that uses it. Creating and closing one blocks.
 
     Raises:
-        StartFailed: Monty's engine is not there, or does not start.
+        StartFailed: Monty's engine is missing, or does not start.
     """
 
     def __init__(self, memory_mb: int) -> None:
@@ -52,7 +52,7 @@ class Worker:
         self._thread.start()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Has the worker's thread do something, which must not raise."""
+        """Runs `work` in the worker's thread. It must not raise."""
         self._work.put(work)
 
     def _run(self) -> None:
@@ -68,7 +68,7 @@ class Worker:
 
     def _enter(self) -> None:
         self.modules: dict[str, ExternalModule] = {}
-        """Modules beside Monty's own that the program can import; filled when the program is known."""
+        """Modules besides Monty's own that the program can import; filled when the program is known."""
         self.session: MontySession = self._pool.checkout(
             limits={"max_memory": self.memory_mb << 20, "max_suspensions": _SUSPENSIONS},
             assert_message_annotations=False,
@@ -83,10 +83,7 @@ class Worker:
         return not await_readable(self._process, 0)
 
     def renew(self) -> bool:
-        """Ends the session and has the process begin another one, of which the interpreter starts afresh.
-
-        False: it cannot be used further.
-        """
+        """Starts another session in the process, with a fresh interpreter. False if the process is unusable."""
         try:
             self.session.__exit__(None, None, None)
             self._enter()
@@ -95,7 +92,7 @@ class Worker:
         return self.session.worker_pid == self.pid
 
     def limit_cpu(self, seconds: float) -> None:
-        """As a backstop for whoever watches `cpu_time`: the kernel ends the process one second later."""
+        """Backs up the caller's watch on `cpu_time`: the kernel ends the process one second later."""
         if not can_limit:
             return
         cpu = int(self.cpu_time() + seconds) + 1
@@ -103,7 +100,7 @@ class Worker:
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, resource.RLIM_INFINITY))
 
     def cpu_time(self) -> float:
-        """Processor seconds that it has used; of a process that is gone, none. `process.py` explains the number."""
+        """Returns the process's processor seconds; 0 once it has ended. `process.py` explains the clock's number."""
         if not can_limit:
             return 0.0
         try:
@@ -112,7 +109,7 @@ class Worker:
             return 0.0
 
     def kill(self) -> None:
-        """Ends the process at once, whatever it does; whoever waits for it gets a `MontyCrashedError`."""
+        """Ends the process at once, even if it is busy; callers that wait for it get a `MontyCrashedError`."""
         if self._closed:
             return
         with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
-"""The guest of one program that calls tools over HTTP, where nothing but a command and its output passes.
+"""Guest of one program that calls tools over HTTP, in a place that only runs a command and returns its output.
 
-It is the last part of a file that ends with a call of `run_elsewhere`. What the program prints goes to standard output
-and standard error as it is; the outcome is the last line of standard output, behind a mark.
+It is the last part of a file that ends with a call of `run_elsewhere`. The program's output goes to standard output
+and standard error unchanged; the outcome is the last line of standard output, after a mark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corral.guest.python.transports.http import connect_from_environment
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
 _RESULT = "_corral_result"
-"""The global that holds what a program ended with."""
+"""The global that holds the program's result."""
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 _MAX_TEXT = 8000
 
@@ -34,7 +34,7 @@ def run_elsewhere(job: dict[str, Any]) -> None:
     limits = job["limits"]
     try:
         tools = connect_from_environment(tools=job["tools"], max_input_bytes=limits["tool_input_bytes"]).tools
-    except ImportError as error:  # of what the protocol needs
+    except ImportError as error:  # raised by the protocol's imports
         kind, content = "error", _parts(("bridge_error", "BridgeError", str(error), "", None))
     else:
         os.environ.clear()

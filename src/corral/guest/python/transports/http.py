@@ -1,7 +1,7 @@
-"""Calls as corral's HTTP bridge takes them.
+"""Calls for corral's HTTP bridge.
 
-POST {url}/calls has the calls of a batch as JSON; its reply is a stream of lines, one for each call in the order in
-which they end; one that streams is alone in its request, and has lines with its items before. POST {url}/token gives a
+POST {url}/calls sends a batch of calls as JSON. The reply is a stream of lines, one for each call in the order in which
+they end. A call that streams is alone in its request, and its items come in earlier lines. POST {url}/token returns a
 fresh token.
 """
 

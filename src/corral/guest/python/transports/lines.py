@@ -1,4 +1,4 @@
-"""Calls and replies as JSON, with a line for each reply: the form that several transports share."""
+"""Calls as JSON, and replies as lines of JSON: the format that several transports share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from corral.guest.python.client import ALONE, BridgeReply, Failure, Items, Wrong
 from corral.guest.python.values import Encoded, revive
 
 _MAX_NAME = 100
-"""Characters of what an error is called."""
+"""Maximum length of an error's name."""
 
 
 def encode_call(sequence: int, path: str, input: Encoded) -> bytes:
@@ -20,7 +20,7 @@ def encode_call(sequence: int, path: str, input: Encoded) -> bytes:
 
 
 class Lines:
-    """Splits a reply into lines, of which `read` makes replies. Text after the last line end is no line."""
+    """Splits a reply into lines, which `read` parses. Text after the last line end is ignored."""
 
     def __init__(self, max_bytes: int, read: Callable[[bytes], Iterable[BridgeReply]]) -> None:
         self._read = read
@@ -39,14 +39,14 @@ class Lines:
             self._parts, self._length = [others[-1]], len(others[-1])
             for line in lines:
                 if line:
-                    yield from self._read(line)  # an empty one keeps a slow connection alive
+                    yield from self._read(line)  # empty lines keep a slow connection alive
 
     def end(self) -> tuple[BridgeReply, ...]:
         return ()
 
 
 def read_reply(line: bytes) -> BridgeReply:
-    """Reads the reply to a call from a line of JSON."""
+    """Parses the reply to a call from a line of JSON."""
     try:
         reply: dict[str, Any] = dict(json.loads(line.decode()))
         sequence: object = reply.get("sequence")
@@ -63,10 +63,10 @@ def read_reply(line: bytes) -> BridgeReply:
 
 
 def read_failure(error: dict[str, Any]) -> Failure:
-    """Reads an error as the host writes it."""
+    """Parses an error in the host's format."""
     code, name, message, seconds = (error.get(key) for key in ("code", "name", "message", "retryAfterSeconds"))
     if not (isinstance(code, str) and isinstance(message, str) and isinstance(name, str)):
         raise TypeError("an error has a code, a name and a message")
     if not name.isidentifier() or len(name) > _MAX_NAME:
-        raise ValueError("an error is called as a class is")
+        raise ValueError("an error's name has to be that of a class")
     return code, name, message, seconds if isinstance(seconds, int | float) else None

@@ -1,5 +1,5 @@
-// The same of Node, from version 20 on, as engine.ts has of Deno. The guest is evaluated with `require` and `process` as its
-// own: programs find neither.
+// Node's version of engine.ts, for Node 20 or later. The guest is evaluated with its own `require` and `process`:
+// programs can find neither.
 
 import type { Refusal } from "../run.ts";
 
@@ -17,7 +17,7 @@ interface Process {
   argv: string[];
   on(event: string, listener: (...args: never[]) => void): void;
   exit(code: number): never;
-  /** Runs what is queued for the end of this turn. */
+  /** Runs the queue for the end of this turn. */
   _tickCallback(): void;
 }
 
@@ -27,7 +27,7 @@ declare const process: Process;
 const { readSync, read, writeSync } = require("node:fs") as Files;
 const { Script } = require("node:vm") as { Script: new (code: string, options: { filename: string }) => Script };
 const turn = setImmediate as unknown as (callback: () => void) => void;
-/** Rejections that nothing handles so far. A program may still do so until it ends. */
+/** Rejections not handled so far. A program can still handle them until it ends. */
 const rejections = new Map<unknown, unknown>();
 let onRejection: (reason: unknown) => void = () => {};
 
@@ -40,7 +40,7 @@ export const write = (bytes: Uint8Array): number => writeSync(1, bytes);
 export const exit: (code: number) => void = process.exit.bind(process);
 export const now = performance.now.bind(performance);
 
-/** Calls back after this turn of the event loop, which also tells of the rejections that nobody handled. */
+/** Calls back after this turn of the event loop, which also reports unhandled rejections. */
 export function nextTurn(callback: () => void): void {
   turn(() => {
     for (const reason of rejections.values()) onRejection(reason);
@@ -49,7 +49,7 @@ export function nextTurn(callback: () => void): void {
   });
 }
 
-/** Has failures told that nothing handles. */
+/** Registers handlers for unhandled failures. */
 export function onFailures(rejected: (reason: unknown) => void, uncaught: (error: unknown) => void): void {
   onRejection = rejected;
   process.on("unhandledRejection", (reason: unknown, promise: unknown) => void rejections.set(promise, reason));
@@ -61,7 +61,7 @@ const PLACE = /^(.*:\d+)\n.*\n([ \t]*)\^/;
 const { apply } = Reflect;
 const { exec } = RegExp.prototype;
 
-/** What `make` compiles, or why it does not compile. The engine draws the place of a syntax error above its stack. */
+/** Returns the result of `make`, or the reason why it does not compile. The engine puts a syntax error's position above its stack. */
 export function compile<T>(make: () => T): { program: T } | { refusal: Refusal } {
   try {
     return { program: make() };

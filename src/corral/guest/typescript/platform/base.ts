@@ -1,25 +1,25 @@
-// The platform's ground: the host that answers, and what its classes have in common.
+// Base of the platform: access to the host, and shared parts of its classes.
 //
-// The platform's classes and functions (URL, events, blobs, crypto and so on) are for an engine that has the language and
-// nothing else. They are made of that language: what only the host can do is asked of it in JSON.
+// The platform's classes and functions (URL, events, blobs, crypto and so on) are for an engine that has only the language.
+// They are written in that language; operations that only the host can do are requested from it in JSON.
 
 import { errorClass, isObject, type Json } from "./intrinsics.ts";
 
-/** What a platform stands on. It calls the host, and never what a program could have replaced. */
+/** The host of a platform. It never calls anything that a program could have replaced. */
 export interface Host {
   /**
    * Answers `[name, ...arguments]` with `{"value": ...}`, or with `{"error": [name, code, message]}`, whose code is that of
    * the error, or "DOMException".
    */
   answer(question: string): string;
-  /** Calls back after this time, once or again and again. Gives the number of the timer. */
+  /** Calls back after this time, once or repeatedly. Returns the timer's number. */
   setTimer(callback: () => void, milliseconds: number, repeats: boolean): number;
   /** Calls back in the next turn. */
   setImmediate(callback: () => void): number;
   clearTimer(timer: number): void;
-  /** Hears of each timer that starts. The callback is left out if it repeats. */
+  /** Called for each timer that starts. The callback is left out if it repeats. */
   started(timer: { _destroyed: boolean }, callback?: unknown): void;
-  /** Hears of what a callback has thrown. */
+  /** Called with errors thrown by callbacks. */
   uncaught(error: unknown): void;
   /** Milliseconds since `timeOrigin`. */
   now(): number;
@@ -32,19 +32,19 @@ export type Pairs = Pair[];
 
 const { create, defineProperty } = Object;
 const { parse, stringify } = JSON;
-/** Given to constructors that programs must not call. */
+/** Passed to constructors that programs must not call. */
 export const OURS = Symbol("ours");
 
 let current: Host;
 
-/** Gives the platform its host. */
+/** Sets the platform's host. */
 export function openHost(host: Host): void {
   current = host;
 }
 
 export const host = (): Host => current;
 
-/** What the host answers. */
+/** Returns the host's answer. */
 export function ask<T>(name: string, ...args: Json[]): T {
   const { value, error } = parse(current.answer(stringify([name, ...args]))) as { value?: unknown; error?: [string, string, string] };
   if (error !== undefined) throw failed(...error);
@@ -75,7 +75,7 @@ export function tag(...types: { prototype: object; name: string }[]): void {
   }
 }
 
-/** Members of a platform's class are enumerable. */
+/** Makes members of platform classes enumerable. */
 export function enumerable(...types: { prototype: object }[]): void {
   for (const { prototype } of types) {
     for (const key of Object.getOwnPropertyNames(prototype)) {
@@ -84,7 +84,7 @@ export function enumerable(...types: { prototype: object }[]): void {
   }
 }
 
-/** Pairs as an iterator that has its class's name. */
+/** Returns pairs as an iterator with its class's name. */
 export function iterator<T>(name: string, values: Iterable<T>): IterableIterator<T> {
   const source = [...values];
   let index = 0;
@@ -98,7 +98,7 @@ export function iterator<T>(name: string, values: Iterable<T>): IterableIterator
   return create(prototype as object) as IterableIterator<T>;
 }
 
-/** Pairs out of what a constructor of them takes. */
+/** Reads pairs from a constructor's argument. */
 export function pairsOf(init: unknown, what: string): Pairs {
   const pairs: Pairs = [];
   const { [Symbol.iterator]: iterate } = init as Partial<Iterable<Iterable<unknown>>>;
@@ -142,7 +142,7 @@ export class DOMException extends Error {
   }
 }
 tag(DOMException);
-/** Hands what an action throws to the host. */
+/** Reports an action's error to the host. */
 export function guarded(action: () => void): void {
   try {
     action();

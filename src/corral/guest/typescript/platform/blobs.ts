@@ -1,4 +1,4 @@
-// Blobs, headers, and responses that a program makes itself.
+// Blobs, headers, and responses created by a program.
 
 import { type Callable, dictionary, enumerable, iterator, need, type Pair, type Pairs, pairsOf, tag, usv } from "./base.ts";
 import { bytesOf, isObject } from "./intrinsics.ts";
@@ -185,7 +185,7 @@ export class Headers {
 tag(Headers);
 enumerable(Headers);
 
-/** The bytes of a body, and their type. */
+/** Returns the bytes of a body, and their type. */
 function bodyOf(init: unknown): [Uint8Array<ArrayBuffer>, string | null] {
   if (init instanceof Blob) return [contentOf(init), init.type === "" ? null : init.type];
   if (init instanceof URLSearchParams) return [encodeText(`${init}`), "application/x-www-form-urlencoded;charset=UTF-8"];
@@ -193,7 +193,7 @@ function bodyOf(init: unknown): [Uint8Array<ArrayBuffer>, string | null] {
   return bytes === undefined ? [encodeText(usv(init)), "text/plain;charset=UTF-8"] : [bytes.slice(), null];
 }
 
-/** A response that a program makes itself: whole, and not read from anywhere. */
+/** A response created by a program: complete, and not read from anywhere. */
 export class Response {
   #status: number;
   #statusText: string;

@@ -1,4 +1,4 @@
-// Node's Buffer, as far as programs mostly use it.
+// Node's Buffer, as far as programs commonly use it.
 
 import { type Callable, coded } from "./base.ts";
 import { joined } from "./blobs.ts";
@@ -62,8 +62,8 @@ function bytesToText(bytes: Uint8Array, encoding: unknown): string {
   return text;
 }
 
-const badArgument = (name: string, value: unknown, wanted: string): Error =>
-  coded(new TypeError(`The ${name} argument must be ${wanted}. Received ${value === null ? "null" : typeof value}`), "ERR_INVALID_ARG_TYPE");
+const badArgument = (name: string, value: unknown, expected: string): Error =>
+  coded(new TypeError(`The ${name} argument must be ${expected}. Received ${value === null ? "null" : typeof value}`), "ERR_INVALID_ARG_TYPE");
 
 export class Buffer extends Uint8Array<ArrayBuffer> {
   static poolSize = 0;
@@ -169,7 +169,7 @@ export class Buffer extends Uint8Array<ArrayBuffer> {
     const room = Math.min(length ?? Infinity, this.length - at);
     let bytes = textToBytes(`${text}`, encoding).subarray(0, room);
     if (encodingOf(encoding) === "utf8") {
-      // never half of a character
+      // never splits a character
       const { written } = new TextEncoder().encodeInto(text, new Bytes(room));
       bytes = bytes.subarray(0, written);
     }

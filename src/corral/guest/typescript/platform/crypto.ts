@@ -1,4 +1,4 @@
-// `crypto`: random bytes, and the methods of SubtleCrypto, which the host answers. Its keys are numbers here.
+// `crypto`: random bytes, and SubtleCrypto's methods, which the host performs. Its keys are numbers here.
 
 import { ask, DOMException, enumerable, illegal, need, OURS, tag } from "./base.ts";
 import { arrayName, bytesOf, isObject, type Json } from "./intrinsics.ts";
@@ -8,7 +8,7 @@ const { isView } = ArrayBuffer;
 const { parse } = JSON;
 const Bytes = Uint8Array;
 
-/** A key of the host's. */
+/** A key that the host holds. */
 interface Key {
   id: number;
   type: string;
@@ -65,14 +65,14 @@ const SUBTLE = [
   "wrapKey", "unwrapKey",
 ] as const;
 
-/** What crypto is asked: data, with bytes and keys told apart from it. */
+/** Converts arguments of crypto: data, with bytes and keys marked. */
 function plain(value: unknown, depth = 0): Json {
   if (typeof value === "string" || typeof value === "number" || typeof value === "boolean" || value === null) return value;
   if (!isObject(value)) return value === undefined ? null : `${String(value)}`;
   if (value instanceof CryptoKey) return { $key: idOf(value) };
   const bytes = bytesOf(value);
   if (bytes !== undefined) return { $bytes: bytes.toBase64() };
-  if (depth > 8) throw new TypeError("what is given to crypto is nested too deep");
+  if (depth > 8) throw new TypeError("arguments of crypto are nested too deeply");
   if (Array.isArray(value)) return value.map((each) => plain(each, depth + 1));
   const members: { [name: string]: Json } = {};
   for (const name in value) {
@@ -82,7 +82,7 @@ function plain(value: unknown, depth = 0): Json {
   return members;
 }
 
-/** What the host answers: one of these. An algorithm is JSON, with bytes as above. */
+/** The host's answer: one of these. An algorithm is JSON, with bytes as above. */
 interface Answer {
   bytes?: string;
   key?: Key;

@@ -1,5 +1,5 @@
-// What platform.ts needs of the language, as it was before the program could change it, and what of the platform is made
-// of nothing else: the copying of values.
+// Language intrinsics for platform.ts, captured before the program can change them, and the platform features that need
+// nothing else: the copying of values.
 
 export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
 
@@ -30,7 +30,7 @@ const ERRORS = {
 export const isObject = (value: unknown): value is object =>
   (typeof value === "object" && value !== null) || typeof value === "function";
 
-/** Whether `probe`, which asks for what only one class has, works on the value. */
+/** True if `probe`, which only works on one class, works on the value. */
 function answers(probe: (this: never) => unknown, value: object): boolean {
   try {
     apply(probe as () => unknown, value, []);
@@ -42,7 +42,7 @@ function answers(probe: (this: never) => unknown, value: object): boolean {
 
 export const isBuffer = (value: object): value is ArrayBuffer => answers(bufferLength, value);
 
-/** The bytes of a buffer or a view, not copied: always an ordinary array, whatever the program made of its own. */
+/** Returns the bytes of a buffer or a view without copying: always a plain array, even if the program has changed its own. */
 export function bytesOf(value: unknown): Uint8Array<ArrayBuffer> | undefined {
   if (!isObject(value)) return undefined;
   if (isView(value)) return new Bytes(value.buffer as ArrayBuffer, value.byteOffset, value.byteLength);
@@ -56,10 +56,10 @@ export function errorClass(name: string): ErrorConstructor | undefined {
   return ERRORS[name];
 }
 
-/** What the platform adds to values that can be copied: gives the copy, or undefined. */
+/** Copies values that the platform adds to the language; returns undefined for others. */
 type Known = (value: object) => object | undefined;
 
-/** The algorithm of `structuredClone`. `refuse` gives the error for what cannot be copied. */
+/** The algorithm of `structuredClone`. `refuse` makes the error for a value that cannot be copied. */
 export function clone(value: unknown, transfer: unknown[], known: Known, refuse: (text: string) => Error): unknown {
   const copies = new Map<object, unknown>();
   for (const each of transfer) {
@@ -78,8 +78,8 @@ export function clone(value: unknown, transfer: unknown[], known: Known, refuse:
     const message = getOwnPropertyDescriptor(error, "message");
     const copied = new (ERRORS[name] ?? Error)(message === undefined ? undefined : `${message.value}`);
     copies.set(error, copied);
-    const define = (key: string, given: unknown) =>
-      Object.defineProperty(copied, key, { value: given, writable: true, configurable: true, enumerable: false });
+    const define = (key: string, member: unknown) =>
+      Object.defineProperty(copied, key, { value: member, writable: true, configurable: true, enumerable: false });
     const { stack } = error;
     define("stack", typeof stack === "string" ? stack : "");
     if (Object.hasOwn(error, "cause")) define("cause", copy(error.cause));

@@ -1,4 +1,4 @@
-// `performance` of a context: the engine's clock, and a list of marks and measures of its own.
+// `performance` of a context: the engine's clock, with its own list of marks and measures.
 
 interface Entry {
   name: string;

@@ -1,4 +1,4 @@
-// The platform's globals, for an engine that has the language and nothing else.
+// The platform's globals, for an engine that has only the language.
 
 import { dictionary, DOMException, guarded, type Host, need, openHost } from "./base.ts";
 import { Blob, File, Headers, Response } from "./blobs.ts";
@@ -24,13 +24,13 @@ function structuredClone(value: unknown, options?: unknown): unknown {
   return clone(value, transfer === undefined ? [] : [...transfer], known, (text) => new DOMException(text, "DataCloneError"));
 }
 
-/** As the language's, but what a callback throws is the host's to hear of. */
+/** Like the language's own, but reports errors of callbacks to the host. */
 function guardedQueue(callback: () => void): void {
   if (typeof callback !== "function") throw new TypeError("queueMicrotask takes a function");
   queue(() => guarded(callback));
 }
 
-/** Defines all of the platform in the global scope. */
+/** Defines the platform in the global scope. */
 export function definePlatform(host: Host): void {
   openHost(host);
   const parts = {

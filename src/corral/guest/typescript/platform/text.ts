@@ -5,7 +5,7 @@ import { bytesOf } from "./intrinsics.ts";
 
 const Bytes = Uint8Array;
 
-/** A text as UTF-8. */
+/** Encodes a string as UTF-8. */
 export function encodeText(text: string): Uint8Array<ArrayBuffer> {
   const bytes = new Bytes(text.length * 3);
   let size = 0;
@@ -24,7 +24,7 @@ export function encodeText(text: string): Uint8Array<ArrayBuffer> {
   return bytes.slice(0, size);
 }
 
-/** Each byte as the character of its number. */
+/** Decodes each byte as the character of its number. */
 export function latin1(bytes: Uint8Array): string {
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(byte);
@@ -68,9 +68,9 @@ export class TextDecoder {
   #encoding: string;
   #fatal: boolean;
   #ignoreBOM: boolean;
-  /** Bytes of a character whose others are still to come, in base64. */
+  /** Bytes of an incomplete character, in base64. */
   #kept = "";
-  #begun = false;
+  #started = false;
 
   constructor(label: unknown = "utf-8", options?: unknown) {
     const { fatal, ignoreBOM } = dictionary(options);
@@ -98,9 +98,9 @@ export class TextDecoder {
     const kept = this.#kept;
     this.#kept = "";
     const [text, rest] = ask<[string, string]>("decode", this.#encoding, this.#fatal, kept, bytes.toBase64(), stream);
-    const first = !this.#begun && text !== "";
+    const first = !this.#started && text !== "";
     this.#kept = rest;
-    this.#begun = stream && (this.#begun || first);
+    this.#started = stream && (this.#started || first);
     return first && !this.#ignoreBOM && text.startsWith("\ufeff") ? text.slice(1) : text;
   }
 }

@@ -1,10 +1,10 @@
-// Timers, as Node's: objects with a callback that are also numbers.
+// Timers like Node's: objects with a callback that are also numbers.
 
 import { guarded, type Host } from "./base.ts";
 
 type Callback = (...args: unknown[]) => unknown;
 
-/** What a longer delay becomes is 1 ms, as in Node. */
+/** A longer delay becomes 1 ms, as in Node. */
 const LONGEST_DELAY = 2 ** 31 - 1;
 
 /** The globals for timers. */
@@ -104,8 +104,8 @@ export function makeTimers(host: Host): Record<string, unknown> {
   }
 
   const clear = (timer: unknown): void => {
-    const found = timer instanceof Timeout || timer instanceof Immediate ? timer : running[Number(timer)];
-    found?.close();
+    const active = timer instanceof Timeout || timer instanceof Immediate ? timer : running[Number(timer)];
+    active?.close();
   };
   return {
     setTimeout: (callback: Callback, milliseconds?: unknown, ...args: unknown[]) =>

@@ -1,9 +1,9 @@
 // One program in the engine's own context: START is read, the program runs, EXIT is sent.
 //
-// Two ways to wait for replies. While the program has touched nothing but the language and its tools, the only event
-// that can ever happen is a reply, so a blocking read is the event loop: half the latency of an asynchronous one, and a
-// program that waits for nothing is known to be stuck. While a timer runs, reads are asynchronous; from the first touch
-// of crypto or of a stream on, for the rest of the run.
+// It waits for replies in two ways. While the program has used nothing but the language and its tools, only a reply can
+// ever happen, so a blocking read is the event loop: it halves the latency of an asynchronous read, and a program that
+// waits for nothing is known to be stuck. While a timer runs, reads are asynchronous; after the first use
+// of crypto or of a stream, they are so for the rest of the run.
 
 import { args, compile, evaluate, nextTurn, now, onFailures, runMicrotasks } from "../engine.ts";
 import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
@@ -14,13 +14,13 @@ import { decodeValue } from "../values.ts";
 import { fileNamespace } from "./files.ts";
 import { loadBuiltIns, loaderOf } from "./modules.ts";
 
-/** How frames travel, and how the process ends. */
+/** Transport of frames, and the end of the process. */
 export interface Streams {
-  /** Blocks, and gives how many bytes it read; 0 at the end. */
+  /** Blocks, and returns the number of bytes read; 0 at the end. */
   readBlocking(into: Uint8Array): number;
   readAsynchronously(into: Uint8Array): Promise<number>;
   write(bytes: Uint8Array): number;
-  /** Does not return, except where no process is to end. */
+  /** Does not return, except in a rehearsal. */
   exit(): void;
 }
 
@@ -29,7 +29,7 @@ const writer = new FrameWriter();
 const nonce = new Uint8Array(NONCE_BYTES);
 let current: Execution | undefined;
 
-/** Leaves to programs what they may have of the global scope. Once, before any program. */
+/** Reduces the global scope for programs. Call it once, before any program. */
 export async function prepareGlobals(): Promise<void> {
   if (args.includes("--modules")) await loadBuiltIns();
   const allowWasm = args.includes("--allow-wasm");
@@ -55,8 +55,8 @@ function readStart({ readBlocking, exit }: Streams): Start {
   for (;;) {
     const frame = reader.next();
     if (frame !== undefined) {
-      const given = reader.nonce;
-      for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = given[index]!; // no method: code may have been preloaded
+      const source = reader.nonce;
+      for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = source[index]!; // no method: preloaded code may have changed it
       return (decodeValue(frame.payload, false) as [Start])[0];
     }
     const count = readBlocking(reader.room());
@@ -71,7 +71,7 @@ class Execution {
   #flush: () => void;
   readonly run: Run;
   #reading = false;
-  /** Not every host ends the process. */
+  /** True after `exit`, which does not always end the process. */
   #exited = false;
 
   constructor(start: Start, streams: Streams) {
@@ -124,7 +124,7 @@ class Execution {
     else void this.#receiveAsynchronously();
   }
 
-  /** Ends a program that waits for nothing, now that a timer has run or was cleared. */
+  /** Ends a program that waits for nothing, after a timer has run or was cleared. */
   afterTimer(): void {
     nextTurn(() => {
       const { run } = this;
@@ -164,14 +164,14 @@ class Execution {
   }
 
   /**
-   * Sends EXIT unless the program makes another call until the next turn of the event loop. In that turn the engine
-   * also reports the rejections that nobody handled.
+   * Sends EXIT unless the program makes another call before the next turn of the event loop. In that turn the engine
+   * also reports unhandled rejections.
    */
   #finishWhenOver(): void {
     nextTurn(() => {
       if (this.#exited) return;
       if (this.run.over && this.run.close()) this.#exit();
-      else if (this.run.asynchronous) void this.#receiveAsynchronously(); // else the pump goes on in this turn
+      else if (this.run.asynchronous) void this.#receiveAsynchronously(); // otherwise the pump continues in this turn
     });
   }
 
@@ -180,7 +180,7 @@ class Execution {
     try {
       this.run.exit();
     } finally {
-      this.#streams.exit(); // even if the program broke what the line above needs
+      this.#streams.exit(); // even if the program broke something that the line above needs
     }
   }
 }

@@ -1,19 +1,19 @@
-// `fs` of a program in a session: the engine's own, by its synchronous operations. Promises and callbacks are of the same
-// functions: files are local, and a program that reads one needs no turn of the engine's event loop.
+// `fs` for a program in a session: the engine's own, with its synchronous operations. Promises and callbacks use the same
+// functions: files are local, and reading one needs no turn of the engine's event loop.
 
 import type { Mounts } from "../run.ts";
 
 type Exports = Record<string, unknown>;
 type Action = (...args: unknown[]) => unknown;
 
-/** Those that wait by their nature, and are the engine's own. */
+/** Functions that are asynchronous by nature, and the engine's own. */
 const WAITING = ["createReadStream", "createWriteStream", "ReadStream", "WriteStream", "openAsBlob"];
-/** Those whose promises are of objects. */
+/** Functions whose promises are of objects. */
 const HANDLES = ["open", "opendir"];
 const GIVES_PATH = /^(mkdtemp|realpath)Sync$/;
 const OF_TWO = /^(rename|copyFile|cp|link|symlink)(Sync)?$/;
 const KEPT = ["constants", "Stats", "Dirent", "F_OK", "R_OK", "W_OK", "X_OK"];
-/** Operations that are bounded by the directories that the engine was started with. */
+/** Operations confined to the directories that the engine was started with. */
 const OF_FILES = [
   "chmodSync", "copyFileSync", "lstatSync", "mkdirSync", "readDirSync", "realPathSync", "removeSync", "renameSync", "statSync", "utimeSync",
 ];
@@ -21,8 +21,8 @@ const W_OK = 2;
 const { defineProperty, freeze } = Object;
 
 /**
- * What the engine's `fs` and `os` take of its namespace when they are called: functions of files, which can do no more than
- * `fs`, the classes of errors, and where temporary files go.
+ * Parts of the engine's namespace that its `fs` and `os` use when they are called: functions of files, which can do no more
+ * than `fs`, the classes of errors, and the temporary directory.
  */
 export function fileNamespace(home: string): object {
   const { build: { os }, errors } = Deno;
@@ -31,7 +31,7 @@ export function fileNamespace(home: string): object {
   return freeze({ ...files, errors: freeze({ ...errors }), build: freeze({ os }), uid: () => null, env: freeze({ get }) });
 }
 
-/** `fs`, with `fs.promises`. */
+/** Makes `fs`, with `fs.promises`. */
 export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => void): Exports {
   const fs: Exports = {};
   const promises: Exports = {};
@@ -43,7 +43,7 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
     if (mode & W_OK && mount?.[1] === false) throw denied("EROFS: read-only file system, access", path);
   };
   const home = mounts.find(([, writable]) => writable)?.[0] ?? "/";
-  // The engine's needs whole paths.
+  // The engine's version needs absolute paths.
   const cpSync: Action = (from, to, options) => (engine.cpSync as Action)(real(whole(from, home)), real(whole(to, home)), options);
   const better: Record<string, Action> = { accessSync: accessSync as Action, cpSync };
   const attempt = (action: Action, args: unknown[]): unknown => {
@@ -80,7 +80,7 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
   for (const name of WAITING) {
     const value = engine[name];
     if (typeof value !== "function") continue;
-    // Also with `new`.
+    // Also works with `new`.
     fs[name] = new Proxy(value, {
       apply: (target, receiver, args: unknown[]) => (onAsynchronous(), Reflect.apply(target, receiver, placed(name, args)) as unknown),
       construct: (target, args: unknown[]) => (onAsynchronous(), Reflect.construct(target, placed(name, args)) as object),
@@ -90,10 +90,10 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
   return fs;
 }
 
-/** Paths of programs to those of the engine, and back in what it says: the same where directories are mounted. */
-function placesOf(mounts: Mounts): { real(path: unknown): unknown; shown(said: unknown): unknown } {
+/** Maps the program's paths to real ones, and back in the engine's messages. They are the same if directories are mounted. */
+function placesOf(mounts: Mounts): { real(path: unknown): unknown; shown(value: unknown): unknown } {
   const moved = mounts.filter(([, , where]) => where !== null);
-  if (moved.length === 0) return { real: (path) => path, shown: (said) => said };
+  if (moved.length === 0) return { real: (path) => path, shown: (value) => value };
   const home = (moved.find(([, writable]) => writable) ?? moved[0]!)[0];
   const real = (path: unknown): unknown => {
     const text = path instanceof URL ? decodeURIComponent(path.pathname) : path;
@@ -104,8 +104,8 @@ function placesOf(mounts: Mounts): { real(path: unknown): unknown; shown(said: u
       else if (part !== "" && part !== ".") parts.push(part);
     }
     const plain = `/${parts.join("/")}`;
-    const found = moved.find(([place]) => within(plain, place));
-    return found === undefined ? path : found[2]! + plain.slice(found[0].length);
+    const mount = moved.find(([place]) => within(plain, place));
+    return mount === undefined ? path : mount[2]! + plain.slice(mount[0].length);
   };
   const asShown = (text: string): string => moved.reduce((all, [place, , where]) => all.replaceAll(where!, place), text);
   const shown = (error: unknown): unknown => {
@@ -144,12 +144,12 @@ function withCallback(action: Action): Action {
   };
 }
 
-/** The one callback that gets no error. */
+/** The only callback that gets no error. */
 function existence(action: Action): Action {
   return (path, done) => queueMicrotask(() => void (done as Action)(action(path)));
 }
 
-/** The engine refuses what is in no mount in words of its own, where node would not find it. */
+/** Replaces the engine's own error for a path outside the mounts, where node would not find it. */
 function explained(error: unknown, path: unknown, mounts: Mounts): unknown {
   if (!(error instanceof Error)) return error;
   const { name, code } = error as Error & { code?: string };

@@ -1,5 +1,5 @@
-// What a process that was just forked does before it reads its program: it parts with all that it shares with the server
-// and with its siblings, and puts itself under the system call filter of a program.
+// Prepares a newly forked process for its program: replaces everything that it shares with the server and its siblings, and
+// puts it under the system call filter of a program.
 //
 // Numbers are Linux's, the same on x86-64 and arm64.
 
@@ -37,9 +37,9 @@ const RANDOM_WORDS = 1024;
 
 const { defineProperty } = Object;
 
-const block = (size: number): Uint8Array => new Uint8Array(new ArrayBuffer(size)); // outside of the heap: it does not move
+const block = (size: number): Uint8Array => new Uint8Array(new ArrayBuffer(size)); // outside of the heap, so it does not move
 
-/** A system call filter as the kernel takes it: struct sock_fprog (linux/filter.h). */
+/** A system call filter in the kernel's format: struct sock_fprog (linux/filter.h). */
 export class Filter {
   readonly #program = block(FILTER_BYTES);
   readonly #description = block(16);
@@ -51,33 +51,33 @@ export class Filter {
     this.#at = addressOf(this.#description);
   }
 
-  /** No program: no filter, where there is no jail either. */
+  /** Without a program there is no filter, as without a jail. */
   load(program: Uint8Array | null): void {
     this.#length = program === null ? 0 : program.length;
     if (program !== null) this.#program.set(program);
     new Uint16Array(this.#description.buffer)[0] = this.#length / 8;
   }
 
-  /** Puts this process under it, for ever. */
+  /** Irrevocably puts this process under the filter. */
   seal({ call }: Libc): void {
     if (this.#length === 0) return;
     if (call.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, this.#at, 0, 0) !== 0) call._exit(UNSEALED);
   }
 }
 
-/** Descriptors that the engine itself has opened, by what a forked process has to do about them. */
+/** Descriptors that the engine itself has opened, by what a forked process has to do with them. */
 interface Opened {
-  /** Copies of the standard streams: the number, and which one. */
+  /** Copies of the standard streams: their numbers, and which stream each is. */
   copies: [number, number][];
   polls: number[];
-  /** By which the event loop is woken. */
+  /** Descriptors that wake the event loop. */
   wakers: number[];
-  /** By which a signal would reach the event loop. */
+  /** Descriptors through which a signal reaches the event loop. */
   sockets: number[];
   firstFree: number;
 }
 
-/** Makes processes of this one. */
+/** Forks this process. */
 export class Forker {
   #libc: Libc;
   readonly #opened: Opened;
@@ -89,8 +89,8 @@ export class Forker {
   readonly #event = block(16);
 
   /**
-   * To be made when the engine has opened all that it will. From then on, no descriptor of the server's own gets a number
-   * that is smaller than the engine's largest one.
+   * Create it when the engine has opened all its descriptors. From then on, no descriptor of the server's own gets a number
+   * below the engine's largest one.
    */
   constructor(libc: Libc) {
     this.#libc = libc;
@@ -102,7 +102,7 @@ export class Forker {
     this.#warmUp();
   }
 
-  /** Has what each process does be compiled in the server, by doing it without effect. */
+  /** Makes the server compile the code that each fork runs, by running it without effect. */
   #warmUp(): void {
     const libc = this.#libc;
     const call = Object.fromEntries(Object.keys(libc.call).map((name) => [name, () => name === "getppid" ? this.#server : 0]));
@@ -111,14 +111,14 @@ export class Forker {
     this.#libc = libc;
   }
 
-  /** As fork(2). The engine keeps its heap from being copied, and new parts of it each time. */
+  /** Like fork(2). The engine excludes its heap from being copied, including new parts each time. */
   fork(): number {
     const { call } = this.#libc;
     call.madvise(2 ** 16, ADDRESSES - 2 ** 16, MADV_DOFORK);
     return call.fork();
   }
 
-  /** In a forked process: these become its standard streams, and nothing else is left that others have too. */
+  /** In a forked process: makes these its standard streams, and replaces everything shared with others. */
   enter(connection: number, errors: number, filter: Filter | null): void {
     const { call } = this.#libc;
     const { copies, polls, wakers, sockets, firstFree } = this.#opened;
@@ -139,7 +139,7 @@ export class Forker {
     this.#reseed();
   }
 
-  /** Siblings would wake each other by an open file that all of them have. */
+  /** Replaces the shared open files, through which siblings would wake each other. */
   #renewEventLoop(polls: readonly number[], wakers: readonly number[]): void {
     const { call } = this.#libc;
     const poll = call.epoll_create1(CLOSE_ON_EXEC);
@@ -151,33 +151,33 @@ export class Forker {
 }
 
 /**
- * Looks at each descriptor.
+ * Classifies each descriptor.
  *
- * Throws if there is one of another kind than what forked processes know how to replace.
+ * Throws if there is one of a kind that forked processes cannot replace.
  */
 function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
   const path = block(1);
   const status = block(256);
   const view = new DataView(status.buffer);
-  const found: number[] = [];
+  const numbers: number[] = [];
   const modes = new Map<number, number>();
   const identities = new Map<number, string>();
   for (let descriptor = 0; descriptor < SERVER_FILES; descriptor++) {
     if (call.statx(descriptor, path, AT_EMPTY_PATH, STATX_BASIC, status) !== 0) {
       if (errno() === EBADF) continue;
-      throw new Error(`descriptor ${descriptor} does not say what it is: error ${errno()}`);
+      throw new Error(`cannot identify descriptor ${descriptor}: error ${errno()}`);
     }
     // struct statx (linux/stat.h): mode, inode, and the device as two numbers
     modes.set(descriptor, view.getUint16(28, true) & FILE_TYPE);
     identities.set(descriptor, [view.getBigUint64(32, true), view.getUint32(136, true), view.getUint32(140, true)].join());
-    if (descriptor > 2) found.push(descriptor);
+    if (descriptor > 2) numbers.push(descriptor);
   }
-  const opened: Opened = { copies: [], polls: [], wakers: [], sockets: [], firstFree: (found.at(-1) ?? 2) + 1 };
+  const opened: Opened = { copies: [], polls: [], wakers: [], sockets: [], firstFree: (numbers.at(-1) ?? 2) + 1 };
   const standard = [0, 1, 2].map((descriptor) => identities.get(descriptor));
   const { copies, polls, wakers, sockets } = opened;
   const isPoll = (descriptor: number) => call.epoll_ctl(descriptor, EPOLL_CTL_DEL, 0, event) !== 0 && errno() === ENOENT;
-  for (const descriptor of found) if (modes.get(descriptor) === 0 && isPoll(descriptor)) polls.push(descriptor);
-  for (const descriptor of found) {
+  for (const descriptor of numbers) if (modes.get(descriptor) === 0 && isPoll(descriptor)) polls.push(descriptor);
+  for (const descriptor of numbers) {
     const mode = modes.get(descriptor);
     const place = standard.indexOf(identities.get(descriptor));
     if (polls.includes(descriptor)) continue;
@@ -197,8 +197,8 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
 }
 
 /**
- * Has Math.random draw from the kernel: the engine's own state is the same in all processes of a server. Gives what makes
- * it forget numbers that it has drawn ahead.
+ * Makes Math.random use the kernel's random numbers: the engine's own state is the same in all processes of a server.
+ * Returns a function that discards numbers drawn ahead.
  */
 function replaceRandom({ call }: Libc): () => void {
   const words = new Uint32Array(RANDOM_WORDS);

@@ -1,5 +1,5 @@
-// The client of node's `http` and `https`, for packages that send requests by it: each request is one of `fetch`, with the
-// same rules, budgets and records. There is no socket, so what is said of sockets is refused by name.
+// Client of node's `http` and `https`, for packages that send requests with it: each request uses `fetch`, with the
+// same rules, budgets and records. There are no sockets, so options of sockets are refused by name.
 
 type Emit = (event: string, ...args: unknown[]) => boolean;
 type Callback = (error?: Error | null) => void;
@@ -21,7 +21,7 @@ interface Writable extends Emitter {
 }
 type Class<T> = new (options?: object) => T;
 
-/** What is taken of the engine's own modules. */
+/** Used parts of the engine's own modules. */
 export interface HttpParts {
   stream: { Readable: Class<Readable>; Writable: Class<Writable> };
   buffer: { Buffer: { from(data: unknown): Uint8Array<ArrayBuffer>; concat(parts: Uint8Array[]): Uint8Array<ArrayBuffer> } };
@@ -30,7 +30,7 @@ export interface HttpParts {
 
 type Options = Record<string, unknown>;
 
-/** Options of sockets and of TLS. The host opens the connections, and says by `Network` whom it trusts. */
+/** Options of sockets and of TLS. The host opens the connections, and `Network` says which servers it trusts. */
 const OF_SOCKETS = (
   "createConnection socketPath localAddress localPort lookup ca cert key pfx passphrase crl ciphers servername " +
   "checkServerIdentity secureContext secureProtocol minVersion maxVersion"
@@ -48,7 +48,7 @@ function refuseSockets(name: string, options: Options): void {
   if (options.rejectUnauthorized === false) throw refusal(name, `"rejectUnauthorized: false"`);
 }
 
-/** Makes `http` and `https`, without what listens. `begin` is called with each request, and gives the function that sends it. */
+/** Makes `http` and `https`, without servers. `begin` is called with each request, and returns the function that sends it. */
 export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typeof fetch): Record<"http" | "https", object> {
   const { Buffer } = buffer;
 
@@ -163,7 +163,7 @@ export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typ
 
     setHeader(name: string, value: unknown): this {
       const key = `${name}`.toLowerCase();
-      if (key === "upgrade") throw refusal("request", "an upgrade of the connection; WebSocket is there for web sockets");
+      if (key === "upgrade") throw refusal("request", "an upgrade of the connection; use WebSocket for web sockets");
       this.#headers.set(key, [name, value]);
       return this;
     }
@@ -179,7 +179,7 @@ export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typ
     setNoDelay(): void {}
     setSocketKeepAlive(): void {}
 
-    /** As node does: it says so, and goes on waiting. */
+    /** Like node's: emits an event, and goes on waiting. */
     setTimeout(milliseconds: number, callback?: () => void): this {
       timers.clearTimeout(this.#timer);
       if (callback) this.once("timeout", callback);
@@ -233,22 +233,22 @@ export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typ
 
   const globalAgent = new Agent();
   const moduleOf = (scheme: "http" | "https"): object => {
-    const request = (...given: unknown[]): ClientRequest => {
-      const [url, options, callback] = read(scheme, given);
+    const request = (...args: unknown[]): ClientRequest => {
+      const [url, options, callback] = read(scheme, args);
       return new ClientRequest(url, options, callback as (response: IncomingMessage) => void);
     };
-    const get = (...given: unknown[]): ClientRequest => request(...given).end();
+    const get = (...args: unknown[]): ClientRequest => request(...args).end();
     const STATUS_CODES = {};
     return { request, get, Agent, globalAgent, ClientRequest, IncomingMessage, METHODS, STATUS_CODES, maxHeaderSize: 16384 };
   };
   return { http: moduleOf("http"), https: moduleOf("https") };
 }
 
-/** Address, options and callback of a call in each of its forms. */
-function read(scheme: string, given: unknown[]): [URL, Options, unknown] {
-  const first = given[0];
+/** Reads address, options and callback of a call in each of its forms. */
+function read(scheme: string, args: unknown[]): [URL, Options, unknown] {
+  const first = args[0];
   const hasUrl = typeof first === "string" || first instanceof URL;
-  const rest = hasUrl ? given.slice(1) : given;
+  const rest = hasUrl ? args.slice(1) : args;
   const options: Options = { ...(typeof rest[0] === "object" ? rest[0] : undefined) };
   const callback = rest.find((each) => typeof each === "function");
   const url = hasUrl ? new URL(first) : undefined;
@@ -266,7 +266,7 @@ function read(scheme: string, given: unknown[]): [URL, Options, unknown] {
   return [new URL(`${protocol}//${host}${port === "" ? "" : `:${port as string}`}${path}`), options, callback];
 }
 
-/** Headers as an object, as pairs, or as a list of names and values. */
+/** Reads headers from an object, from pairs, or from a list of names and values. */
 function pairsOf(headers: unknown): [string, unknown][] {
   if (headers == null) return [];
   if (!Array.isArray(headers)) return headers instanceof Headers ? [...headers] : entries(headers).filter(([, value]) => value != null);

@@ -1,7 +1,7 @@
-// The C library, called from the engine's own process: what a server needs to fork processes of itself.
+// The C library, called from the engine's own process: what a server needs for forking itself.
 //
-// The permission for native calls is used here once and given back before anything else happens. What was opened stays
-// with the one module that imports this; no program can reach it.
+// The permission for native calls is used here once and given up before anything else happens. Only the module that
+// imports this has access to the library; programs cannot reach it.
 
 export type Argument = number | bigint | Uint8Array | null;
 type Call = (...args: Argument[]) => number;
@@ -34,12 +34,12 @@ const SIGNATURES = {
 } as const;
 
 export interface Libc {
-  /** Results are of 32 bits: enough for descriptors, process numbers and sizes of messages. */
+  /** Results have 32 bits: enough for descriptors, process numbers and sizes of messages. */
   call: Readonly<Record<keyof typeof SIGNATURES, Call>>;
   errno(): number;
   /**
    * Gives each idle thread of the engine's pool a job that never ends. A forked process has none of them, but would
-   * believe that they wait for work, and wait for them.
+   * otherwise assume that they are waiting for work, and wait for them.
    */
   occupyThreads(): void;
 }
@@ -54,14 +54,14 @@ interface Native {
   permissions: { revokeSync(descriptor: { name: string }): unknown };
 }
 
-const LIBRARY = "libc.so.6"; // which the engine itself has loaded: no file is read
-/** Idle threads of the engine's pool, at most. */
+const LIBRARY = "libc.so.6"; // already loaded by the engine itself: no file is read
+/** Maximum number of idle threads in the engine's pool. */
 const IDLE_THREADS = 8;
 const YIELDS = 1_000_000;
 const semaphore = new Uint8Array(new ArrayBuffer(32)); // sem_t: its second word counts those that wait
 
 /**
- * Opens the C library, has `prepare` ask for the addresses that it will need, and gives the permission back.
+ * Opens the C library, lets `prepare` get the addresses that it will need, and gives up the permission.
  *
  * Throws if the engine would still grant it.
  */

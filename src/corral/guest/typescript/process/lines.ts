@@ -1,4 +1,4 @@
-// Frames as lines of base64, for standard streams that pass text only.
+// Frames as lines of base64, for text-only standard streams.
 
 import { bytesFromBase64, bytesToBase64 } from "../values.ts";
 import type { Streams } from "./execution.ts";
@@ -10,7 +10,7 @@ const NEWLINE = 10;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("latin1");
 
-/** The same streams, with base64 on the wire. */
+/** Wraps streams, with base64 on the wire. */
 export function asLines({ readBlocking, readAsynchronously, write, exit }: Streams): Streams {
   const chunk = new Bytes(READ_BYTES);
   let line = "";

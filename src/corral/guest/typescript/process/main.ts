@@ -8,7 +8,7 @@ import { warmUp } from "./warm_up.ts";
 const pipes: Streams = { readBlocking, readAsynchronously, write, exit: () => exit(0) };
 const streams = args.includes("--lines") ? asLines(pipes) : pipes;
 const MANY_CALLS = 64;
-const warmsUp = args.includes("--warm-up"); // for one that is started before it is needed
+const warmsUp = args.includes("--warm-up"); // for a guest that is started in advance
 const begin = (): void => {
   sendReady(streams);
   execute(streams);

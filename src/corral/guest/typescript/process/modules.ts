@@ -1,4 +1,4 @@
-// Modules that a program imports: packages, as CommonJS texts that came with START, and built-ins of the engine.
+// Modules that a program imports: packages, as CommonJS texts from START, and built-ins of the engine.
 
 import { compile, evaluate, runMicrotasks } from "../engine.ts";
 import { defineGlobal, rearm } from "../globals.ts";
@@ -10,35 +10,35 @@ import { rehearse } from "./rehearsal.ts";
 type Exports = Record<PropertyKey, unknown>;
 type BuiltIn = (name: string) => unknown;
 
-/** Built-ins that reach nothing outside of the process. */
+/** Built-ins without access to anything outside of the process. */
 const PURE = (
   "assert assert/strict async_hooks buffer console constants crypto diagnostics_channel events os path path/posix path/win32 " +
   "perf_hooks punycode querystring stream stream/consumers stream/promises stream/web string_decoder timers timers/promises " +
   "url util util/types zlib"
 ).split(" ");
-/** Those that are there because packages ask for them as they load, and that refuse to be used. */
+/** Built-ins that exist because packages require them when loading, and that refuse to be used. */
 const REFUSED = new Set((
   "child_process cluster dgram dns dns/promises domain fs fs/promises http http2 https inspector module net readline " +
   "readline/promises repl sqlite sys test tls trace_events tty v8 vm wasi worker_threads"
 ).split(" "));
-/** Of those, the ones for which programs with a network have something else. */
+/** Those with a replacement for programs that have network access. */
 const SOCKETS = new Set(["dgram", "dns", "dns/promises", "http", "http2", "https", "net", "tls"]);
 const INSTEAD = "; programs have no sockets: use fetch, http.request, EventSource or WebSocket, for the origins of Network(allow=[...])";
-/** Those that never wait for the engine's event loop. */
+/** Built-ins that never wait for the engine's event loop. */
 const SYNCHRONOUS = new Set(["assert", "assert/strict", "buffer", "constants", "events", "path", "path/posix", "path/win32", "punycode", "querystring", "string_decoder", "url", "util", "util/types"]);
 
 const { assign, getPrototypeOf, setPrototypeOf, defineProperty, hasOwn, freeze } = Object;
 const { deleteProperty } = Reflect;
 const builtIns = new Map<string, unknown>();
 
-/** What gives the engine's built-ins. */
+/** Returns the function that loads the engine's built-ins. */
 export async function openBuiltIns(): Promise<BuiltIn> {
-  const name = "node:process"; // a name that no checker follows: its types are none of the guest's
+  const name = "node:process"; // a variable keeps type checkers from following it: the guest has none of its types
   const { default: { getBuiltinModule } } = (await import(name)) as { default: { getBuiltinModule: BuiltIn } };
   return getBuiltinModule;
 }
 
-/** Loads the engine's built-ins, which need globals that programs do not have. Once, before these are taken away. */
+/** Loads the engine's built-ins, which need globals that programs do not get. Call it once, before those are removed. */
 export async function loadBuiltIns(): Promise<void> {
   const getBuiltinModule = await openBuiltIns();
   for (const each of [...PURE, "fs"]) builtIns.set(each, getBuiltinModule(each));
@@ -46,24 +46,24 @@ export async function loadBuiltIns(): Promise<void> {
 
 const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
 
-/** What the loader needs of a run. */
+/** The run's services for its loader. */
 interface Running {
   asynchronous: boolean;
   leavePump(): void;
 }
 
-/** What the server evaluates before it forks. */
+/** Input for preloading in a server before it forks. */
 export interface Preloading {
   modules: ModuleTexts;
   mounts: Mounts;
-  /** Packages, in order, and which of them touch something asynchronous as they load. */
+  /** Packages, in order, and which of them use something asynchronous as they load. */
   packages: [name: string, asynchronous: boolean][];
 }
 
 /** The modules of all runs in processes that are forked from this one. */
 let preloaded: Modules | undefined;
 
-/** The loader of one run; none where there is nothing to load. */
+/** Returns the loader of one run; undefined if there is nothing to load. */
 export function loaderOf(start: Start, run: Running): Loader | undefined {
   const { modules, mounts = [], rehearses = false } = start;
   if (!modules && mounts.length === 0) return undefined;
@@ -76,8 +76,8 @@ export function loaderOf(start: Start, run: Running): Loader | undefined {
 }
 
 /**
- * Evaluates packages in a server, before any run: processes that are forked from it find them made. Gives the texts that
- * were evaluated.
+ * Evaluates packages in a server, before any run, for the processes that are forked from it. Returns the texts that were
+ * evaluated.
  */
 export function preload({ modules, mounts, packages }: Preloading): string[] {
   const loader = preloaded = new Modules(modules, mounts);
@@ -102,9 +102,9 @@ export class Modules implements Loader {
   #onAsynchronous: () => void = () => {};
   #networked = false;
   #loaded = new Map<string, unknown>();
-  /** Texts that were evaluated before the run, and if they touched something asynchronous. */
+  /** Texts that were evaluated before the run, and whether they used something asynchronous. */
   #before = new Map<string, boolean>();
-  /** The program's own, before it can replace it. */
+  /** The program's own, captured before it can be replaced. */
   #fetch = globalThis.fetch;
   #http: Record<"http" | "https", object> | undefined;
 
@@ -116,8 +116,8 @@ export class Modules implements Loader {
   }
 
   /**
-   * Gives it all that it has of a run; what was evaluated before keeps the same objects. A text that comes with the run
-   * takes the place of what was evaluated.
+   * Prepares the loader for a run; modules evaluated before keep the same objects. A text that comes with the run replaces
+   * one that was evaluated.
    */
   begin({ modules, env, services = [] }: Start, onAsynchronous: () => void): void {
     this.#texts = modules ?? NO_TEXTS;
@@ -130,7 +130,7 @@ export class Modules implements Loader {
     }
   }
 
-  /** Evaluates a package with all that it requires. One that fails is left to the program that imports it. */
+  /** Evaluates a package with its dependencies. Failures are left to the program that imports it. */
   preload(name: string, asynchronous: boolean): void {
     try {
       this.require(name);
@@ -145,21 +145,21 @@ export class Modules implements Loader {
     return [...this.#before.keys()];
   }
 
-  /** Gives it files. */
+  /** Sets its files. */
   give(fs: Record<string, unknown>): void {
     this.#keep("fs", fs);
     this.#keep("fs/promises", fs.promises);
   }
 
-  /** What `import * as x` gives. */
+  /** Returns the namespace for `import * as x`. */
   namespace(specifier: string): unknown {
     return namespaceOf(this.require(specifier));
   }
 
-  /** What `require` gives. */
+  /** Returns the result of `require`. */
   require(specifier: string): unknown {
     const plain = specifier.startsWith("node:") ? specifier.slice(5) : specifier;
-    const name = plain.endsWith("/") ? plain.slice(0, -1) : plain; // by which packages ask for one of npm, where there is one
+    const name = plain.endsWith("/") ? plain.slice(0, -1) : plain; // with a slash, packages ask for npm's version of a built-in
     if (this.#before.has(name)) {
       restoreProto();
       if (this.#before.get(name)) this.#onAsynchronous();
@@ -198,7 +198,7 @@ export class Modules implements Loader {
     if ("refusal" in compiled) throw new SyntaxError(`package "${name}" does not compile: ${compiled.refusal.message}`);
     const module = { exports: {} as unknown, id: name, loaded: false };
     const require = (each: string) => this.require(`${each}`);
-    this.#keep(name, module.exports); // for a package that asks for itself, by way of another one
+    this.#keep(name, module.exports); // for a package that requires itself through another one
     try {
       (compiled.program as (...args: unknown[]) => void).call(module.exports, require, module, module.exports, this.process, `/${name}/index.js`, `/${name}`);
     } catch (error) {
@@ -220,12 +220,12 @@ export class Modules implements Loader {
     const owner = specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
     let message = `module ${quoted} is not available: programs may import ${allowed.join(", ")}, and parts of node such as "path" and "crypto"; the host allows more with Corral(packages=NpmPackages(...))`;
     if (reason !== undefined) message = `module ${quoted} cannot be loaded: ${reason}`;
-    else if (allowed.includes(owner)) message = `module ${quoted} is not at hand: write its name out as a text in \`import ... from\`, \`await import(...)\` or \`require(...)\``;
+    else if (allowed.includes(owner)) message = `module ${quoted} was not loaded: write its name as a literal string in \`import ... from\`, \`await import(...)\` or \`require(...)\``;
     return defineProperty(new TypeError(message), "code", { value: "MODULE_NOT_FOUND", configurable: true, writable: true });
   }
 }
 
-/** A built-in that programs do not get: whatever is taken of it, but for its `own` part, refuses to be used. */
+/** Makes a refused built-in: using any of it, except its `own` part, throws. */
 function refused(name: string, instead: () => string, own: object = {}): unknown {
   const say = function (): never {
     throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done${instead()}`);
@@ -238,14 +238,14 @@ function refused(name: string, instead: () => string, own: object = {}): unknown
   });
 }
 
-/** As bundlers make it: `import * as X` of a package that exports a function is that function, and has `default`. */
+/** Follows bundlers: `import * as X` of a package that exports a function is that function, and has `default`. */
 function namespaceOf(exports: unknown): unknown {
   if ((typeof exports !== "object" && typeof exports !== "function") || exports === null) return { default: exports };
   const isModule = (exports as Exports).__esModule === true;
   return new Proxy(exports, {
     get: (target, key) => {
       if (key === "default" && !(isModule && key in target)) return target;
-      return key === "then" ? undefined : Reflect.get(target, key) as unknown; // it is awaited, and is no promise
+      return key === "then" ? undefined : Reflect.get(target, key) as unknown; // it is awaited, but is not a promise
     },
     has: (target, key) => key === "default" || Reflect.has(target, key),
   });
@@ -259,7 +259,7 @@ function processOf(env: Record<string, string>, home: string): object {
   const listeners = Object.fromEntries(["on", "once", "off", "emit", "removeListener", "emitWarning"].map((each) => [each, nothing]));
   const hrtime = Object.assign(() => [performance.now() / 1000 | 0, performance.now() * 1e6 % 1e9 | 0], { bigint: () => BigInt(performance.now() * 1e6 | 0) });
   return freeze({
-    [Symbol.toStringTag]: "process", // by which packages tell node from a browser
+    [Symbol.toStringTag]: "process", // packages use it to distinguish node from a browser
     ...listeners, ...streams, env, argv: [], execArgv: [], platform: "linux", arch: "x64", pid: 1,
     version: "v22.0.0", versions, browser: false, exitCode: undefined, cwd: () => home, nextTick, hrtime, umask: () => 0o22,
     uptime: () => performance.now() / 1000, memoryUsage: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
@@ -268,7 +268,7 @@ function processOf(env: Record<string, string>, home: string): object {
 
 let restored = false;
 
-/** Older packages assign to `__proto__`, which the engine has taken away. */
+/** Restores `__proto__`, which older packages assign to, and which the engine removes. */
 function restoreProto(): void {
   if (restored) return;
   restored = true;

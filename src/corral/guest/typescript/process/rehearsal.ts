@@ -1,7 +1,7 @@
-// The trial of a package: it is loaded in a process of its own, and what it does meanwhile says whether a server may load it
-// once for all of its processes. Not what they must not share, such as random numbers, nor what belongs to one program.
+// The trial of a package: it is loaded in a separate process, which observes whether a server may load it once for all of
+// its processes. It must not use anything that these must not share, such as random numbers, or that belongs to one program.
 //
-// It finds what packages do in good faith. One that hides something from it finds no more in the server than here: see
+// The trial detects what packages do in good faith. A package that hides something gains no more in the server than here: see
 // docs/design/sessions.md.
 
 import { runMicrotasks } from "../engine.ts";
@@ -13,12 +13,12 @@ interface Loading {
   require(specifier: string): unknown;
 }
 
-/** What a package did while it loaded. */
+/** Observations of a package while it loaded. */
 export interface Findings {
   asynchronous: boolean;
-  /** Names of the environment that it asked for. */
+  /** Names of environment variables that it read. */
   environment: string[];
-  /** Why it is to be evaluated in each process. */
+  /** Reasons why it has to be evaluated in each process. */
   reasons: string[];
 }
 
@@ -36,7 +36,7 @@ const REASON_CHARS = 200;
 const { is } = Object;
 const { apply, construct, defineProperty, getOwnPropertyDescriptor, getPrototypeOf, ownKeys } = Reflect;
 
-/** Loads a package by `load`, and says what it did. This process is good for nothing else afterwards. */
+/** Loads a package with `load`, and returns what it did. This process cannot be used for anything else afterwards. */
 export function rehearse(load: () => unknown, loader: Loading, builtIns: ReadonlyMap<string, unknown>, isAsynchronous: () => boolean): Findings {
   const reasons = new Set<string>();
   const note = (reason: string): undefined => {
@@ -57,8 +57,8 @@ export function rehearse(load: () => unknown, loader: Loading, builtIns: Readonl
   return { asynchronous: isAsynchronous(), environment: [...environment], reasons: [...reasons] };
 }
 
-/** A function that tells when it is called, also with `new`. */
-function told(action: unknown, tell: () => void): unknown {
+/** Wraps a function to report its calls, including those with `new`. */
+function observed(action: unknown, tell: () => void): unknown {
   return new Proxy(action as Action, {
     apply(target, self, args: unknown[]) {
       tell();
@@ -71,17 +71,17 @@ function told(action: unknown, tell: () => void): unknown {
   });
 }
 
-/** Has members of an object tell of their use. */
+/** Makes members of an object report their use. */
 function watchMembers(owner: object, names: PropertyKey[], tell: () => void): void {
   for (const name of names) {
-    const found = getOwnPropertyDescriptor(owner, name);
-    if (found?.configurable !== true) continue;
-    if (found.get) defineProperty(owner, name, { ...found, get: told(found.get, tell) as () => unknown });
-    else if (typeof found.value === "function") defineProperty(owner, name, { ...found, value: told(found.value, tell) });
+    const descriptor = getOwnPropertyDescriptor(owner, name);
+    if (descriptor?.configurable !== true) continue;
+    if (descriptor.get) defineProperty(owner, name, { ...descriptor, get: observed(descriptor.get, tell) as () => unknown });
+    else if (typeof descriptor.value === "function") defineProperty(owner, name, { ...descriptor, value: observed(descriptor.value, tell) });
   }
 }
 
-/** Random numbers and timers. Not the clock: packages are made for processes that live long. */
+/** Observes random numbers and timers. Not the clock: packages are made for processes that live long. */
 function watchPlatform(note: (reason: string) => void, builtIns: ReadonlyMap<string, unknown>): void {
   const draws = () => note("it draws random numbers while it loads");
   const crypto = builtIns.get("crypto") as Members;
@@ -91,15 +91,15 @@ function watchPlatform(note: (reason: string) => void, builtIns: ReadonlyMap<str
 
   const waits = (name: string) => note(`it calls ${name} while it loads`);
   for (const name of WAITING) {
-    const found = getOwnPropertyDescriptor(globalThis, name);
-    if (!found?.get) continue;
-    const { get: find, set } = found;
+    const descriptor = getOwnPropertyDescriptor(globalThis, name);
+    if (!descriptor?.get) continue;
+    const { get: find, set } = descriptor;
     const accessor = {
       configurable: true,
       get(): unknown {
         const value: unknown = apply(find, globalThis, []);
-        defineProperty(globalThis, name, accessor); // which has put the value in its place
-        return told(value, () => waits(name));
+        defineProperty(globalThis, name, accessor); // the getter has put the value in its place
+        return observed(value, () => waits(name));
       },
       set,
     };
@@ -108,7 +108,7 @@ function watchPlatform(note: (reason: string) => void, builtIns: ReadonlyMap<str
   }
 }
 
-/** What a program has of its own: environment, working directory, files, console, tools, network. Gives what is read of the first. */
+/** Observes environment, working directory, files, console, tools and network. Returns the names of variables that are read. */
 function watchProgram(note: (reason: string) => undefined, loader: Loading): Set<string> {
   const { process } = loader;
   const environment = new Set<string>();
@@ -124,7 +124,7 @@ function watchProgram(note: (reason: string) => undefined, loader: Loading): Set
     ownKeys: () => (listed(), []),
   });
   const own: Members = { ...process, env };
-  own.cwd = told(own.cwd, () => note("it calls process.cwd() while it loads"));
+  own.cwd = observed(own.cwd, () => note("it calls process.cwd() while it loads"));
   loader.process = Object.freeze(own);
   defineProperty(globalThis, "process", { value: loader.process, writable: true, configurable: true });
 
@@ -141,19 +141,19 @@ function watchProgram(note: (reason: string) => undefined, loader: Loading): Set
   return environment;
 }
 
-/** Globals, and what the language's own have. */
+/** Returns globals, and the members of the language's own. */
 function globalsNow(): Map<string, unknown> {
-  const found = new Map<string, unknown>();
+  const globals = new Map<string, unknown>();
   const look = (place: string, owner: object, deeper: number): void => {
     for (const key of ownKeys(owner)) {
       const { get: getter, value } = getOwnPropertyDescriptor(owner, key)!;
       const name = place === "" ? String(key) : `${place}.${String(key)}`;
-      found.set(name, getter ?? value);
+      globals.set(name, getter ?? value);
       const isLeaf = value === globalThis || name === "process" || isUnchanged(name, value);
       if (deeper > 0 && !isLeaf && (typeof value === "function" || (typeof value === "object" && value !== null))) look(name, value as object, deeper - 1);
     }
   };
   look("", globalThis, 2);
   look("%TypedArray%", getPrototypeOf(Uint8Array)!, 1);
-  return found;
+  return globals;
 }

@@ -1,5 +1,5 @@
-// Before the guest says that it is ready, it runs programs that nobody sees: what every program needs is compiled and run
-// by then, the codec and the calls often enough for the engine to have compiled them well.
+// Before the guest reports READY, it runs hidden programs: everything that programs need is then compiled and has run, the
+// codec and the calls often enough for the engine to have optimized them.
 
 import { nextTurn } from "../engine.ts";
 import { execute, type Streams } from "./execution.ts";
@@ -9,11 +9,11 @@ import { decodeValue, sizeOf } from "../values.ts";
 
 /** Makes calls one after the other, `parallel` ones at the same time, and one that fails. */
 const codeOf = (parallel: number) => `(async (load, enter) => enter(await (async () => {
-  const found = [];
-  for (let index = 0; index < ${SEQUENTIAL}; index++) found.push(await tools.warm_up({ index, name: "x", flags: [true, null] }));
+  const values = [];
+  for (let index = 0; index < ${SEQUENTIAL}; index++) values.push(await tools.warm_up({ index, name: "x", flags: [true, null] }));
   await Promise.all(Array.from({ length: ${parallel} }, (_, index) => tools.warm_up({ index })));
-  try { await tools.warm_up(); } catch (error) { console.log("%s", error.message, { found: [1.5, "x"] }); }
-  return { found, total: found.length };
+  try { await tools.warm_up(); } catch (error) { console.log("%s", error.message, { values: [1.5, "x"] }); }
+  return { values, total: values.length };
 })(), false))`;
 const SEQUENTIAL = 8;
 const CALLS = 100;
@@ -22,8 +22,8 @@ const LIMITS = { calls: CALLS, calls_in_flight: CALLS, value_bytes: BYTES, tool_
 const VALUE = `{"id":1,"name":"x","values":[1,2.5,null,true]}`;
 
 /**
- * Uses the parts of the platform that the engine loads when they are first used. Before globals are restricted, so that the
- * first use by a program is still seen. It draws no random numbers, of which processes that are forked would have copies.
+ * Uses the parts of the platform that the engine loads lazily. Runs before globals are restricted, so that a program's
+ * first use is still noticed. It draws no random numbers, of which forked processes would have copies.
  */
 export async function warmUpPlatform(): Promise<void> {
   await new Promise((done) => setTimeout(done, 0));
@@ -37,7 +37,7 @@ export async function warmUpPlatform(): Promise<void> {
   new URLPattern({ pathname: "/:x" }).test("https://x/y");
 }
 
-/** What of the language the engine loads when it is first used, in steps. */
+/** The parts of the language that the engine loads lazily, in steps. */
 export const LANGUAGE: readonly (() => void)[] = [
   () => void new Date(0).toLocaleString("en-US", { timeZone: "UTC" }),
   () => void (0.5).toLocaleString("en-US", { style: "currency", currency: "USD" }),
@@ -47,10 +47,10 @@ export const LANGUAGE: readonly (() => void)[] = [
 
 const nonce = new Uint8Array(NONCE_BYTES);
 
-/** Made once: what a forked process would make anew, it would have to write to. */
+/** Created once: a forked process would have to write to new ones. */
 let made: { reader: FrameReader; answers: FrameWriter } | undefined;
 
-/** Runs that many executions in this process. They leave no trace but the globals that the next one defines anew. */
+/** Runs that many executions in this process. They leave no trace except the globals that the next one redefines. */
 export function warmUp(times: number, parallel: number, done: () => void): void {
   const { reader, answers } = made ??= { reader: new FrameReader(), answers: new FrameWriter() };
   const start = JSON.stringify([{ run: 0, code: codeOf(parallel), tools: ["warm_up"], env: null, limits: LIMITS }]);
@@ -67,7 +67,7 @@ export function warmUp(times: number, parallel: number, done: () => void): void 
       return count;
     },
     readAsynchronously: () => new Promise(() => {}),
-    /** What the host would do with the guest's frames: every call is answered at once, the last with an error. */
+    /** Plays the host for the guest's frames: every call is answered at once, the last with an error. */
     write(bytes) {
       const size = sizeOf(bytes);
       copy(reader.room(), bytes, 0);

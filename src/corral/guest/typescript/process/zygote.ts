@@ -1,4 +1,4 @@
-// The server that forks: an engine that is warm, runs no program itself, and forks a process of itself for each one.
+// The fork server: a warm engine that runs no program itself, and forks a process for each one.
 //
 // It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
 
@@ -13,11 +13,11 @@ const CONTROL = 0;
 const WARM_UPS_BEFORE = 20;
 const WARM_UPS = 100;
 const CALLS = 2;
-/** As many processes as the host asks for, twice. */
+/** Twice the number of processes that the host requests at once. */
 const MOST_PROCESSES = 512;
 const MESSAGE_BYTES = 1 << 17;
 const MOST_DESCRIPTORS = 8;
-/** The end of a process's standard error that is told, and all that a pipe holds. */
+/** Maximum length of the reported end of a process's standard error, and the capacity of a pipe. */
 const ERRORS_BYTES = 16_384;
 const PIPE_BYTES = 65_536;
 const MESSAGE_SIZE = BigInt(MESSAGE_BYTES);
@@ -49,14 +49,14 @@ const { apply } = Reflect;
 const { copyWithin } = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 const { parse, stringify } = JSON;
 
-const Bytes = Uint8Array; // a constructor asks for no other one, as methods that make views do
+const Bytes = Uint8Array; // constructors use no other constructor, unlike methods that make views
 const view = (bytes: number): Uint8Array => new Bytes(new ArrayBuffer(bytes));
 
 /**
  * Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits.
  *
- * From here on, what serves processes uses views that it has, and nothing of the language that code could have replaced
- * which was preloaded: no global, no method that is looked up, no iteration, no list that grows.
+ * From here on, the code that serves processes uses existing views, and no part of the language that preloaded code could
+ * have replaced: no globals, no method lookups, no iteration, no growing lists.
  */
 class Messages {
   readonly #buffer = new ArrayBuffer(MESSAGE_BYTES);
@@ -69,7 +69,7 @@ class Messages {
   readonly #controlAt: bigint;
   readonly #dataAt: bigint;
   readonly #errors = new Bytes(this.#buffer, 1, PIPE_BYTES);
-  /** Descriptors of the last message, and how many. */
+  /** Descriptors of the last message, and their number. */
   readonly descriptors = new Int32Array(MOST_DESCRIPTORS);
   count = 0;
 
@@ -80,7 +80,7 @@ class Messages {
     this.#controlAt = addressOf(this.#control);
   }
 
-  /** The size of a message, below 0 if there is none. Its descriptors are none if some were lost. */
+  /** Returns the size of a message, below 0 if there is none. Drops its descriptors if some were lost. */
   receive({ call }: Libc, socket: number): number {
     this.#vector[1] = MESSAGE_SIZE;
     this.#fields[4] = this.#controlAt;
@@ -107,7 +107,7 @@ class Messages {
     return decode(new Bytes(this.#buffer, 0, size));
   }
 
-  /** Sends the end of what is in a pipe, which closes with that, if there is anything. */
+  /** Sends the end of a pipe's content, if there is any, and closes the pipe. */
   sendErrors({ call }: Libc, socket: number, pipe: number): void {
     const size = call.read(pipe, this.#errors, PIPE_BYTES);
     call.close(pipe);
@@ -121,7 +121,7 @@ class Messages {
     this.#vector[0] = this.#dataAt;
   }
 
-  /** False if nobody is there to take it, or the descriptor cannot be sent. */
+  /** Returns false if the other end is closed, or the descriptor cannot be sent. */
   send({ call }: Libc, socket: number, text: string, descriptor?: number): boolean {
     this.#vector[1] = asBigInt(encodeInto(text, this.#data).written);
     this.#fields[4] = descriptor === undefined ? 0n : this.#controlAt;
@@ -138,7 +138,7 @@ class Messages {
   }
 }
 
-/** Packages in a file of so many bytes, and the message by which processes are asked for. */
+/** Packages in a file of `bytes`, and the message that requests a process. */
 interface Packages {
   bytes: number;
   first: string;
@@ -153,7 +153,7 @@ class Server {
   readonly #polls = view(8 * (1 + 2 * MOST_PROCESSES));
   readonly #polled = new Int32Array(this.#polls.buffer);
   readonly #pids = new Int32Array(MOST_PROCESSES);
-  /** Where to read what each process writes to its standard error. */
+  /** Pipes of each process's standard error. */
   readonly #errors = new Int32Array(MOST_PROCESSES);
   readonly #pipeBytes = view(8);
   readonly #pipe = new Int32Array(this.#pipeBytes.buffer);
@@ -172,7 +172,7 @@ class Server {
     this.#watch(0, CONTROL, POLLIN);
   }
 
-  /** Forks processes until nothing is left to do at once, if it `hurries`, or for ever. True: in a forked process. */
+  /** Forks processes, until no request is pending if it `hurries`, otherwise forever. Returns true in a forked process. */
   serve(hurries: boolean): boolean {
     const { call, errno } = this.#libc;
     for (;;) {
@@ -181,9 +181,9 @@ class Server {
       if (ready === 0) return false;
       if (ready < 0 && errno() !== EINTR) call._exit(1);
       if (ready < 0) continue;
-      // Backwards, because the last one takes the place of one that is removed.
+      // Backwards, because the last one takes the place of a removed one.
       for (let index = count - 1; index >= 0; index--) this.#look(index);
-      // Last: a new process gets descriptors whose numbers were closed above, and which may have been polled.
+      // Last: a new process gets numbers of descriptors closed above, which may have been polled.
       if (this.#happened(0) && this.#take()) return true;
     }
   }
@@ -204,7 +204,7 @@ class Server {
     else if (this.#happened(2 + 2 * index)) { // the host has closed it
       call.syscall(SYS_PIDFD_SEND_SIGNAL, process, SIGKILL, 0);
       this.#polled[2 * (2 + 2 * index) + 1] = 0;
-      this.#polled[2 * (2 + 2 * index)] = ~this.#polled[2 * (2 + 2 * index)]!; // which poll(2) passes over
+      this.#polled[2 * (2 + 2 * index)] = ~this.#polled[2 * (2 + 2 * index)]!; // poll(2) ignores negative ones
     }
   }
 
@@ -228,14 +228,14 @@ class Server {
     apply(copyWithin, this.#polled, [2 * (1 + 2 * index), from, from + 4]);
   }
 
-  /** Takes one message: makes a process. True in that process. */
+  /** Handles one message: makes a process. Returns true in that process. */
   #take(): boolean {
     const libc = this.#libc;
     const { call, errno } = libc;
     const messages = this.#messages;
     const size = messages.receive(libc, CONTROL);
     if (size < 0 && errno() === EINTR) return false;
-    if (size <= 0) call._exit(0); // nobody can ask any more
+    if (size <= 0) call._exit(0); // the host has closed the socket
     const { count, descriptors } = messages;
     if (count !== 2) { // no descriptors were left for them; their lifeline is closed
       messages.closeAll(libc);
@@ -269,14 +269,14 @@ class Server {
     this.#pids[this.#count++] = pid;
     this.#watch(entry, process, POLLIN);
     this.#watch(entry + 1, lifeline, 0);
-    if (!messages.send(libc, lifeline, `{"pid":0}`, process)) { // the host's user may be sending too many descriptors
+    if (!messages.send(libc, lifeline, `{"pid":0}`, process)) { // too many descriptors of the host's user may be in flight
       messages.send(libc, lifeline, `{"error":"pid: error ${errno()}"}`);
       call.syscall(SYS_PIDFD_SEND_SIGNAL, process, SIGKILL, 0);
     }
     return false;
   }
 
-  /** Evaluates the packages of a file in memory, before any process is forked for a program, and says which. `first` is asked next. */
+  /** Evaluates the packages of an in-memory file, before any program's process is forked, and reports them. `first` comes next. */
   #preload({ bytes, first }: Packages, file: number, reply: number): void {
     const { call } = this.#libc;
     this.#load(first);
@@ -295,8 +295,8 @@ class Server {
   }
 
   /**
-   * Takes the filter of programs, or gives what packages are to be preloaded. Once code was preloaded nothing of it is read
-   * any more: that code could change what is read.
+   * Loads the filter of programs, or returns the packages to preload. Once code was preloaded, messages are no longer parsed:
+   * that code could change the result.
    */
   #load(message: string): Packages | undefined {
     if (message === this.#loaded) return undefined;
@@ -308,7 +308,7 @@ class Server {
     return undefined;
   }
 
-  /** In a forked process: what the host sent may be there already. */
+  /** True in a forked process if input from the host may have arrived. */
   get hasInput(): boolean {
     this.#watch(0, 0, POLLIN);
     return this.#libc.call.poll(this.#polls, 1, 0) > 0;
@@ -341,7 +341,7 @@ async function main(): Promise<void> {
       }
       step();
     }
-    // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
+    // A process forked ahead of its program touches everything that it will need, so that its pages are already copied.
     if (server.hasInput) execute(streams);
     else warmUp(1, CALLS, () => execute(streams));
   };
@@ -354,7 +354,7 @@ async function main(): Promise<void> {
 }
 
 main().catch((error: unknown) => {
-  // The jail works, and the host shall not look for another one: it will hear of this when it asks for a process.
+  // The jail works, so the host must not look for another one: it gets this error when it requests a process.
   report(`this engine cannot fork itself: ${error}`);
   sendReady({ write } as Streams);
   readBlocking(new Uint8Array(1));
@@ -364,11 +364,11 @@ main().catch((error: unknown) => {
 type Collect = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
 
 /**
- * Makes what gives back the memory of all garbage, and moves what is left together: each page of the heap is mapped and
- * unmapped anew for every process that is forked.
+ * Returns a function that frees the memory of all garbage and compacts the rest: each page of the heap is mapped and
+ * unmapped again for every forked process.
  *
- * The engine's collector is global only in contexts that are made while a flag is set: no program finds it. Of an engine
- * that has none the garbage stays.
+ * The engine's collector is global only in contexts that are made while a flag is set: programs cannot find it. If an engine
+ * has no such collector, the garbage stays.
  */
 async function openCompaction({ call }: Libc): Promise<() => void> {
   const builtIn = await openBuiltIns();

@@ -1,5 +1,5 @@
-// The guest of one program that calls tools over HTTP, where nothing but a command and its output passes. What the program
-// prints goes to standard output and standard error as it is; the outcome is the last line of standard output, behind a mark.
+// Guest of one program that calls tools over HTTP, in a place that only runs a command and returns its output. The program's
+// output goes to standard output and standard error unchanged; the outcome is the last line of standard output, after a mark.
 
 import { writeBigInts } from "../bigints.ts";
 import { compile, evaluate, exit, write } from "../engine.ts";
@@ -30,7 +30,7 @@ export async function run(job: Job): Promise<void> {
   exit(0);
 }
 
-/** What the engine's own HTTP/2 needs of the global `process`. */
+/** The parts of the global `process` that the engine's own HTTP/2 needs. */
 const platform = Object.freeze({ nextTick: (globalThis as unknown as { process: { nextTick: unknown } }).process.nextTick });
 
 async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
@@ -48,7 +48,7 @@ async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
   }
   try {
     const load = async (_: string, unused = false) => {
-      if (!unused) throw new TypeError("there are no modules for programs that call tools over HTTP");
+      if (!unused) throw new TypeError("programs that call tools over HTTP have no modules");
     };
     const enter: Enter = async (value) => (typeof value === "function" ? (value as (tools: object) => unknown)(tools) : value);
     const value = await compiled.program(load, enter);
