@@ -17,9 +17,9 @@ async def main() -> None:
             told = json.loads(event.to_json())
             print(told["number"], told["type"], told.get("shown") or told.get("decision") or "")
             if isinstance(event, ApprovalRequested):  # what a click of a person would post
-                [waiting] = await corral.running.waiting()
+                [waiting] = await corral.executions.waiting()
                 assert waiting.context.user_id == "ann"
-                await corral.running.settle(event.execution_id, {event.sequence: Approved()}, by="ann")
+                await corral.executions.settle(event.execution_id, {event.sequence: Approved()}, by="ann")
 
         async with corral.observe(send, session_id="page-1"):
             context = ExecutionContext(user_id="ann", session_id="page-1")

@@ -59,7 +59,7 @@ def deciding(
 
     async def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
-            settled = await corral.running.settle(event.execution_id, {event.sequence: decision})
+            settled = await corral.executions.settle(event.execution_id, {event.sequence: decision})
             if made is not None:
                 made.append(event.sequence in settled)
 
@@ -191,14 +191,14 @@ async def test_a_call_waits_until_somebody_decides(decision: Approved | Denied, 
     async with corral.start(CAUGHT, context=ANN) as run:
         async for event in run:
             if isinstance(event, ApprovalRequested):
-                assert await corral.running.waiting(user_id="bob") == ()
-                [execution] = await corral.running.waiting(user_id=ANN.user_id)
+                assert await corral.executions.waiting(user_id="bob") == ()
+                [execution] = await corral.executions.waiting(user_id=ANN.user_id)
                 [request] = execution.calls
                 assert (execution.execution_id, request.sequence) == (run.execution_id, event.sequence)
                 assert (request.tool, request.context, execution.context) == ("pay", ANN, ANN)
-                settled = await corral.running.settle(run.execution_id, {event.sequence: decision, 99: decision})
+                settled = await corral.executions.settle(run.execution_id, {event.sequence: decision, 99: decision})
                 assert settled == {event.sequence}
-                assert await corral.running.waiting() == ()
+                assert await corral.executions.waiting() == ()
         result = await run.result()
     assert result.value == value
     assert result.tool_calls[0].decision == decision
@@ -213,8 +213,8 @@ async def test_the_first_decision_holds_and_others_are_told_that_they_came_late(
     ):
         result = await corral.execute(CAUGHT)
     assert (made, result.value) == ([True, False], "7 to Ann")
-    assert not await corral.running.settle(result.execution_id, {1: Denied()})
-    assert not await corral.running.settle("execution-of-others", {1: Approved()})
+    assert not await corral.executions.settle(result.execution_id, {1: Denied()})
+    assert not await corral.executions.settle("execution-of-others", {1: Approved()})
 
 
 async def test_a_decision_ends_the_question_of_an_approver_that_still_asks(warm_deno: DenoSandbox) -> None:
@@ -239,7 +239,7 @@ async def test_another_thread_may_decide(warm_deno: DenoSandbox) -> None:
 
     def decide(event: Event) -> None:
         if isinstance(event, ApprovalRequested):
-            settle = partial(corral.running.settle, event.execution_id, {event.sequence: Approved()}, by="thread")
+            settle = partial(corral.executions.settle, event.execution_id, {event.sequence: Approved()}, by="thread")
             threads.append(threading.Thread(target=anyio.run, args=(settle,)))
             threads[-1].start()
 
@@ -267,7 +267,7 @@ async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSan
     result = await corral.execute(CAUGHT)
     assert result.value == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
     assert result.tool_calls[0].decision == Denied("none came within 0.05 s")
-    assert await corral.running.waiting() == ()
+    assert await corral.executions.waiting() == ()
 
 
 async def test_the_programs_clock_stands_while_its_call_waits_and_goes_on_with_the_decision(
@@ -288,7 +288,7 @@ async def test_the_programs_clock_stands_while_its_call_waits_and_goes_on_with_t
         if isinstance(event, ApprovalRequested):
             await until(lambda: grants)
             left.append(seconds_left(grants[0]))
-            await corral.running.settle(event.execution_id, {event.sequence: Approved()})
+            await corral.executions.settle(event.execution_id, {event.sequence: Approved()})
 
     corral = Corral([note], approve=approve, limits=Limits(wall_seconds=60), sandbox=warm_deno, check=False)
     await corral.execute("await tools.pay()", on_event=decide)
@@ -302,8 +302,8 @@ async def test_a_cancelled_execution_leaves_no_call_that_waits(warm_deno: DenoSa
             if isinstance(event, ApprovalRequested):
                 run.cancel()
         assert (await run.result()).status == "cancelled"
-    assert await corral.running.waiting() == ()
-    assert not await corral.running.settle(run.execution_id, {1: Approved()})
+    assert await corral.executions.waiting() == ()
+    assert not await corral.executions.settle(run.execution_id, {1: Approved()})
 
 
 async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
@@ -324,7 +324,7 @@ async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
             "too many of your programs wait for a decision; try again once some are decided"
         )
         decisions = dict.fromkeys(asked, Approved())
-        assert await corral.running.settle(run.execution_id, decisions) == set(asked)
+        assert await corral.executions.settle(run.execution_id, decisions) == set(asked)
         assert (await run.result()).value == ["1 to Ann", "2 to Ann"]
 
 

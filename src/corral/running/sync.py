@@ -94,7 +94,7 @@ class SyncCorral:
         self._all = Blocking(corral, call, block)
         self.tools = corral.tools
         self.model = corral.model
-        self.executions: Any = Blocking(corral.running, call, block)
+        self.executions: Any = Blocking(corral.executions, call, block)
         """`Corral.executions`, whose methods block."""
         self.remote: Any = Blocking(corral.remote, call, block)
         """`Corral.remote`, whose methods block."""
