@@ -92,7 +92,7 @@ def test_a_tool_may_be_named_and_its_schema_is_its_own() -> None:
 
 def test_a_language_without_programs_is_refused() -> None:
     corral: Any = Corral(TOOLS, check=False)
-    for ask in (corral.model_tool, corral.model.model_tools, corral.system_prompt):
+    for ask in (corral.model_tool, corral.model_tools, corral.system_prompt):
         with pytest.raises(ConfigError, match="language takes 'typescript' or 'python', not 'ruby'"):
             ask(language="ruby")
 
@@ -194,7 +194,7 @@ async def test_a_search_goes_page_by_page_and_says_how(warm_deno: DenoSandbox) -
     )["search_tools"]
     assert (await search({"limit": 2, "offset": 1})).splitlines()[3:] == ["2 more, from offset 3 on"]
     assert len((await search({"limit": 2, "offset": 3})).splitlines()) == 3
-    assert "no tool has these words" in await search({"query": "zzz"})
+    assert "no tool matches these words" in await search({"query": "zzz"})
     assert 'there is no namespace "windows"; namespaces: doors' in await search({"namespace": "windows"})
     assert "limit: expected at most 50, got number 51" in await search({"limit": 51})
 
@@ -227,7 +227,7 @@ async def test_tools_that_come_later_are_found(warm_deno: DenoSandbox) -> None:
     async def ring_bell() -> None:
         """Rings."""
 
-    assert "no tool has these words" in await search({"query": "bell"})
+    assert "no tool matches these words" in await search({"query": "bell"})
     registry.register(ring_bell)
     assert "tools.ring_bell(" in await search({"query": "bell"})
 

@@ -12,8 +12,8 @@ import pytest
 from anyio import to_thread
 
 from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool
+from corral.model import discovery as making
 from corral.model import discovery_tools
-from corral.model import text_cache as making
 from corral.types import ToolName
 from tests.model.catalog.making import anything
 from tests.until import LIMIT_SECONDS
@@ -135,7 +135,7 @@ async def test_a_schema_that_takes_too_long_costs_the_others_nothing(monkeypatch
     monkeypatch.setattr(making, "_SECONDS", 0.001)
     ask = Asked(described(1, properties=5_000), described(2))
     large, small = await ask("describe", ["tool_1", "tool_2"])
-    assert large["declaration"] == "// Its schema is too large to be declared.\n"
+    assert large["declaration"] == "// Its schema is too large to declare.\n"
     assert "p2" in small["declaration"]
     found = (await ask("search", ""))["items"]
     assert found[0]["signature"] == "tools.tool_1"
