@@ -438,7 +438,7 @@ async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(
     async with Corral(tools_from(Crowded({"command": "none"})), sandbox=warm_deno, check=False) as corral:
         assert len(corral.tools) == 999
         assert "first" in corral.tools
-    assert "called 'first'; the second is left out" in caplog.text
+    assert "called 'first'; the second is omitted" in caplog.text
     assert "only the first 1000 are offered" in caplog.text
     assert "tool 'search' is left out; give a namespace" in caplog.text
 
