@@ -45,7 +45,7 @@ class Empty(ToolSource):
         (of_anthropic, "a BetaAsyncFunctionTool cannot be converted to tools; pass a function"),
         (3, "an int cannot be converted to tools;"),
         (Adder, "the class Adder cannot be a tool; pass an instance of it"),
-        ("http://127.0.0.1/mcp", f"an MCP server at a URL is {McpServer.__name__}(name, url=...)"),
+        ("http://127.0.0.1/mcp", f"for an MCP server at a URL, use {McpServer.__name__}(name, url=...)"),
         ("shop.yaml", f"an OpenAPI document is {OpenApi.__name__}(namespace, document)"),
         (Path("shop.yml"), "an OpenAPI document is OpenApi"),
         ("openapi: 3.0.3\n", "an OpenAPI document is OpenApi"),

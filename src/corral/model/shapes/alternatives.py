@@ -150,7 +150,7 @@ def _object(shape: Shape) -> Object | None:
 
 def _discriminated(objects: list[Object]) -> bool:
     """True if a property's constants tell which of the objects a value is."""
-    shapes = [{property.name: property.shape for property in each.properties} for each in objects]
+    shapes = [{member.name: member.shape for member in each.properties} for each in objects]
     return any(_tells_apart(candidate.name, shapes) for candidate in objects[0].properties)
 
 
