@@ -62,11 +62,11 @@ def fill_budget(
     filling = _Filling(dict.fromkeys(names, Degree.COUNTED), cost, budget)
     for name in likely:
         for degree in reversed(Degree):
-            if filling.raised([name], degree):
+            if filling.raise_to([name], degree):
                 break
     for degree in list(Degree)[1:]:
         waiting = [name for name in names if filling.degrees[name] == degree - 1]
-        if filling.raised(waiting, degree) < len(waiting):
+        if filling.raise_to(waiting, degree) < len(waiting):
             break
     return filling.degrees
 
@@ -78,7 +78,7 @@ class _Filling:
         self._budget = budget
         self._spent = cost(degrees)
 
-    def raised(self, waiting: Sequence[ToolName], degree: Degree) -> int:
+    def raise_to(self, waiting: Sequence[ToolName], degree: Degree) -> int:
         """Raises as many of the first tools as fit, then some after one that does not; returns their number."""
         reached = self._raise_first(waiting, degree)
         return reached + (self._raise_others(waiting[reached + 1 :], degree) if degree > Degree.NAMED else 0)
@@ -310,14 +310,14 @@ class Catalog:
         if any(views.weight(name, Degree.FULL) > budget for name in tools):
             return None
         remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
-        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}")
+        text = self._remark(f"{heading}{_plural(len(tools), 'tool')}. {remark}")
         text += self._missing(heading) + views.declare_whole()
         return text if self._count(text) <= budget else None
 
     def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
         """Describes the tools at these degrees. As room shrinks, more namespaces are counted instead of listed."""
         manner = _MANNERS[min(degrees.values())]
-        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
+        text = self._remark(f"{heading}{_plural(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
             heading
         )
         shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
@@ -423,5 +423,5 @@ def _content(tool: Tool) -> tuple[object, ...]:
     return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream, tool.rate_limit
 
 
-def _counted(number: int, what: str) -> str:
+def _plural(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

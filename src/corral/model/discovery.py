@@ -67,7 +67,7 @@ class TextCache:
             return (
                 known
                 if known is not None
-                else self._keep(form, name, tool, await self._made(form, name, tool, context))
+                else self._keep(form, name, tool, await self._make(form, name, tool, context))
             )
 
     def _known(self, form: Form, name: ToolName, tool: Tool) -> str | None:
@@ -83,7 +83,7 @@ class TextCache:
             self._characters -= len(oldest)
         return text
 
-    async def _made(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
+    async def _make(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
         shape = ToolOutline(
             tool.description,
@@ -336,17 +336,17 @@ class _Discovery:
     ) -> dict[str, str] | list[dict[str, str]]:
         form: Form = "usual" if depth is None else int(depth)
         if isinstance(name, str):
-            return await self._described(name, form, context)
-        return [await self._described_or_not(each, form, context) for each in name]
+            return await self._describe(name, form, context)
+        return [await self._describe_or_explain(each, form, context) for each in name]
 
-    async def _described_or_not(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
+    async def _describe_or_explain(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
         """Describes one of several tools: an unknown name must not cost the others their answer."""
         try:
-            return await self._described(asked, form, context)
+            return await self._describe(asked, form, context)
         except ToolNotFound as error:
             return {"name": _path(asked), "declaration": comment_lines(str(error), self._language), "error": str(error)}
 
-    async def _described(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
+    async def _describe(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
         path = _path(asked)
         name = ToolName.parse(path)
         tool = self.own.get(name) or self._resolve(path)
@@ -375,13 +375,13 @@ class _Discovery:
         if total:
             return f"nothing at this offset; total is {total}"
         if namespace is not None and namespace not in spaces:
-            return f"there is no namespace {quoted(namespace)}; {_listed(spaces)}"
+            return f"there is no namespace {quoted(namespace)}; {_listing(spaces)}"
         if namespace is not None:
             return f"nothing in {namespace} matches; leave the namespace or the query out"
         near = self._tools.near(query)
         similar = f"; similar names: {', '.join(near)}" if near else ""
         browse = f"{self._call(namespace=spaces[0])} lists a namespace; " if spaces else ""
-        return f"no tool matches these words{similar}; try others; {browse}{self._call()} lists all; {_listed(spaces)}"
+        return f"no tool matches these words{similar}; try others; {browse}{self._call()} lists all; {_listing(spaces)}"
 
     def _call(self, namespace: str | None = None) -> str:
         """Returns source code that calls search without words."""
@@ -394,7 +394,7 @@ def _path(asked: str) -> str:
     return _PREFIX.sub("", asked, count=1) if _PREFIX.match(asked) else asked
 
 
-def _listed(namespaces: tuple[str, ...]) -> str:
+def _listing(namespaces: tuple[str, ...]) -> str:
     if not namespaces:
         return "there are no namespaces"
     return f"namespaces: {', '.join(first_few(namespaces, _MOST_NAMESPACES))}"

@@ -79,7 +79,7 @@ _WORDS: Mapping[_Kind, str] = {
 
 
 class _Notation(NamedTuple):
-    """How a language writes types for a reader."""
+    """Notation of a language for types in remarks."""
 
     kinds: Mapping[_Kind, str]
     list_of: str
@@ -276,18 +276,18 @@ def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
             widen(seen.members.setdefault(name, Seen()), member, in_one=in_one)
         _tell_dictionary(seen)
     else:
-        widen(_as_dictionary(seen), more.values or _united(more.members), in_one=in_one)
+        widen(_as_dictionary(seen), more.values or _unite(more.members), in_one=in_one)
 
 
 def _as_dictionary(seen: Seen) -> Seen:
     """Makes an object a dictionary, and returns its values."""
     if seen.values is None:
-        seen.values = _united(seen.members)
+        seen.values = _unite(seen.members)
         seen.members, seen.objects = {}, 0
     return seen.values
 
 
-def _united(members: Mapping[str, Seen]) -> Seen:
+def _unite(members: Mapping[str, Seen]) -> Seen:
     united = Seen()
     for each in members.values():
         widen(united, each, in_one=True)

@@ -165,13 +165,13 @@ class Surroundings:
         ]
         sentences = [
             *([f"You may import {importable}."] if importable else []),
-            *([f"No {_listed(absent, 'or')}."] if absent else []),
+            *([f"No {_join(absent, 'or')}."] if absent else []),
             *self._limits(),
         ]
         lines = [" ".join(sentences)] if sentences else []
         if self.origins:
             clients = [*_CLIENTS[language], *(each for each in _PYTHON_CLIENTS if each in self.packages)]
-            named = _listed([f"`{each}`" for each in clients], "and")
+            named = _join([f"`{each}`" for each in clients], "and")
             verb = "sends" if len(clients) == 1 else "send"
             lines.append(f"{named} {verb} requests to {', '.join(self.origins)} and nowhere else.")
         if self.mounts:
@@ -187,22 +187,22 @@ class Surroundings:
         named = [f"`{name}`" for name in self.packages]
         if library := _LIBRARY[language]:
             library = library if self.standard_library else f"some modules of {library}"
-            return _listed([*named, f"{library} of Python {self.python}" if self.python else library], "and")
+            return _join([*named, f"{library} of Python {self.python}" if self.python else library], "and")
         if not (self.mounts or named):
             return None
         files = "`fs`, " if self.mounts else ""
-        return _listed([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
+        return _join([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
 
     def _limits(self) -> list[str]:
         limits = [] if self.calls is None else [f"{self.calls} calls"]
         limits += [] if self.seconds is None else [f"{self.seconds:g} s"]
-        return [f"At most {_listed(limits, 'and')}."] if limits else []
+        return [f"At most {_join(limits, 'and')}."] if limits else []
 
     def _file_names(self) -> str:
         plain = [name for name in self.files if len(name) <= _MAX_NAME_CHARACTERS and _PLAIN_NAME.fullmatch(name)]
         shown = [f"`{name}`" for name in plain[:_NAMES_SHOWN]]
         more = len(self.files) - len(shown)
-        return f" There are {_listed([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
+        return f" There are {_join([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
 
     def _skill_lines(self) -> list[str]:
         """Returns a line for each skill, as many as fit."""
@@ -214,7 +214,7 @@ class Surroundings:
         return ["Skills are folders with instructions, in SKILL.md, and modules to import:", *shown, *more]
 
 
-def _listed(items: Sequence[str], last: str) -> str:
+def _join(items: Sequence[str], last: str) -> str:
     """Joins items as a sentence does, with a word before the last one."""
     return f" {last} ".join(each for each in (", ".join(items[:-1]), *items[-1:]) if each)
 
@@ -275,7 +275,7 @@ class ModelTool:
             read = self.read(_without_nulls(arguments))
             return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id)
         except ToolError as error:
-            return _refused(error, self.language)
+            return _rejection(error, self.language)
         except SandboxError as error:
             correlation = secrets.token_hex(6)
             logger.error("a program for a model could not be run (correlation id %s): %s", correlation, error)
@@ -346,12 +346,12 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
         return await tool.dump_output(await tool.execute(await tool.parse_input(input), ToolCall(context)))
 
     async def search(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
-        return _answered(_page_text(await ask("search", input, context), language), language)
+        return _success(_page_text(await ask("search", input, context), language), language)
 
     async def describe(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
         answer: object = await ask("describe", input, context)
         described = cast("list[dict[str, str]]", answer if isinstance(answer, list) else [answer])
-        return _answered("\n".join(each["declaration"] for each in described), language)
+        return _success("\n".join(each["declaration"] for each in described), language)
 
     return (
         _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
@@ -442,10 +442,10 @@ def _page_text(page: dict[str, Any], language: Language) -> str:
     return "\n".join([*lines, ""])
 
 
-def _answered(text: str, language: Language) -> ExecutionResult:
+def _success(text: str, language: Language) -> ExecutionResult:
     return ExecutionResult(execution_id="", status="succeeded", language=language, value=text)
 
 
-def _refused(error: ToolError, language: Language) -> ExecutionResult:
+def _rejection(error: ToolError, language: Language) -> ExecutionResult:
     shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
     return ExecutionResult(execution_id="", status="rejected", language=language, error=shown, exit_code=1)

@@ -50,11 +50,11 @@ def tools_from(*things: object, **settings: Unpack[ToolSettings]) -> Converted:
     """
     check_settings("tools_from", **settings)
     namespace = settings.pop("namespace", None)
-    tools = [tool for thing in things for tool in _converted(thing, namespace)]
+    tools = [tool for thing in things for tool in _convert(thing, namespace)]
     return [each.with_settings(**settings) for each in tools] if settings else tools
 
 
-def _converted(thing: object, namespace: str | None) -> Converted:
+def _convert(thing: object, namespace: str | None) -> Converted:
     match thing:
         case Tool():
             tool = cast("Tool", thing)

@@ -68,7 +68,7 @@ class Entry:
     @cached_property
     def weights(self) -> Mapping[str, float]:
         """The stems of all words about the tool, and their weights."""
-        return _weighed(self.name, self._tool.description, self._tool.input_schema)
+        return _weights_of(self.name, self._tool.description, self._tool.input_schema)
 
 
 class SearchIndex:
@@ -87,7 +87,7 @@ class SearchIndex:
         mentioned = _MENTION.fullmatch(query)
         query = query if mentioned is None else mentioned[1]
         asked = words(query)[:_MAX_QUERY_WORDS]
-        tiers = self._named(query, asked)
+        tiers = self._rank_by_name(query, asked)
         scores = self._postings.scores(asked) if asked else dict.fromkeys(range(len(self._entries)), 0.0)
         scores = {**dict.fromkeys(tiers, 0.0), **scores}  # a name can consist of words that are not indexed
         if namespace is not None:
@@ -95,7 +95,7 @@ class SearchIndex:
         best = heapq.nsmallest(offset + limit, scores, key=lambda each: (tiers.get(each, 4), -scores[each], each))
         return [self._paths[each] for each in best[offset:]], len(scores)
 
-    def _named(self, query: str, asked: list[str]) -> dict[int, int]:
+    def _rank_by_name(self, query: str, asked: list[str]) -> dict[int, int]:
         """Returns tools with this name: 0 is an exact match; 3 lacks the namespace and differs in spelling."""
         named = "".join(asked)
         spelled = self._by_spelling.get(named, ()) if named else ()
@@ -123,11 +123,11 @@ class SearchIndex:
 
     @cached_property
     def _by_spelling(self) -> Mapping[str, list[int]]:
-        return _grouped(self._paths)
+        return _group_by_spelling(self._paths)
 
     @cached_property
     def _by_name(self) -> Mapping[str, list[int]]:
-        return _grouped(entry.name.name for entry in self._entries)
+        return _group_by_spelling(entry.name.name for entry in self._entries)
 
     @cached_property
     def _by_last(self) -> Mapping[str, list[str]]:
@@ -192,7 +192,7 @@ class _Postings:
                 yield word, _BEGINNING * len(term) / len(word)
 
 
-def _weighed(name: ToolName, description: str, input_schema: JsonSchema | None) -> Mapping[str, float]:
+def _weights_of(name: ToolName, description: str, input_schema: JsonSchema | None) -> Mapping[str, float]:
     description = description[:_MAX_DESCRIPTION_CHARACTERS].strip()
     summary, _, detail = description.partition("\n")
     if ". " in summary:
@@ -224,7 +224,7 @@ def _parameters(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
             yield name, description if isinstance(description, str) else ""
 
 
-def _grouped(names: Iterable[str]) -> dict[str, list[int]]:
+def _group_by_spelling(names: Iterable[str]) -> dict[str, list[int]]:
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
         numbers["".join(words(name))].append(number)
@@ -491,7 +491,7 @@ class _State:
         self.spaces = spaces
         self.problems = problems
         """Reasons for missing tools, by the namespace that they would be in."""
-        self._named = named
+        self._rank_by_name = named
         self._whole = whole
         """The state of the whole registry, of which this is a view."""
         self._views: dict[frozenset[str], _State] = {}
@@ -530,8 +530,8 @@ class _State:
 
     @cached_property
     def by_name(self) -> Mapping[ToolName, Tool]:
-        if self._named is not None:
-            return self._named
+        if self._rank_by_name is not None:
+            return self._rank_by_name
         named: dict[ToolName, Tool] = {}
         for namespace, members in self.spaces.items():
             space = None if namespace is None else namespace_identifier(namespace)

@@ -90,8 +90,8 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
     if parameters and parameters[0].name == "self" and not inspect.ismethod(function):
         raise ToolDefinitionError(f"tool {name!r} is a method; bind it to an instance: tool(instance.{name})")
     types = _Types(underlying_function(function), name)
-    context = _injected(types, parameters, ExecutionContext)
-    call = _injected(types, parameters, ToolCall)
+    context = _injected_parameter(types, parameters, ExecutionContext)
+    call = _injected_parameter(types, parameters, ToolCall)
     shown = [each for each in parameters if each.name not in (context, call)]
     return Parameters(
         input=_arguments(types, shown, reserved, descriptions),
@@ -101,7 +101,7 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
     )
 
 
-def _injected(types: _Types, parameters: list[Parameter], kind: type) -> str | None:
+def _injected_parameter(types: _Types, parameters: list[Parameter], kind: type) -> str | None:
     names = [each.name for each in parameters if _is_hint_of(types.hints.get(each.name), kind)]
     if len(names) > 1:
         raise ToolDefinitionError(f"tool {types.tool!r}: {' and '.join(names)} both take the {kind.__name__}")
@@ -170,7 +170,7 @@ def read_result(
     hint = types.hints.get("return", Iterator)
     if stream and (get_origin(hint) or hint) not in _ITERATORS:
         raise ToolDefinitionError(f"tool {name!r}: annotate a stream with the type it yields: -> AsyncIterator[...]")
-    hint = _item(hint) if stream else _gathered(hint)
+    hint = _item(hint) if stream else _gathered_type(hint)
     try:
         output = TypeOutput(types.adapter(hint))
     except _NO_SCHEMA as error:
@@ -233,7 +233,7 @@ def is_generator(function: Callable[..., Any]) -> bool:
 _ITERATORS = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator})
 
 
-def _gathered(hint: Any) -> Any:
+def _gathered_type(hint: Any) -> Any:
     """Returns the type of a result after gathering: a list for an iterator."""
     return list[_item(hint)] if (get_origin(hint) or hint) in _ITERATORS else hint
 

@@ -79,13 +79,13 @@ class Gathering:
             TooMuch: the items are too many or too large.
         """
         if hasattr(type(result), "__anext__"):
-            return await self._received(cast("AsyncIterator[object]", result))
+            return await self._gather(cast("AsyncIterator[object]", result))
         try:
             return await to_thread.run_sync(self.read, result, abandon_on_cancel=True)
         finally:
             self.stop()
 
-    async def _received(self, iterator: AsyncIterator[object]) -> object:
+    async def _gather(self, iterator: AsyncIterator[object]) -> object:
         try:
             async for item in iterator:
                 self._take(item)

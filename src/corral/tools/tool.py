@@ -322,13 +322,13 @@ class Tool(Generic[P, R]):
         except Exception as error:
             if self.validate_output == "strict":
                 raise self._withheld(error) from error
-            return await self._delivered(value, error, warn, context)
+            return await self._deliver(value, error, warn, context)
         if type(data) is str and says_nothing(self.output.json_schema):
             read = json_value(data)
             return cast("object", read) if isinstance(read, dict | list) else data
         return data
 
-    async def _delivered(
+    async def _deliver(
         self,
         value: object,
         error: Exception,

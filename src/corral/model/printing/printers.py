@@ -259,10 +259,10 @@ class DegreePrinter:
     def declare(self, degrees: Mapping[ToolName, Degree]) -> str:
         """Declares `tools`, with those of a higher degree than `NAMED`, and the types that they mention."""
         if degrees != self._last[0]:
-            self._last = dict(degrees), self._declared(degrees)
+            self._last = dict(degrees), self._declare_without_legend(degrees)
         return self._last[1]
 
-    def _declared(self, degrees: Mapping[ToolName, Degree]) -> str:
+    def _declare_without_legend(self, degrees: Mapping[ToolName, Degree]) -> str:
         shown = in_order(name for name, degree in degrees.items() if degree > Degree.NAMED)
         whole = {name: self._read(name) for name in shown if degrees[name] >= Degree.DETAILED}
         shared = share(

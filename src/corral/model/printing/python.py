@@ -305,10 +305,10 @@ def worked_out(shape: Shape) -> Shape:
             is_exact = False
         else:
             merged = [intersect(one, other, MAX_EXPANSIONS) for one, other in product(merged, others)]
-    return union(merged if is_exact else map(_opened, merged))
+    return union(merged if is_exact else map(_open, merged))
 
 
-def _opened(shape: Shape) -> Shape:
+def _open(shape: Shape) -> Shape:
     is_silent = isinstance(shape, Object) and shape.additional is None
     return replace(shape, additional=UNKNOWN) if is_silent else shape
 
@@ -402,8 +402,8 @@ def _tree(signatures: Mapping[ToolName, Signature], types: PythonTypes) -> list[
         methods: list[str] = []
         for name, signature in members.items():
             method = _method(name, signature, types, ExpressionScope(name.name, scope))
-            methods += _written(owner, name.name, method)
-        entries += methods if namespace is None else _written("tools", namespace, _class(namespace, methods))
+            methods += _declaration_lines(owner, name.name, method)
+        entries += methods if namespace is None else _declaration_lines("tools", namespace, _class(namespace, methods))
     return _class("tools", entries)
 
 
@@ -412,7 +412,7 @@ def _class(name: str, entries: list[str]) -> list[str]:
     return [f"class {name}:", *indented([*entries, *(["..."] if is_empty else [])])]
 
 
-def _written(owner: str, name: str, lines: list[str]) -> list[str]:
+def _declaration_lines(owner: str, name: str, lines: list[str]) -> list[str]:
     """Returns the declaration, or comments that say how to reach it if its name is not valid in Python."""
     return lines if is_name(name) else commented([_attribute(owner, name), *lines])
 

@@ -87,11 +87,11 @@ def _own_weight(part: object) -> int:
 
 def outline(tool: ToolShape) -> ToolOutline:
     """Returns the tool with its parameter names; all types are unknown."""
-    names = _outlined(tool.input_schema)
+    names = _outline_schema(tool.input_schema)
     return ToolOutline(tool.description, names, None, tool.needs_approval, tool.stream, tool.rate_limit)
 
 
-def _outlined(schema: JsonSchema | None) -> JsonSchema | None:
+def _outline_schema(schema: JsonSchema | None) -> JsonSchema | None:
     """Keeps an object's member names, without their types; None if there are none, or too many."""
     members: object = None if schema is None else schema.get("properties")
     if not isinstance(members, dict):

@@ -82,10 +82,10 @@ class ConnectExchange:
             body = opened(body, self._most_bytes, compressed=self._compressed)
         elif self._compressed:
             body = expanded(body, self._most_bytes)
-        message = await self._by_size(len(body), lambda: self._parsed(kind, body))
+        message = await self._by_size(len(body), lambda: self._parse(kind, body))
         yield message, len(body)
 
-    def _parsed(self, kind: Any, body: bytes) -> Any:
+    def _parse(self, kind: Any, body: bytes) -> Any:
         try:
             return Parse(body or b"{}", kind()) if self._form.json else kind.FromString(body)
         except DecodeError:
@@ -97,14 +97,14 @@ class ConnectExchange:
             raise MalformedMessage(f"the message is not of its type: {reason}") from None
 
     async def write(self, message: Any, *, last: bool = False) -> None:
-        data = await self._by_size(message.ByteSize(), lambda: self._written(message))
+        data = await self._by_size(message.ByteSize(), lambda: self._serialize(message))
         if self._form.stream:
             self._ended = last
             await self._parts.write(envelope(data) + (_ENDED if last else b""), last=last)
         else:
             self._response = data
 
-    def _written(self, message: Any) -> bytes:
+    def _serialize(self, message: Any) -> bytes:
         if not self._form.json:
             return message.SerializeToString()
         try:

@@ -96,7 +96,7 @@ class _GrpcBridge(Bridge):
             for message in messages:
                 yield from reader.feed(message)
         except self._error as error:
-            raise _refused(error) from None
+            raise _refusal_reason(error) from None
         finally:
             reading.stop = None
             messages.cancel()
@@ -125,7 +125,7 @@ def _roots() -> bytes | None:
     return Path(file).read_bytes() if file else None
 
 
-def _refused(error: Any) -> Exception:
+def _refusal_reason(error: Any) -> Exception:
     """Returns the host's reason for refusing a request, or the library's description of the connection error."""
     metadata: dict[str, str] = dict(error.trailing_metadata() or ())
     details: str = error.details() or error.code().name

@@ -86,17 +86,17 @@ class TrpcApp:
             language, media_type = runtime
             return Response(client_runtime(language, transport("trpc", language)), media_type=media_type)
         if scope["method"] not in ("GET", "POST"):
-            return self._failed(BridgeError("the method must be GET or POST"), 405)
+            return self._failure(BridgeError("the method must be GET or POST"), 405)
         grant = await grant_of(self._host, head, "trpc")
         if not isinstance(grant, Grant):
-            return self._failed(grant)
+            return self._failure(grant)
         try:
             if path in (_CALLS, _RENEWAL) and scope["method"] == "POST":
                 serve = self._calls if path == _CALLS else self._token
-                return await serve(head, grant, receive, send) if head.is_json else self._failed(NOT_JSON, 415)
+                return await serve(head, grant, receive, send) if head.is_json else self._failure(NOT_JSON, 415)
             return await self._procedures(head, unquote(path), grant, receive, send)
         except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
-            return self._failed(error)
+            return self._failure(error)
 
     async def _token(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> Response:
         async with watch_request(grant, receive, anyio.lowlevel.checkpoint):
@@ -104,7 +104,7 @@ class TrpcApp:
             token, expires = self._host.renew(grant)
             content = to_json({"token": token, "expires": expires})
             return Response(content, headers={"cache-control": "no-store"}, media_type="application/json")
-        return self._failed(ended() if grant.ended else late())
+        return self._failure(ended() if grant.ended else late())
 
     async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
         """Writes an event for each line of a batch. It is a subscription by POST."""
@@ -128,7 +128,7 @@ class TrpcApp:
             await batch.answer(write)
             return None
         if batch is None:
-            return self._failed(ended() if grant.ended else late())
+            return self._failure(ended() if grant.ended else late())
         await batch.end(write)
         return None
 
@@ -137,7 +137,7 @@ class TrpcApp:
     ) -> Response | None:
         is_get = head.scope["method"] == "GET"
         if not is_get and not head.is_json and not _has_no_body(head):
-            return self._failed(NOT_JSON, 415)
+            return self._failure(NOT_JSON, 415)
         headers = dict(head.scope["headers"])
         stream = _Subscription(send)
         lines = ResponseStream(send, *_JSON_HEADERS)
@@ -165,7 +165,7 @@ class TrpcApp:
                 unanswered = dict(enumerate(requests))
                 await self._lines(unanswered, grant, lines)
                 return None
-            return await self._answered(requests, grant, batch=calls.batch)
+            return await self._answer(requests, grant, batch=calls.batch)
         if lines.started:
             for number, request in unanswered.items():
                 await self._line(lines, number, request, Reply(error=ended()), grant)
@@ -174,7 +174,7 @@ class TrpcApp:
         if stream.started:
             await stream.fail(ended(), self._transformer)
             return None
-        return self._failed(ended() if body_came or grant.ended else late())
+        return self._failure(ended() if body_came or grant.ended else late())
 
     def _read_calls(self, head: RequestHead, path: str, body: bytes | None) -> _CallBatch:
         """Reads the calls of a request.
@@ -220,7 +220,7 @@ class TrpcApp:
             return requests
         return await grant.run_by_size(lambda: [*map(with_own_size, requests)], size=size)
 
-    async def _answered(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
+    async def _answer(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
         replies: dict[int, Reply] = {}
 
         async def call(number: int, request: CallRequest) -> None:
@@ -254,7 +254,7 @@ class TrpcApp:
             del unanswered[number]
             await self._line(lines, number, request, reply, grant)
 
-        await lines.write(self._written({str(number): [[0], [None, 0, number]] for number in unanswered}))
+        await lines.write(self._serialize({str(number): [[0], [None, 0, number]] for number in unanswered}))
         async with anyio.create_task_group() as tasks:
             for number, request in list(unanswered.items()):
                 tasks.start_soon(call, number, request)
@@ -263,13 +263,13 @@ class TrpcApp:
     async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant) -> None:
         def written() -> bytes:
             try:
-                return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+                return self._serialize([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
             except MessageTooLarge as error:
-                return self._written([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
+                return self._serialize([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
 
         await lines.write(await grant.run_by_size(written, size=size_of(reply)))
 
-    def _written(self, content: Any) -> bytes:
+    def _serialize(self, content: Any) -> bytes:
         """Writes a line."""
         return to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null") + b"\n"
 
@@ -306,7 +306,7 @@ class TrpcApp:
     async def _handle(self, request: CallRequest, grant: Grant) -> Reply:
         return await self._host.handle(Call(request, grant, protocol="trpc"))
 
-    def _failed(self, error: Any, status: int | None = None) -> Response:
+    def _failure(self, error: Any, status: int | None = None) -> Response:
         return failed(error, self._transformer, status)
 
 
@@ -352,7 +352,7 @@ class TrpcBridge(WebBridge):
     ) -> None:
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
         self.transformer: Transformer = transformer
-        self._documents = DocumentCache(self._typed)
+        self._documents = DocumentCache(self._router_types)
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
@@ -370,7 +370,7 @@ class TrpcBridge(WebBridge):
     def guest_transport(self, language: Language) -> Transport:
         return transport("trpc", language)
 
-    def _typed(self, tools: Mapping[ToolName, Tool]) -> bytes:
+    def _router_types(self, tools: Mapping[ToolName, Tool]) -> bytes:
         """Writes the type `AppRouter` for `createTRPCClient<AppRouter>`, from the declarations for programs."""
         queries = " | ".join(json.dumps(str(name)) for name, tool in tools.items() if tool.read_only) or "never"
         return _ROUTER.format(

@@ -49,17 +49,17 @@ class _ValueTypes:
     def add(self, path: tuple[str, ...], kind: object) -> None:
         if path[:-1] != self._above:
             self._above = path[:-1]
-            self._prefix = "".join(f"{_escaped(step)}." for step in self._above)
+            self._prefix = "".join(f"{_escape(step)}." for step in self._above)
         self._room -= len(self._prefix) + 1
         if self._room < 0:
             raise MessageTooLarge(
                 "the call was made, but its result was withheld: the paths to its integers over 2^53, bytes and other "
                 f"values that JSON cannot express have more than {_MOST_PATH_CHARS} characters"
             )
-        self.kinds[self._prefix + "".join(map(_escaped, path[-1:]))] = [kind]
+        self.kinds[self._prefix + "".join(map(_escape, path[-1:]))] = [kind]
 
 
-def _escaped(step: str) -> str:
+def _escape(step: str) -> str:
     return step.replace("\\", "\\\\").replace(".", "\\.")
 
 
@@ -116,7 +116,7 @@ def _read(value: Any, tree: Any, depth: int) -> Any:
         kind, *inner = cast("list[Any]", tree)
         if inner:
             value = _read(value, inner[0], depth + 1)
-        return _converted(value, kind)
+        return _convert(value, kind)
     if isinstance(tree, dict):
         for key, subtree in cast("dict[str, Any]", tree).items():
             value = _put(value, _path(key), subtree, depth)
@@ -157,7 +157,7 @@ def _path(key: str) -> list[str]:
 _UNDEFINED = object()
 
 
-def _converted(value: Any, kind: Any) -> Any:
+def _convert(value: Any, kind: Any) -> Any:
     try:
         match kind:
             case "undefined":

@@ -194,12 +194,12 @@ def _mend(result: dict[str, Any]) -> None:
     tools = result.get("tools")
     if isinstance(tools, list):
         known = [cast("dict[str, Any]", each) for each in cast("list[object]", tools) if isinstance(each, dict)]
-        result["tools"] = [_mended(each) for each in known if isinstance(each.get("name"), str)]
+        result["tools"] = [_mend_tool(each) for each in known if isinstance(each.get("name"), str)]
         if not isinstance(result.get("nextCursor"), str):
             result.pop("nextCursor", None)
 
 
-def _mended(tool: dict[str, Any]) -> dict[str, Any]:
+def _mend_tool(tool: dict[str, Any]) -> dict[str, Any]:
     mended: dict[str, Any] = {"name": tool["name"], "inputSchema": _input_schema(tool.get("inputSchema"))}
     if isinstance(tool.get("description"), str):
         mended["description"] = tool["description"]

@@ -191,7 +191,7 @@ class Link:
             reason = await self._stay(connection)
         except Exception as error:  # a server, or a library that handles its data, can cause any error
             logger.debug("%s: the connection failed", self._label, exc_info=True)
-            reason = connection.reason or _described(error, connection)
+            reason = connection.reason or _describe_error(error, connection)
         self._connection = self._session = None
         if not self._closing.is_set():
             self._out_of_order(reason, connection)
@@ -312,7 +312,7 @@ class Link:
                 with anyio.fail_after(self._connect_timeout_seconds):
                     listed = await self._listed_by(client, connection)
             except (MCPError, ValidationError, TimeoutError, _TooLargeList) as error:
-                self.log(logging.WARNING, f"does not list its tools again: {_described(error, connection)}")
+                self.log(logging.WARNING, f"does not list its tools again: {_describe_error(error, connection)}")
             else:
                 if await self._build(listed):
                     self._offer_them()
@@ -396,7 +396,7 @@ class Link:
             reason = connection.reason or error.message
             text = f"{self._label} was lost during the call: {reason}; the call may have taken effect"
         else:
-            text = f"{self._label} refused the call: {_described(error, connection)}"
+            text = f"{self._label} refused the call: {_describe_error(error, connection)}"
         return ToolError(cut(self._without_secrets(text), _MAX_ERROR_CHARACTERS), outcome_known=not lost)
 
     # --- for the host only
@@ -430,7 +430,7 @@ def _as_json(arguments: Any) -> dict[str, Any]:
         raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
 
 
-def _described(error: BaseException, connection: Connection | None) -> str:
+def _describe_error(error: BaseException, connection: Connection | None) -> str:
     """Describes an error to a program: with the server's message, without details of the host."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]

@@ -138,7 +138,7 @@ class McpServer(ToolSource):
             self.name,
             offer,
             connect=self._client,
-            make=self._made,
+            make=self._make_tools,
             without_secrets=self._without_secrets,
             connect_timeout_seconds=self.connect_timeout_seconds,
             meta=self.meta,
@@ -190,7 +190,7 @@ class McpServer(ToolSource):
         connection.messages = BoundedMessages(partial(connection.lose, "it closed the connection"), connection.lists)
         return connection.messages.over(transport)
 
-    def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
+    def _make_tools(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
         chosen = [each for each in listed if _has(self.include, each, without=True) and not _has(self.exclude, each)]
         for names in (self.include, self.exclude, self.sequential):
             missing = [] if names is None or callable(names) else sorted({*names} - {each.name for each in listed})

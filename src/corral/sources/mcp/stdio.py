@@ -68,7 +68,7 @@ async def stdio(
         OSError: the process cannot be started.
         ValueError: the command or the environment contains a NUL.
     """
-    process = await _started(command, {**get_default_environment(), **env}, cwd)
+    process = await _start(command, {**get_default_environment(), **env}, cwd)
     received, receive = anyio.create_memory_object_stream[SessionMessage | Exception]()
     send, sending = anyio.create_memory_object_stream[SessionMessage]()
     assert process.stdin is not None
@@ -89,7 +89,7 @@ async def stdio(
                         message = _error(lists.page, lists.problem)
                     elif whole:
                         message = _message(line) or _message(readable(line, log))
-                        message = message or _failure(line, f"{_INVALID} {_shown(line)}")
+                        message = message or _failure(line, f"{_INVALID} {_excerpt(line)}")
                     else:
                         message = _failure(
                             line, f"its answer is larger than {max_message_bytes} bytes; ask for less at a time"
@@ -97,9 +97,9 @@ async def stdio(
                     if message is not None:
                         await received.send(message)
                     elif limit.take():
-                        log(logging.WARNING, f"not a message: {_shown(line)}")
+                        log(logging.WARNING, f"not a message: {_excerpt(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
-                await _ended(process)
+                await _wait(process)
                 _signal_group(process, signal.SIGKILL)  # at once: later, the number may be another group's
                 cleared = True
                 await no_more_words.wait()
@@ -120,9 +120,9 @@ async def stdio(
         limit = RateLimiter(_LINES_PER_SECOND)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for line, _ in _lines(stderr, _HEAD_BYTES):
-                last_words = _shown(line) or last_words
+                last_words = _excerpt(line) or last_words
                 if limit.take():
-                    log(logging.INFO, f"stderr: {_shown(line)}")
+                    log(logging.INFO, f"stderr: {_excerpt(line)}")
         no_more_words.set()
 
     try:
@@ -144,7 +144,7 @@ async def stdio(
             await process.aclose()
 
 
-async def _started(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
+async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
     try:
         with anyio.CancelScope(shield=True):  # a process that was started must be returned, to be stopped
             return await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
@@ -180,7 +180,7 @@ def _message(line: bytes) -> SessionMessage | None:
 
 def _failure(line: bytes, problem: str) -> SessionMessage | None:
     """Makes an error for the request that a line answers, if its id comes before or after the result."""
-    answered = _answered(line)
+    answered = _answered_request(line)
     return None if answered is None else _error(answered, problem)
 
 
@@ -190,18 +190,18 @@ def _error(request: RequestId, problem: str) -> SessionMessage:
     )
 
 
-def _answered(line: bytes) -> RequestId | None:
+def _answered_request(line: bytes) -> RequestId | None:
     match = _ID_FIRST.match(line) or (_OUTCOME_FIRST.match(line) and _ID_LAST.search(line[-_TAIL_BYTES:]))
     return None if match is None else json.loads(match[1])
 
 
 def _is_page(line: bytes, page: RequestId) -> bool:
     """True if a line answers the request for a page, or is overlong and its id is unknown."""
-    answered = _answered(line)
+    answered = _answered_request(line)
     return len(line) > _UNKNOWN_BYTES if answered is None else str(answered) == str(page)
 
 
-def _shown(line: bytes) -> str:
+def _excerpt(line: bytes) -> str:
     return line[:_HEAD_BYTES].decode(errors="replace").rstrip()
 
 
@@ -217,14 +217,14 @@ async def _stop(process: Process) -> None:
         if sign is not None:
             _signal_group(process, sign)
         with anyio.move_on_after(_GRACE_SECONDS):
-            await _ended(process)
+            await _wait(process)
             break
     _signal_group(process, signal.SIGKILL)  # children that are still running
     if process.returncode is not None:
         await run_shielded_in_thread(partial(reap, -process.pid))
 
 
-async def _ended(process: Process) -> None:
+async def _wait(process: Process) -> None:
     """Waits for the process only; `process.wait()` would also wait for those that have inherited its pipes."""
     while process.returncode is None:
         await anyio.sleep(_POLL_SECONDS)

@@ -98,7 +98,7 @@ def made(
         try:
             if len(each.name) > _MAX_NAME_CHARACTERS:
                 raise ToolDefinitionError(f"its name is longer than {_MAX_NAME_CHARACTERS} characters")
-            tools.append(_made(tool, owner, call, settings(each), log))
+            tools.append(_make_tool(tool, owner, call, settings(each), log))
         except ToolDefinitionError as error:
             log(logging.WARNING, f"tool {cut(each.name)!r} is omitted: {error}")
     if without:
@@ -108,7 +108,7 @@ def made(
     return tools
 
 
-def _made(listed: types.Tool, owner: str, call: CallTool, settings: ToolSettings, log: Log) -> Tool:
+def _make_tool(listed: types.Tool, owner: str, call: CallTool, settings: ToolSettings, log: Log) -> Tool:
     name = listed.name
     input = _document(listed.input_schema, f"{owner}: tool {name!r}: input schema", log)
     unwrap = Unwrapping(listed.output_schema, owner=f"{owner}: {name}")

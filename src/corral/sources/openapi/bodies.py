@@ -102,7 +102,7 @@ class Body:
                 encoded.append((quoted_all(name), quoted_all(_json(value).decode())))
             else:
                 style = style or Style("form", explode=True)
-                encoded += _named(name, partial(pairs, name, value, style, style.encode))
+                encoded += _with_field(name, partial(pairs, name, value, style, style.encode))
         return "&".join(f"{name}={text}" for name, text in encoded).encode("ascii")
 
     def _parts(self, name: str, value: object) -> Form:
@@ -115,11 +115,11 @@ class Body:
         file = _file(value)
         if file is not None:
             content_type = str(file.get("content_type") or media or "application/octet-stream")
-            _named(name, lambda: header_value(content_type))
+            _with_field(name, lambda: header_value(content_type))
             return name, (str(file.get("filename") or name), _raw(file["data"]), content_type)
         if isinstance(value, dict | list):
             return name, (None, _json(cast("object", value)), media or "application/json")
-        return name, (None, _named(name, lambda: plain_text(value)).encode("utf-8"), media or "text/plain")
+        return name, (None, _with_field(name, lambda: plain_text(value)).encode("utf-8"), media or "text/plain")
 
 
 def read_body(operation: DocumentNode, schemas: Schemas) -> Body | None:
@@ -233,7 +233,7 @@ def _is_nested(value: object) -> bool:
     )
 
 
-def _named(name: str, write: Callable[[], T]) -> T:
+def _with_field(name: str, write: Callable[[], T]) -> T:
     """Returns the result of `write`; adds the field to its Unwritable."""
     try:
         return write()

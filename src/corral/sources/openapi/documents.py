@@ -188,7 +188,7 @@ def read_document(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         raise ConfigError("the OpenAPI document is a URL: download it first; nothing is fetched")
     if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source and "{" not in source):
         source = _file(Path(source))
-    root, size = _Copy().of(_parsed(source) if isinstance(source, str) else source)
+    root, size = _Copy().of(_parse(source) if isinstance(source, str) else source)
     if size > _MAX_NODES:
         raise ConfigError(f"the OpenAPI document has {size} parts; at most {_MAX_NODES} are allowed")
     if not isinstance(root, dict):
@@ -218,7 +218,7 @@ def _file(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     is_json = text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
     allowed = _MAX_JSON_BYTES if is_json else _MAX_YAML_BYTES
     if len(text) > allowed:
@@ -259,7 +259,7 @@ class _Copy:
         if identity in self._known:
             return self._known[identity]
         if len(self._path) >= _MAX_LEVELS or identity in self._open:
-            raise self._refused("is nested too deeply")
+            raise self._refusal("is nested too deeply")
         self._open.add(identity)
         copied: Any
         size = 1
@@ -267,7 +267,7 @@ class _Copy:
             copied = {}
             for key, each in cast("Mapping[object, object]", value).items():
                 if not isinstance(key, str | int) or isinstance(key, bool):
-                    raise self._refused(f"has the non-string key {key!r:.50}")
+                    raise self._refusal(f"has the non-string key {key!r:.50}")
                 name = _well_formed(str(key))
                 copied[name], more = self._member(name, each)
                 size += more
@@ -278,7 +278,7 @@ class _Copy:
                 copied.append(member)
                 size += more
         else:
-            raise self._refused(f"has a {type(value).__name__}, which is not data")
+            raise self._refusal(f"has a {type(value).__name__}, which is not data")
         self._open.discard(identity)
         self._kept.append(cast("object", value))
         self._known[identity] = copied, size
@@ -292,7 +292,7 @@ class _Copy:
         self._path.pop()
         return copied
 
-    def _refused(self, why: str) -> ConfigError:
+    def _refusal(self, why: str) -> ConfigError:
         pointer = reduce(child_pointer, self._path, "#")
         return ConfigError(f"the OpenAPI document cannot be used. {pointer[:300]}: {why}")
 

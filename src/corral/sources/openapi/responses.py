@@ -100,7 +100,7 @@ class Responses:
     def _headers(self, headers: httpx.Headers) -> dict[str, object]:
         assert self.headers is not None
         names = [name for name in headers if name != "set-cookie"] if self.all_headers else self.headers
-        return {name: _typed(headers[name], self.headers.get(name)) for name in names if name in headers}
+        return {name: _convert_header(headers[name], self.headers.get(name)) for name in names if name in headers}
 
 
 def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, *, is_head: bool) -> Responses:
@@ -221,7 +221,7 @@ def _header(part: DocumentNode, schemas: Schemas) -> dict[str, Any]:
     return schema
 
 
-def _typed(text: str, schema: Any) -> object:
+def _convert_header(text: str, schema: Any) -> object:
     """Converts a header's value to the type in its schema, if possible."""
     if schema and schema["type"] != "string":
         try:
@@ -258,10 +258,10 @@ def _data(response: httpx.Response, outcome: _Outcome | None, operation: str) ->
     try:
         return from_json(response.content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
     except ValueError:
-        return _unpromised(response, operation)
+        return _unexpected_body(response, operation)
 
 
-def _unpromised(response: httpx.Response, operation: str) -> object:
+def _unexpected_body(response: httpx.Response, operation: str) -> object:
     """Returns the body of a response that should be JSON, unchanged, because the request has been executed.
 
     Raises:

@@ -217,7 +217,7 @@ class Schemas:
             names.update(name for name, each in cast("dict[str, object]", properties).items() if self._is_hidden(each))
         parts = schema.get("allOf")
         if isinstance(parts, list):
-            for each in map(self._followed, cast("list[object]", parts)):
+            for each in map(self._follow, cast("list[object]", parts)):
                 if id(each) not in seen and len(seen) < _MAX_PARTS:
                     names |= self._hidden(each, seen)
         return frozenset(names)
@@ -226,9 +226,9 @@ class Schemas:
         if not isinstance(schema, dict):
             return False
         keywords = cast("dict[str, Any]", schema)
-        return keywords.get(self._hiding) is True or self._followed(keywords).get(self._hiding) is True
+        return keywords.get(self._hiding) is True or self._follow(keywords).get(self._hiding) is True
 
-    def _followed(self, schema: object) -> dict[str, Any]:
+    def _follow(self, schema: object) -> dict[str, Any]:
         """Returns the schema at the end of a chain of references; empty if there is none."""
         for _ in range(_MAX_HOPS):
             if not isinstance(schema, dict):
@@ -282,26 +282,26 @@ def _plain(key: str, value: Any, pointer: str) -> object:
             raise Unusable(f"{pointer[:300]}: {unknown[0][:50]!r} is not a type of JSON Schema")
         return value
     if key == "enum":
-        return _checked(value, isinstance(value, list) and value != [], pointer)
+        return _require(value, isinstance(value, list) and value != [], pointer)
     if key == "pattern":
-        return _checked(value, isinstance(value, str), pointer)
+        return _require(value, isinstance(value, str), pointer)
     if key in _NUMBERS:
         fits = isinstance(value, int | float) and not isinstance(value, bool) and (key != "multipleOf" or value > 0)
-        return _checked(value, fits, pointer)
+        return _require(value, fits, pointer)
     if key in ("exclusiveMaximum", "exclusiveMinimum"):
-        return _checked(value, isinstance(value, int | float), pointer)
+        return _require(value, isinstance(value, int | float), pointer)
     if key in _COUNTS:
-        return _checked(value, isinstance(value, int) and not isinstance(value, bool) and value >= 0, pointer)
+        return _require(value, isinstance(value, int) and not isinstance(value, bool) and value >= 0, pointer)
     if key in _TEXTS:
-        return _checked(value, isinstance(value, str), pointer)[:_MAX_DESCRIPTION]
+        return _require(value, isinstance(value, str), pointer)[:_MAX_DESCRIPTION]
     if key in _FLAGS:
-        return _checked(value, isinstance(value, bool), pointer)
+        return _require(value, isinstance(value, bool), pointer)
     if key == "dependentRequired" and isinstance(value, dict):
         return {name: _texts(each, pointer) for name, each in cast("dict[str, object]", value).items()}
     return None
 
 
-def _checked(value: Any, fits: bool, pointer: str) -> Any:
+def _require(value: Any, fits: bool, pointer: str) -> Any:
     if not fits:
         raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not a valid value of this keyword")
     return value

@@ -131,7 +131,7 @@ class Security:
                 return names
         if not alternatives:
             return ()
-        schemes = " or ".join(" with ".join(map(self._described, names)) for names in alternatives)
+        schemes = " or ".join(" with ".join(map(self._describe, names)) for names in alternatives)
         return f"it needs a credential: {schemes}"
 
     async def identify(self, names: Sequence[str], context: ExecutionContext) -> Identity:
@@ -163,7 +163,7 @@ class Security:
         elif scheme.kind is None and name:
             raise ConfigError(f"the security scheme {name!r} is {scheme.title}, which is not supported")
 
-    def _described(self, name: str) -> str:
+    def _describe(self, name: str) -> str:
         scheme = self._schemes.get(name)
         return f"{name} ({scheme.title})" if scheme else f"{name} (which is not declared)"
 

@@ -300,7 +300,7 @@ class OpenApi(ToolSource):
         self._sent = Schemas(part.root, in_requests=True)
         self._received = Schemas(part.root, in_requests=False)
         self._needs_approval = needs_approval
-        chosen = self._chosen(part, include, exclude)
+        chosen = self._choose(part, include, exclude)
         self._sequential = selected([each.operation for each in chosen], sequential, "sequential")
         self._made = self._read(chosen)
         if self.skipped:
@@ -347,7 +347,7 @@ class OpenApi(ToolSource):
 
     # --- reading the document
 
-    def _chosen(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
+    def _choose(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
         listed = list_operations(document, self.skipped)
         operations = [each.operation for each in listed]
         selection = set(operations) if include is None else selected(operations, include, "include")

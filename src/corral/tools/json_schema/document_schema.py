@@ -225,7 +225,7 @@ class _Reader:
         for key, value in schema.items():
             match key:
                 case "const" | "enum":
-                    place.cost += _compared([value] if key == "const" else value)
+                    place.cost += _comparison_cost([value] if key == "const" else value)
                 case "multipleOf":
                     place.cost += _MULTIPLE
                 case "pattern":
@@ -266,7 +266,7 @@ class _Reader:
         return value_at(self._document, pointer_tokens(reference))
 
 
-def _compared(members: list[Any]) -> int:
+def _comparison_cost(members: list[Any]) -> int:
     """Returns the cost of finding a value among the members. The validator is fast if all have one plain type."""
     kinds: set[type[object]] = {type(each) for each in members if each is not None}
     if kinds <= {bool} or (len(kinds) == 1 and kinds <= {str, int} and len(members) > 1):
@@ -431,12 +431,12 @@ class DocumentSchema:
         return hashlib.sha256(to_json(self._read_as)).digest()
 
     def load(self, raw: object) -> object:
-        return self._checked(raw, is_input=True)
+        return self._validate(raw, is_input=True)
 
     def dump(self, value: object) -> object:
-        return self._checked(to_plain_data(value), is_input=False)
+        return self._validate(to_plain_data(value), is_input=False)
 
-    def _checked(self, value: object, *, is_input: bool) -> object:
+    def _validate(self, value: object, *, is_input: bool) -> object:
         text = json_text(value)
         validator, is_wrong = self._validator, False
         if validator is not None and (cost := self._costs.of(text)) <= _HERE:

@@ -42,16 +42,16 @@ class Problem(NamedTuple):
         """Describes the problem to the model that sent the value."""
         text, value = self.detail or self.text, self.value
         if value is ABSENT:
-            return self._located(text)
+            return self._locate(text)
         is_counted = text.endswith((" items", " fields"))
-        got = len(value) if is_counted and isinstance(value, Sized) else _described(value)
-        return self._located(f"{text}, got {got}")
+        got = len(value) if is_counted and isinstance(value, Sized) else _describe(value)
+        return self._locate(f"{text}, got {got}")
 
     def discreet(self) -> str:
         """Describes the problem without the value, for readers that must not see it."""
-        return self._located(self.text)
+        return self._locate(self.text)
 
-    def _located(self, text: str) -> str:
+    def _locate(self, text: str) -> str:
         text = _ONE_OF_MANY.sub(r"\1", text, count=1)
         return f"{format_path(self.path)}: {text}" if self.path else text
 
@@ -67,13 +67,13 @@ class SchemaMismatch(Exception):
     def public(self, absent: Collection[str]) -> str:
         """Describes the first problems, with values. `absent`: fields that an unexpected one may misspell."""
         names = NearNames(islice(absent, _MOST_MEANT))
-        return self._listed(lambda problem: problem.public() + _suggestion(problem, names))
+        return self._join(lambda problem: problem.public() + _suggestion(problem, names))
 
     def discreet(self) -> str:
         """Describes the first problems without any value."""
-        return self._listed(Problem.discreet)
+        return self._join(Problem.discreet)
 
-    def _listed(self, describe: Callable[[Problem], str]) -> str:
+    def _join(self, describe: Callable[[Problem], str]) -> str:
         count = len(self.problems)
         shown = "; ".join(map(describe, self.problems[:MAX_PROBLEMS]))
         more = count - MAX_PROBLEMS
@@ -138,7 +138,7 @@ def _type_name(value: object) -> str:
             return type(value).__name__
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     match value:
         case int() if not isinstance(value, bool) and value.bit_length() > _MAX_NUMBER_BITS:
             return "a huge number"

@@ -46,10 +46,10 @@ class TypeValidator:
     def __call__(self, value: object, *, by_alias: bool | None = None, by_name: bool | None = None) -> Any:
         if is_large(value):
             with gc_disabled():
-                return self._validated(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
-        return self._validated(self._adapter.validator, value, by_alias, by_name, most=None)
+                return self._validate(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
+        return self._validate(self._adapter.validator, value, by_alias, by_name, most=None)
 
-    def _validated(
+    def _validate(
         self, validator: Any, value: object, by_alias: bool | None, by_name: bool | None, *, most: int | None
     ) -> Any:
         try:

@@ -68,7 +68,7 @@ class Validator:
     def require(self, value: object) -> None:
         """Raises SchemaMismatch with the problems of a value; returns if the validator merely could not read it."""
         try:
-            data = as_json(_tamed(value))
+            data = as_json(_replace_unreadable(value))
             large = is_large(data)
             if large and self._native.is_valid(data):
                 return
@@ -98,7 +98,7 @@ _HUGE = 2.0**52 - 0.5
 """Replaces infinity: the largest number that is not an integer."""
 
 
-def _tamed(value: object) -> object:
+def _replace_unreadable(value: object) -> object:
     """Returns a copy without values that the validator cannot read: NaN, infinities and lone surrogates."""
     match value:
         case None | int():
@@ -109,9 +109,9 @@ def _tamed(value: object) -> object:
             return value.encode(errors="replace").decode()
         case dict():
             items = cast("dict[object, object]", value).items()
-            return {_tamed(key): _tamed(each) for key, each in items}
+            return {_replace_unreadable(key): _replace_unreadable(each) for key, each in items}
         case list() | tuple() | set() | frozenset():
-            return [_tamed(each) for each in cast("Iterable[object]", value)]
+            return [_replace_unreadable(each) for each in cast("Iterable[object]", value)]
         case _:
             return value
 
@@ -440,11 +440,11 @@ def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> b
     try:
         validator.require(value)
     except SchemaMismatch as mismatch:
-        return _told(mismatch)
+        return _report_of(mismatch)
     return True
 
 
-def _told(mismatch: SchemaMismatch) -> ProblemReport:
+def _report_of(mismatch: SchemaMismatch) -> ProblemReport:
     problems = [(each.path, each.text, each.detail, each.value is not ABSENT) for each in mismatch.problems[:_MAX_READ]]
     return problems, mismatch.complete and len(problems) == len(mismatch.problems)
 

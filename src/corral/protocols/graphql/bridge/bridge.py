@@ -177,9 +177,9 @@ async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
         tools.documents.move_to_end(text)
         return known
     if len(text) < _QUICK_CHARACTERS:
-        document = _checked(text, tools)
+        document = _validate(text, tools)
     else:
-        document = await run_in_own_thread(_checked, text, tools, abandon_on_cancel=True)
+        document = await run_in_own_thread(_validate, text, tools, abandon_on_cancel=True)
     if len(text) <= _MOST_CACHED_CHARACTERS:
         tools.documents[text] = document
         if len(tools.documents) > _MOST_DOCUMENTS:
@@ -211,7 +211,7 @@ def is_introspection(operation: OperationDefinitionNode) -> bool:
     )
 
 
-def _checked(text: str, tools: ToolSchema) -> DocumentNode:
+def _validate(text: str, tools: ToolSchema) -> DocumentNode:
     try:
         document = parse(text, no_location=False, max_tokens=_MOST_TOKENS)
     except GraphQLSyntaxError as error:
@@ -400,7 +400,7 @@ class GraphqlApp:
             if kind is OperationType.SUBSCRIPTION:
                 await stream.subscribe(tools, document, request.get("variables"), request.get("operationName"), calls)
                 return None
-            content = await _executed(tools, document, operation, request, calls)
+            content = await _execute(tools, document, operation, request, calls)
             if media_type != EVENTS:
                 return respond(content, media_type)
             await stream.send_one(content)
@@ -411,7 +411,7 @@ class GraphqlApp:
         return failed(ended() if body_came or grant.ended else late())
 
 
-async def _executed(
+async def _execute(
     tools: ToolSchema,
     document: DocumentNode,
     operation: OperationDefinitionNode,

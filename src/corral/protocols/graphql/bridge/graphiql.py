@@ -57,17 +57,17 @@ class Graphiql:
     """
 
     def __init__(self, node_modules: Path) -> None:
-        self._found: dict[str, tuple[bytes, str]] = {
+        self._files: dict[str, tuple[bytes, str]] = {
             "/graphiql": (_PAGE.encode(), "text/html; charset=utf-8"),
             "/graphiql/page.js": (Path(__file__).with_name("graphiql.js").read_bytes(), "text/javascript"),
         }
         for name, file in _INSTALLED.items():
             media_type = "text/css" if name.endswith(".css") else "text/javascript"
-            self._found[f"/graphiql/{name}"] = _read(node_modules, file), media_type
+            self._files[f"/graphiql/{name}"] = _read(node_modules, file), media_type
 
     def response(self, path: str) -> Response | None:
         """Returns the page or a file of it; None for other paths."""
-        file = self._found.get(path)
+        file = self._files.get(path)
         return None if file is None else Response(file[0], headers=_HEADERS, media_type=file[1])
 
 

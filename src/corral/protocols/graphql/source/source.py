@@ -332,7 +332,7 @@ class GraphqlSource(ToolSource):
     async def _ask(self, offer: Offer, client: SafeClient) -> str | None:
         """Requests the schema and offers its tools; returns the reason if that failed."""
         try:
-            offer(await self._tools(await self._introspected(client), client))
+            offer(await self._tools(await self._introspect(client), client))
         except (ConfigError, EgressBlocked, httpx.HTTPError) as error:
             problem = f"the GraphQL service has no usable schema: {self._service.hidden(_message(error))}"
             logger.log(logging.WARNING, "GraphqlSource %r: %s", self.namespace, problem)
@@ -340,7 +340,7 @@ class GraphqlSource(ToolSource):
             return problem
         return None
 
-    async def _introspected(self, client: SafeClient) -> bytes:
+    async def _introspect(self, client: SafeClient) -> bytes:
         content = to_json({"query": INTROSPECTION})
         if self._client is not None:
             response = await self._service.post(client, content, self._service.headers)
@@ -360,9 +360,9 @@ class GraphqlSource(ToolSource):
         return SafeClient(policy, timeout=self._timeout_seconds)
 
     async def _tools(self, schema: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
-        return await run_in_own_thread(self._made, schema, client, abandon_on_cancel=True)
+        return await run_in_own_thread(self._make_tools, schema, client, abandon_on_cancel=True)
 
-    def _made(self, source: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
+    def _make_tools(self, source: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
         if isinstance(source, Path):
             try:
                 source = source.read_bytes()

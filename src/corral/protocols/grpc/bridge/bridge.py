@@ -336,7 +336,7 @@ class GrpcBridge(BridgeProtocol):
         """
         if self._server is None:
             raise ConfigError("the server of GrpcBridge is not open; open its Corral first (`async with corral`)")
-        return _joined(self._host, self._bound_port)
+        return _join_address(self._host, self._bound_port)
 
     @override
     async def open(self, host: BridgeHost) -> None:
@@ -366,7 +366,7 @@ class GrpcBridge(BridgeProtocol):
             options=options,
             maximum_concurrent_rpcs=self._max_requests,
         )
-        address = _joined(self._host, self._port)
+        address = _join_address(self._host, self._port)
         try:
             if self._key is None:
                 self._bound_port = server.add_insecure_port(address)
@@ -414,5 +414,5 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _joined(host: str, port: int) -> str:
+def _join_address(host: str, port: int) -> str:
     return f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}"

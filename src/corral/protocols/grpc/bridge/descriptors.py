@@ -129,7 +129,7 @@ class _Builder:
 
     def root(self, whole: str, untyped: Kind, *, typed: bool) -> Built:
         plan = MessagePlan(self._full_name)
-        schema: Mapping[str, object] = self._resolved(self._root) if typed else {}
+        schema: Mapping[str, object] = self._resolve(self._root) if typed else {}
         if _is_closed_object(schema):
             self._messages[id(schema)] = plan
             properties = mapping(schema.get("properties"))
@@ -147,7 +147,7 @@ class _Builder:
         self._add_field(self._proto, plan.fields[0], 1)
         return Built(RootPlan(plan, plan.fields[0]), self.comments)
 
-    def _resolved(self, schema: Mapping[str, object]) -> Mapping[str, object]:
+    def _resolve(self, schema: Mapping[str, object]) -> Mapping[str, object]:
         if "$ref" not in schema:
             return schema
         for _ in range(_MAX_DEPTH):
@@ -183,7 +183,7 @@ class _Builder:
 
     def _type(self, raw: Mapping[str, object], hint: str, depth: int) -> FieldType:
         """Returns the type of a schema; a Value if protobuf has no type for it."""
-        schema = self._resolved(raw) if "$ref" in raw else raw
+        schema = self._resolve(raw) if "$ref" in raw else raw
         if (scalar := _scalar(schema)) is not None:
             return scalar
         if (known := self._messages.get(id(schema))) is not None:

@@ -392,7 +392,7 @@ class BridgeMethods:
                 raise MalformedMessage("the message is nested too deeply") from None
 
             async def write(item: EncodedValue) -> None:
-                response = await grant.run_by_size(lambda: _response(method, _decoded(item)), size=len(item.text))
+                response = await grant.run_by_size(lambda: _response(method, _decode(item)), size=len(item.text))
                 await exchange.write(response)
 
             called = CallRequest(method.tool, input, sequence, size)
@@ -462,8 +462,8 @@ def _response(method: Method, value: object) -> Any:
 
 
 def _value_of(reply: Reply) -> object:
-    return _decoded(reply.encoded) if reply.value is None and reply.encoded is not None else reply.value
+    return _decode(reply.encoded) if reply.value is None and reply.encoded is not None else reply.value
 
 
-def _decoded(value: EncodedValue) -> object:
+def _decode(value: EncodedValue) -> object:
     return decode_value(value.text, tagged=True) if value.tagged else from_json(value.text)

@@ -65,7 +65,7 @@ def status_of(error: CallError | CorralError) -> Status:
         error = CallError.of(error)
     code = code_of(error)
     message = error.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore")
-    status = RpcStatus(code=code.value[0], message=message, details=[_packed(each) for each in details_of(error)])
+    status = RpcStatus(code=code.value[0], message=message, details=[_pack(each) for each in details_of(error)])
     trailers: list[tuple[str, str | bytes]] = [
         ("corral-error-code", error.code),
         ("corral-error-name", error.name),
@@ -76,7 +76,7 @@ def status_of(error: CallError | CorralError) -> Status:
     return Status(code, message, tuple(trailers))
 
 
-def _packed(message: Detail) -> AnyMessage:
+def _pack(message: Detail) -> AnyMessage:
     packed = AnyMessage()
     packed.Pack(message)
     return packed

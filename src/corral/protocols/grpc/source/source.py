@@ -285,7 +285,7 @@ class GrpcSource(ToolSource):
         if descriptors is not None:
             files = _read(descriptors)
             named = [_full(file, each.name) for file in files.values() for each in file.service]
-            self._static_tools = self._made(named, files)
+            self._static_tools = self._tools_of(named, files)
 
     @property
     @override
@@ -316,8 +316,8 @@ class GrpcSource(ToolSource):
             for channel in channels:
                 await channel.close()
             channels.clear()
-            channels.append(channel := await self._connected())
-            made = self._static_tools if self._static_tools is not None else await self._reflected(channel)
+            channels.append(channel := await self._connect())
+            made = self._static_tools if self._static_tools is not None else await self._reflect(channel)
         except (ToolError, AccessDenied, ConfigError) as error:
             blocked = isinstance(error, EgressBlocked)
             problem = f"{error}; allow internal networks with exempt_networks=[...]" if blocked else str(error)
@@ -327,7 +327,7 @@ class GrpcSource(ToolSource):
         offer([_bound(tool, method, channel) for tool, method in made], problem=self._problem(made))
         return None
 
-    async def _connected(self) -> grpc.aio.Channel:
+    async def _connect(self) -> grpc.aio.Channel:
         return await connected(
             self._target,
             self._policy,
@@ -337,14 +337,14 @@ class GrpcSource(ToolSource):
             seconds=self._timeout_seconds,
         )
 
-    async def _reflected(self, channel: grpc.aio.Channel) -> list[tuple[Tool, Method]]:
+    async def _reflect(self, channel: grpc.aio.Channel) -> list[tuple[Tool, Method]]:
         metadata = self._reflection_metadata
         try:
             services, files = await reflected(channel, tuple(metadata.items()), self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
             text = failure_text(f"reflection of {self._target.authority}", error, metadata)
             raise ToolError(f"{text}{self._remedy(error)}") from None
-        return await run_in_own_thread(self._made, services, files, abandon_on_cancel=True)
+        return await run_in_own_thread(self._tools_of, services, files, abandon_on_cancel=True)
 
     def _remedy(self, error: grpc.aio.AioRpcError) -> str:
         """Suggests an option that a failed reflection may need, for the end of its message."""
@@ -354,12 +354,12 @@ class GrpcSource(ToolSource):
             return "; if the server has no TLS, set tls=False; if it has its own certificate, set root_certificates"
         return ""
 
-    def _made(self, services: Iterable[str], files: Mapping[str, FileDescriptorProto]) -> list[tuple[Tool, Method]]:
+    def _tools_of(self, services: Iterable[str], files: Mapping[str, FileDescriptorProto]) -> list[tuple[Tool, Method]]:
         pool = pool_of(files)
         comments = Comments(files.values())
         messages = Messages(pool, comments)
         self.skipped = []
-        chosen = self._chosen(services, pool)
+        chosen = self._choose(services, pool)
         counts = Counter(described.name for described in chosen)
         made: list[tuple[Tool, Method]] = []
         for described in chosen:
@@ -384,7 +384,7 @@ class GrpcSource(ToolSource):
             logger.log(level, "GrpcSource %r: %d methods are not offered", self.namespace, len(self.skipped))
         return made
 
-    def _chosen(self, services: Iterable[str], pool: DescriptorPool) -> list[Any]:
+    def _choose(self, services: Iterable[str], pool: DescriptorPool) -> list[Any]:
         methods: list[Any] = []
         for service in services:
             if any(fnmatchcase(service, pattern) for pattern in _OWN):
