@@ -272,7 +272,7 @@ async def test_a_description_and_a_prompt_show_what_their_caller_may_call() -> N
 async def test_for_a_caller_who_is_not_known_yet_the_text_says_that_there_may_be_more() -> None:
     corral = guarded(hide_denied=True)
     runs, search, describe = corral.model_tools()
-    assert "1 tool. There may be others. Look for more: `await tools.search(" in runs.description
+    assert "1 tool. There may be others. Search for more: `await tools.search(" in runs.description
     assert "shred" not in runs.description
     assert "search(" in corral.catalog("python").text
     for context, shown in ((None, False), (ADMIN, True)):

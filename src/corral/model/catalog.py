@@ -161,9 +161,9 @@ _NEWS_SHARE = 8
 _MANNERS: Mapping[Degree, str] = {
     Degree.COUNTED: "not all of them named",
     Degree.NAMED: "some by name only",
-    Degree.SHORT: "some in short",
-    Degree.SUMMARIZED: "some in short",
-    Degree.DETAILED: "some in short",
+    Degree.SHORT: "some shortened",
+    Degree.SUMMARIZED: "some shortened",
+    Degree.DETAILED: "some shortened",
     Degree.FULL: "in full",
 }
 
@@ -255,7 +255,7 @@ class Catalog:
         if not new and not gone:
             return ""
         room = max(self._budget - self._spent, self._budget // _NEWS_SHARE)
-        text = self._list("Gone: ", gone, room // 2) if gone else ""
+        text = self._list("Removed: ", gone, room // 2) if gone else ""
         if new:
             level, shown = self._show(new, room - self._count(text), "New or changed: ")
             self.level = min(self.level, level, key=list(_LEVELS.values()).index)
@@ -364,8 +364,8 @@ def _advice(tools: Iterable[ToolName]) -> str:
     """Tells how to search for more tools, with the first tool as an example."""
     example = next(iter(tools), "name")
     return (
-        ' Look for more: `await tools.search("words")` gives { items: { name, signature, description }[] },'
-        f' `await tools.describe("{example}")` gives {{ declaration }}, for a list of names a list.'
+        ' Search for more: `await tools.search("words")` returns { items: { name, signature, description }[] },'
+        f' `await tools.describe("{example}")` returns {{ declaration }}, for a list of names a list.'
     )
 
 
