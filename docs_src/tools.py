@@ -26,8 +26,8 @@ async def find(
     """Tickets, oldest first.
 
     Args:
-        state: Which ones.
-        limit: How many at most.
+        state: Which tickets to list.
+        limit: Maximum number of tickets.
     """
     return [ticket for ticket in TICKETS if ticket.state == state][:limit]
 

@@ -27,7 +27,7 @@ def test_within_a_budget_as_much_is_printed_as_there_is_room_for(here: Here) -> 
 
 def test_a_budget_for_nothing_is_wrong_usage(here: Here) -> None:
     done = here.main("types", "--tools", "app.tools", "--budget", "10")
-    assert done.stderr == "error: budget_tokens=10 is too little to tell anything; at least 500\n"
+    assert done.stderr == "error: budget_tokens=10 is too small; set at least 500\n"
     assert (done.stdout, done.returncode) == ("", 2)
 
 

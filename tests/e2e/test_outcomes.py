@@ -133,9 +133,9 @@ async def test_a_result_that_is_not_as_declared_is_delivered_with_one_remark_for
     assert codes(result) == ["output_not_as_declared"] * 2
     assert result.model_text().partition("\n\n")[2] == (
         "Notes:\n"
-        "- send returned what its output schema does not say: id: expected integer; the value was delivered (and 1 more "
+        "- send returned a value that does not match its output schema: id: expected integer; the value was delivered (and 1 more "
         "time)\n"
-        "- typed returned what its output schema does not say: id: expected integer; the value was delivered"
+        "- typed returned a value that does not match its output schema: id: expected integer; the value was delivered"
     )
 
 

@@ -42,10 +42,10 @@ class Empty(ToolSource):
 @pytest.mark.parametrize(
     ("thing", "text"),
     [
-        (of_anthropic, "no tool can be made of a BetaAsyncFunctionTool; what can: a function"),
-        (3, "no tool can be made of an int;"),
-        (Adder, "no tool can be made of the class Adder; pass an object of it"),
-        ("http://127.0.0.1/mcp", f"an MCP server at a URL is {McpServer.__name__}(name, url=...)"),
+        (of_anthropic, "a BetaAsyncFunctionTool cannot be converted to tools; pass a function"),
+        (3, "an int cannot be converted to tools;"),
+        (Adder, "the class Adder cannot be a tool; pass an instance of it"),
+        ("http://127.0.0.1/mcp", f"for an MCP server at a URL, use {McpServer.__name__}(name, url=...)"),
         ("shop.yaml", f"an OpenAPI document is {OpenApi.__name__}(namespace, document)"),
         (Path("shop.yml"), "an OpenAPI document is OpenApi"),
         ("openapi: 3.0.3\n", "an OpenAPI document is OpenApi"),
@@ -72,5 +72,5 @@ def test_an_object_that_can_be_called_is_a_tool() -> None:
 def test_a_source_keeps_its_own_namespace() -> None:
     source = Empty()
     assert tools_from(source) == [source]
-    with pytest.raises(ToolDefinitionError, match="Empty has a namespace of its own: give 'all' where it is made"):
+    with pytest.raises(ToolDefinitionError, match="Empty has its own namespace: pass 'all' to its constructor"):
         tools_from(source, namespace="all")

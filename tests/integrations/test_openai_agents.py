@@ -172,7 +172,7 @@ async def test_one_expression_makes_an_agents_tools_what_its_programs_call(caplo
     assert [each["name"] for each in requested.requests[0]["tools"]] == ["execute_code", "cancel", "guarded"]
     assert "list_orders(): Promise<number[]>" in requested.requests[0]["instructions"]
     assert read[0] == 'Result: "ann\'s order 7 is in Bergen"'
-    assert 'no tool "cancel" in programs; call it as a tool of its own' in read[1]
+    assert 'no tool "cancel" in programs; call it as a separate tool' in read[1]
     assert "a tool of the agent stays with the model: tool 'guarded' has guardrails" in caplog.text
 
 
@@ -438,7 +438,7 @@ async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(
     async with Corral(tools_from(Crowded({"command": "none"})), sandbox=warm_deno, check=False) as corral:
         assert len(corral.tools) == 999
         assert "first" in corral.tools
-    assert "called 'first'; the second is left out" in caplog.text
+    assert "called 'first'; the second is omitted" in caplog.text
     assert "only the first 1000 are offered" in caplog.text
     assert "tool 'search' is left out; give a namespace" in caplog.text
 

@@ -106,7 +106,7 @@ async def test_a_program_that_calls_a_tool_of_the_model_is_told_so(check: bool, 
     await agent_of(
         script, CodeMode(corral, tools="all", outside=["cancel"]), AgentTool(cancel), AgentTool(list_orders)
     ).run("?", deps=DEPS)
-    assert 'no tool "cancel" in programs; call it as a tool of its own' in script.texts[0]
+    assert 'no tool "cancel" in programs; call it as a separate tool' in script.texts[0]
 
 
 async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> None:

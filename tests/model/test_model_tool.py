@@ -194,7 +194,7 @@ async def test_a_search_goes_page_by_page_and_says_how(warm_deno: DenoSandbox) -
     )["search_tools"]
     assert (await search({"limit": 2, "offset": 1})).splitlines()[3:] == ["2 more, from offset 3 on"]
     assert len((await search({"limit": 2, "offset": 3})).splitlines()) == 3
-    assert "no tool has these words" in await search({"query": "zzz"})
+    assert "no tool matches these words" in await search({"query": "zzz"})
     assert 'there is no namespace "windows"; namespaces: doors' in await search({"namespace": "windows"})
     assert "limit: expected at most 50, got number 51" in await search({"limit": 51})
 
@@ -227,7 +227,7 @@ async def test_tools_that_come_later_are_found(warm_deno: DenoSandbox) -> None:
     async def ring_bell() -> None:
         """Rings."""
 
-    assert "no tool has these words" in await search({"query": "bell"})
+    assert "no tool matches these words" in await search({"query": "bell"})
     registry.register(ring_bell)
     assert "tools.ring_bell(" in await search({"query": "bell"})
 
@@ -272,7 +272,7 @@ async def test_a_description_and_a_prompt_show_what_their_caller_may_call() -> N
 async def test_for_a_caller_who_is_not_known_yet_the_text_says_that_there_may_be_more() -> None:
     corral = guarded(hide_denied=True)
     runs, search, describe = corral.model.tools()
-    assert "1 tool. There may be others. Look for more: `await tools.search(" in runs.description
+    assert "1 tool. There may be others. Search for more: `await tools.search(" in runs.description
     assert "shred" not in runs.description
     assert "search(" in corral.model.catalog("python").text
     for context, shown in ((None, False), (ADMIN, True)):

@@ -48,7 +48,7 @@ def test_a_tool_that_was_made_of_one_keeps_its_own_settings() -> None:
 
 def test_a_tool_that_no_name_leads_to_says_how_to_make_one_that_can_be_sent() -> None:
     for local in (tool(plain), define_tool(name="local", input_schema={"type": "object"}, execute=give)):
-        with pytest.raises(pickle.PicklingError, match=r"has no such tool by a name; make it there, at the top"):
+        with pytest.raises(pickle.PicklingError, match=r"has no such tool; define it there at module level"):
             pickle.dumps(local)
 
 

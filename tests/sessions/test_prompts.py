@@ -25,7 +25,7 @@ async def test_a_model_hears_of_the_files_that_its_programs_have(language: Langu
         kit(corral, language=language).prompt,
     ):
         assert SAID in text
-        assert "the next program keeps nothing but files" in text
+        assert "nothing but files carries over to the next program" in text
         assert "or files" not in text
 
 
@@ -70,7 +70,7 @@ async def test_without_files_it_hears_that_there_are_none() -> None:
     ],
 )
 def test_it_hears_of_no_package_that_is_not_there(packages: tuple[str, ...], clients: str) -> None:
-    told = Surroundings(packages=packages, origins=("https://a.example",), python="3.11").told("python")
+    told = Surroundings(packages=packages, origins=("https://a.example",), python="3.11").rules("python")
     named = "".join(f"`{each}`, " for each in packages).removesuffix(", ")
     assert f"You may import {named}{' and ' if named else ''}the standard library of Python 3.11." in told
     assert clients in told

@@ -231,7 +231,7 @@ class TestSearch:
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("cancel", "call it as a tool of its own"), ("search_tools", 'in programs it is tools.search("words")')],
+    [("cancel", "call it as a separate tool"), ("search_tools", 'in programs it is tools.search("words")')],
 )
 def test_the_models_own_tools_are_told_apart_from_those_of_programs(name: str, told: str) -> None:
     registry = ToolRegistry()

@@ -305,7 +305,7 @@ def test_a_stream_that_is_annotated_as_something_else_is_refused(annotation: Any
     def wrong() -> None: ...
 
     wrong.__annotations__["return"] = annotation
-    with pytest.raises(ToolDefinitionError, match="a stream is annotated with what it yields"):
+    with pytest.raises(ToolDefinitionError, match="annotate a stream with the type it yields"):
         tool(stream=True)(wrong)
 
 
@@ -315,7 +315,7 @@ async def test_a_stream_that_gives_nothing_to_iterate_over_fails(made: Any) -> N
         return made
 
     stream = define_tool(name="made", execute=make, stream=True)
-    with pytest.raises(TypeError, match="not an iterator"):
+    with pytest.raises(TypeError, match="instead of an iterator"):
         await stream.open_stream(await stream.parse_input({}), ToolCall(ExecutionContext()))
 
 

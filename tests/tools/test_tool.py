@@ -241,10 +241,10 @@ class TestDefinition:
             (lambda: tool(_opaque_result), "the result is of type Opaque"),
             (lambda: tool(_callback), "parameter 'then' is of type Callable"),
             (lambda: tool(_undefined), "'Undefined', which is not defined"),
-            (lambda: tool(_OfClass.__dict__["of_class"]), r"by way of its class: tool\(Class.method\)"),
+            (lambda: tool(_OfClass.__dict__["of_class"]), r"by its class: tool\(Class.method\)"),
             (lambda: tool(functools.partial(Node)), "not the class"),
             (lambda: tool(_two_contexts), "first and second both take the ExecutionContext"),
-            (lambda: tool(Node.model_dump), "is a method; make the tool of an instance"),
+            (lambda: tool(Node.model_dump), "is a method; bind it to an instance"),
             (lambda: tool(Node), "not the class"),
             (lambda: tool(lambda: None), "a lambda has no name"),
             (lambda: as_tool(3), "not one of int"),  # pyright: ignore[reportArgumentType]

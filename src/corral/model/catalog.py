@@ -1,4 +1,4 @@
-"""Text about tools for a model's prompt, within a budget of tokens: as much of each tool as there is room for."""
+"""Descriptions of tools for a model's prompt, within a token budget: as much detail per tool as fits."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from corral.tools.words import words
 from corral.types import Language, ToolName
 
 _MOST_MISSES = 4
-"""Tools without room that are skipped to try those after them."""
+"""Number of tools that may fail to fit before the rest are given up."""
 _MOST_TRIES = 8
-"""Most such tries: each prints and counts a whole text."""
+"""Maximum number of such attempts: each prints and counts a whole text."""
 _LEAST_SHARE = 64
-"""Less than this part of the budget may stay unused."""
+"""Filling stops when less than this fraction of the budget is left."""
 _USUAL_COSTS: Mapping[Degree, int] = {
     Degree.COUNTED: 1,
     Degree.NAMED: 6,
     Degree.SHORT: 40,
-    Degree.SUMMED: 20,
-    Degree.GIVEN: 100,
+    Degree.SUMMARIZED: 20,
+    Degree.DETAILED: 100,
     Degree.FULL: 100,
 }
-"""Tokens that a tool takes more in such a degree than in the one before, about."""
+"""Approximate tokens that each degree adds to the one before it."""
 _MOST_GUESSES = 5
-"""After so many the rest is halved, however unlike each other the tools are."""
+"""Interpolated guesses; after them the search is binary, however much the tools differ in size."""
 
 Degrees = dict[ToolName, Degree]
 
@@ -47,26 +47,26 @@ Degrees = dict[ToolName, Degree]
 def fill_budget(
     names: Sequence[ToolName], likely: Sequence[ToolName], cost: Callable[[Mapping[ToolName, Degree]], int], budget: int
 ) -> Degrees:
-    """As much of each tool as there is room for.
+    """Returns the highest degrees of detail that fit the budget.
 
-    Tools that are likely to be needed are shown in full first, one after the other. The others are raised together, by
-    one degree after the other, in the order of `names`; what has no room is passed over a few times. With a larger
-    budget, the first tool of which not the same is shown is shown in a higher degree.
+    Likely tools are raised to full detail first, one by one. The others are raised together, one degree at a time, in
+    the order of `names`; a few that do not fit are skipped. With a larger budget, the first tool whose degree differs
+    has a higher one.
 
     Args:
-        names: all tools, the best first.
-        likely: those of them that are likely to be needed.
-        cost: how many tokens the tools take in such degrees.
-        budget: how many there may be.
+            names: all tools, best first.
+            likely: the tools that are likely to be needed.
+            cost: returns the number of tokens that the tools take at the given degrees.
+            budget: maximum number of tokens.
     """
     filling = _Filling(dict.fromkeys(names, Degree.COUNTED), cost, budget)
     for name in likely:
         for degree in reversed(Degree):
-            if filling.raised([name], degree):
+            if filling.raise_to([name], degree):
                 break
     for degree in list(Degree)[1:]:
         waiting = [name for name in names if filling.degrees[name] == degree - 1]
-        if filling.raised(waiting, degree) < len(waiting):
+        if filling.raise_to(waiting, degree) < len(waiting):
             break
     return filling.degrees
 
@@ -78,13 +78,13 @@ class _Filling:
         self._budget = budget
         self._spent = cost(degrees)
 
-    def raised(self, waiting: Sequence[ToolName], degree: Degree) -> int:
-        """Raises as many of the first ones as have room, then some that come after one that has none."""
+    def raise_to(self, waiting: Sequence[ToolName], degree: Degree) -> int:
+        """Raises as many of the first tools as fit, then some after one that does not; returns their number."""
         reached = self._raise_first(waiting, degree)
         return reached + (self._raise_others(waiting[reached + 1 :], degree) if degree > Degree.NAMED else 0)
 
     def _raise_others(self, waiting: Sequence[ToolName], degree: Degree) -> int:
-        """The candidates do not depend on the budget, so that a larger one never shows less."""
+        """Tries runs of tools that do not depend on the budget, so that a larger budget never shows less."""
         total, misses, step, grows = 0, 0, 1, True
         for _ in range(_MOST_TRIES):
             if not waiting or misses == _MOST_MISSES or self._budget - self._spent < self._budget // _LEAST_SHARE:
@@ -103,7 +103,7 @@ class _Filling:
         return total
 
     def _raise_first(self, waiting: Sequence[ToolName], degree: Degree) -> int:
-        """The most of the first ones that have room are found in a few steps, as they cost about the same each."""
+        """Raises as many of the first tools as fit: a search by interpolation, because tools cost about the same."""
         low, spent = 0, self._spent
         high, over = len(waiting) + 1, 0
         probe = min(len(waiting), 1 + (self._budget - self._spent) // _USUAL_COSTS[degree])
@@ -134,69 +134,70 @@ _TOKEN = re.compile(
     r"|[^\x00-\x7f]{1,2}"
     r"|[\x00-\x08\x0e-\x1b\x7f]"
 )
-"""About one token each. Chosen so that the counts lie between those of OpenAI's o200k_base and those of the tokenizer
-that Anthropic published for Claude 2, on declarations in both languages, JSON Schema and English (docs/catalog.md)."""
+"""Matches about one token each. The counts lie between those of OpenAI's o200k_base and those of the tokenizer that
+Anthropic published for Claude 2, on declarations in both languages, JSON Schema and English (docs/catalog.md)."""
 
 
 def estimated_tokens(text: str) -> int:
-    """About as many tokens as a model's tokenizer makes of the text, in time linear in its length."""
+    """Estimates the number of tokens in a text, in time linear in its length."""
     return len(_TOKEN.findall(text))
 
 
 CatalogLevel: TypeAlias = Literal["full", "signatures", "names", "namespaces"]
-"""The least that is shown of any tool: its declaration; its signature; its name; that there is one in a namespace."""
+"""The least detail shown of any tool: its declaration; its signature; its name; only a count by namespace."""
 
 _LEVELS: Mapping[Degree, CatalogLevel] = {
     Degree.COUNTED: "namespaces",
     Degree.NAMED: "names",
     Degree.SHORT: "signatures",
-    Degree.SUMMED: "signatures",
-    Degree.GIVEN: "signatures",
+    Degree.SUMMARIZED: "signatures",
+    Degree.DETAILED: "signatures",
     Degree.FULL: "full",
 }
 _LEAST_BUDGET = 500
-"""Tokens: enough to say how to look for tools, and the names of some."""
+"""Minimum budget in tokens: room for the search instructions and some names."""
 _NEWS_SHARE = 8
-"""News may take this part of the budget when all of it is spent."""
+"""News may take this fraction of the budget even after all of it is spent."""
 _MANNERS: Mapping[Degree, str] = {
     Degree.COUNTED: "not all of them named",
     Degree.NAMED: "some by name only",
-    Degree.SHORT: "some in short",
-    Degree.SUMMED: "some in short",
-    Degree.GIVEN: "some in short",
+    Degree.SHORT: "some shortened",
+    Degree.SUMMARIZED: "some shortened",
+    Degree.DETAILED: "some shortened",
     Degree.FULL: "in full",
 }
 
 _MOST_UNGROUPED = 40
-"""Names of a namespace that are listed in full, not by their groups."""
+"""Maximum number of names in a namespace that are listed individually and not by group."""
 _LEAST_GROUP = 3
 _MAX_REASON, _MOST_REASONS = 200, 10
-"""Characters of the reason why a namespace has no tools, and number of those reasons."""
+"""Maximum length of the reason why a namespace has no tools, and maximum number of such reasons."""
 _MOST_GROUPS = 40
-"""Groups without a named tool that are mentioned."""
+"""Maximum number of groups mentioned without naming any of their tools."""
 
 ToolsByName: TypeAlias = Mapping[ToolName, Tool]
 
 
 @checked
 class Catalog:
-    """The tools of a registry as a text for a model's prompt, and later what has changed since.
+    """Describes the tools of a registry for a model's prompt, and later the changes to them.
 
-    `text` never changes, so that a prompt that begins with it can be cached; `news()` is to be appended. If not all
-    tools have room in full, each is shown in less: names before signatures, first lines of descriptions before the
-    rest, inputs before results. The text then says how to look for more.
+    `text` never changes, so a prompt that begins with it can be cached; append `news()` to the conversation. If the
+    tools do not all fit in full, each is shown in less detail: names before signatures, first lines of descriptions
+    before the rest, inputs before results. The text then explains how to search for more.
 
     Args:
-        tools: may change at any time.
-        budget_tokens: for the text and its news together; when it is spent, each of the news may still take an eighth.
-        count_tokens: how many tokens a text has; an estimate, if it is not given.
-        first: names of tools and namespaces that are likely to be needed. They are shown in full before any others are
-            shown, in this order, as far as there is room.
-        learnt: what is known of results that tools do not declare, by name; see `LearntResults`.
-        complete: these are all tools that programs will have; else the text always says how to look for more.
+            tools: may change at any time.
+            budget_tokens: for the text and its news together; when it is spent, each of the news may still take an
+                eighth.
+            count_tokens: counts the tokens of a text; by default, they are estimated.
+            first: names of tools and namespaces that are likely to be needed. They are shown in full before any others,
+                in this order, as far as they fit.
+            learnt: observed results of tools that declare none, by tool; see `LearntResults`.
+            complete: True if programs have no other tools; otherwise the text always explains how to search for more.
 
     Raises:
-        ConfigError: the budget is less than 500.
+        ConfigError: the budget is less than 500 tokens.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class Catalog:
         learnt: Mapping[ToolName, str] = MappingProxyType({}),
     ) -> None:
         if budget_tokens < _LEAST_BUDGET:
-            raise ConfigError(f"budget_tokens={budget_tokens} is too little to tell anything; at least {_LEAST_BUDGET}")
+            raise ConfigError(f"budget_tokens={budget_tokens} is too small; set at least {_LEAST_BUDGET}")
         self._tools = tools
         self._language: Language = language
         self._budget = budget_tokens
@@ -221,31 +222,31 @@ class Catalog:
         self.complete = complete
         self._shown: ToolsByName = tools.snapshot()
         self.level: CatalogLevel
-        """The least that is shown of any tool, in the text or in news."""
+        """The least detail shown of any tool, in the text or in news."""
         self.level, self.text = self._show(self._shown, budget_tokens, "")
         self._spent = self._count(self.text)
 
     @property
     def has_streams(self) -> bool:
-        """True if one of the tools streams."""
+        """True if any tool streams."""
         return any(tool.stream for tool in self._shown.values())
 
     @property
     def has_untyped(self) -> bool:
-        """True if one of the tools does not say what it returns."""
+        """True if any tool declares no output."""
         return any(tool.has_schemas and tool.output_schema is None for tool in self._shown.values())
 
     def again(self, tools: ToolRegistry) -> Catalog:
-        """A catalog of the same text for another conversation, where this one has told no news. Its registry has the
-        same tools now."""
+        """Returns a catalog with the same text and no news, for another conversation over the same tools."""
         other = copy(self)
         vars(other).update(_tools=tools)
         return other
 
     def news(self) -> str:
-        """Text to append for tools that came, changed or went since the text or the last news; may be empty.
+        """Returns the text to append for tools added, changed or removed since the text or the last news; empty if
+        none.
 
-        It counts as shown then.
+        The changes then count as shown.
         """
         before, now = self._shown, self._tools.snapshot()
         self._shown = now
@@ -254,7 +255,7 @@ class Catalog:
         if not new and not gone:
             return ""
         room = max(self._budget - self._spent, self._budget // _NEWS_SHARE)
-        text = self._list("Gone: ", gone, room // 2) if gone else ""
+        text = self._list("Removed: ", gone, room // 2) if gone else ""
         if new:
             level, shown = self._show(new, room - self._count(text), "New or changed: ")
             self.level = min(self.level, level, key=list(_LEVELS.values()).index)
@@ -263,7 +264,7 @@ class Catalog:
         return text
 
     def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
-        """The tools within the budget, and the least that is shown of any of them."""
+        """Describes the tools within the budget; also returns the least detail shown of any of them."""
         tools = {name: self._with_learnt(name, tool) for name, tool in tools.items()} if self._learnt else tools
         views = DegreePrinter(tools, self._language)
         names = sorted(tools, key=_by_turns(tools))
@@ -275,7 +276,7 @@ class Catalog:
             return self._partial(views, degrees, budget, heading)
 
         def cost(degrees: Mapping[ToolName, Degree]) -> int:
-            # What weighs more than all tokens has no room, and is not read to find that out.
+            # A tool heavier than the whole budget of tokens cannot fit, so it is not read.
             heaviest = max((views.weight(*each) for each in degrees.items()), default=0)
             return heaviest if heaviest > budget else self._count(text(degrees))
 
@@ -283,40 +284,40 @@ class Catalog:
         return _LEVELS[min(degrees.values())], text(degrees)
 
     def _with_learnt(self, name: ToolName, tool: Tool) -> Tool:
-        told = self._learnt.get(name, "")
-        return replace(tool, description=f"{tool.description}\n\n{told[0].upper()}{told[1:]}") if told else tool
+        remark = self._learnt.get(name, "")
+        return replace(tool, description=f"{tool.description}\n\n{remark[0].upper()}{remark[1:]}") if remark else tool
 
     def _likely(self, tools: ToolsByName) -> list[ToolName]:
-        """Tools that the host named, by themselves or by namespace, in its order."""
+        """Returns the tools that the host named, individually or by namespace, in its order."""
         return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
 
     def _whole(self, views: DegreePrinter, tools: ToolsByName, budget: int, heading: str) -> str | None:
-        """All of it, if there is room. Names are looked at first, then descriptions, then the declarations of more and
-        more of the tools: to read and print all of very many would take long."""
+        """Returns all declarations, or None if they do not fit. Checks names first, then descriptions, then the
+        declarations of more and more tools: reading and printing very many in full would take long."""
         if self._count("\n".join(f"{name.name}(): Promise" for name in tools)) > budget:
             return None
         legend = abbreviate({name: Doc(tool.description) for name, tool in tools.items()})
-        told = [f"{name.name}(): Promise {' '.join(text_lines(doc.text))}" for name, doc in legend.docs.items()]
-        if self._count("\n".join((*legend.lines, *told))) > budget:
+        lines = [f"{name.name}(): Promise {' '.join(text_lines(doc.text))}" for name, doc in legend.docs.items()]
+        if self._count("\n".join((*legend.lines, *lines))) > budget:
             return None
-        kept = 1
-        while kept < len(tools):
-            if any(views.weight(name, Degree.FULL) > budget for name in islice(tools, kept)):
+        sample = 1
+        while sample < len(tools):
+            if any(views.weight(name, Degree.FULL) > budget for name in islice(tools, sample)):
                 return None
-            if self._count(views.declare(dict.fromkeys(islice(tools, kept), Degree.FULL))) > budget:
+            if self._count(views.declare(dict.fromkeys(islice(tools, sample), Degree.FULL))) > budget:
                 return None
-            kept *= 2
+            sample *= 2
         if any(views.weight(name, Degree.FULL) > budget for name in tools):
             return None
         remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
-        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}")
+        text = self._remark(f"{heading}{_plural(len(tools), 'tool')}. {remark}")
         text += self._missing(heading) + views.declare_whole()
         return text if self._count(text) <= budget else None
 
     def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
-        """The text for tools in these degrees. As room shrinks, more namespaces are counted instead of listed."""
+        """Describes the tools at these degrees. As room shrinks, more namespaces are counted instead of listed."""
         manner = _MANNERS[min(degrees.values())]
-        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
+        text = self._remark(f"{heading}{_plural(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
             heading
         )
         shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
@@ -338,16 +339,16 @@ class Catalog:
         return text
 
     def _missing(self, heading: str) -> str:
-        """Reasons for namespaces without tools, such as a server that is not connected; news have none."""
+        """Explains why namespaces have no tools, such as a server that is not connected; empty in news."""
         if heading:
             return ""
         problems = self._tools.problems
         missing = sorted(problems.keys() - frozenset(self._tools.namespaces()))
-        told = [f"{space}: {' '.join(problems[space].split())[:_MAX_REASON]}" for space in missing]
-        return self._remark("\n".join(told[:_MOST_REASONS]))
+        reasons = [f"{space}: {' '.join(problems[space].split())[:_MAX_REASON]}" for space in missing]
+        return self._remark("\n".join(reasons[:_MOST_REASONS]))
 
     def _list(self, heading: str, items: Sequence[str], budget: int) -> str:
-        """The items on one line, as many of the first ones as are within the budget."""
+        """Returns as many of the first items as fit the budget, on one line."""
         kept = len(items)
         while True:
             text = self._remark(heading + ", ".join(first_few(items, kept)))
@@ -360,18 +361,18 @@ class Catalog:
 
 
 def _advice(tools: Iterable[ToolName]) -> str:
-    """Directions for finding out more, with the first of the tools as an example."""
+    """Tells how to search for more tools, with the first tool as an example."""
     example = next(iter(tools), "name")
     return (
-        ' Look for more: `await tools.search("words")` gives { items: { name, signature, description }[] },'
-        f' `await tools.describe("{example}")` gives {{ declaration }}, for a list of names a list.'
+        ' Search for more: `await tools.search("words")` returns { items: { name, signature, description }[] },'
+        f' `await tools.describe("{example}")` returns {{ declaration }}, for a list of names a list.'
     )
 
 
 def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, ...]]:
-    """The order in which tools are to be shown: those without a namespace, which are the host's own, then the first one
-    of each namespace, then the second ones. In a namespace names of few words come first, those of larger groups before
-    others: they do what is usual, and the longer ones something special.
+    """Returns a sort key: tools without a namespace, which are the host's own, come first; then the first tool of each
+    namespace, then the second ones. Within a namespace, names of few words come first, and those of large groups before
+    others, because longer names tend to do something special.
     """
     sizes = Counter((name.namespace, _group(name.name)) for name in tools)
 
@@ -385,13 +386,13 @@ def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, .
 
 
 def _group(name: str) -> str:
-    """The beginning that a name shares with others: `issues_` of `issues_list_for_repo`. Empty if it has none."""
+    """Returns a name's first word with its underscore, such as `issues_` of `issues_list_for_repo`; empty if none."""
     beginning, underscore, end = name.partition("_")
     return beginning + underscore if beginning and end else ""
 
 
 def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) -> Iterator[str]:
-    """Lines with the names of a namespace that are to be told. Of very many the beginning of a group is said once."""
+    """Yields lines with the names to show of a namespace. If there are very many, a shared prefix is printed once."""
     sizes = Counter(map(_group, every))
     grouped = {group for group, size in sizes.items() if group and size >= _LEAST_GROUP}
     if len(every) <= _MOST_UNGROUPED or len(grouped) < 2:
@@ -414,7 +415,7 @@ def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) ->
 
 
 def _differ(before: Tool, after: Tool) -> bool:
-    """True if a model is to be shown the later one of two tools of the same name."""
+    """True if a model has to be shown the newer version of a tool."""
     return before is not after and _content(before) != _content(after)
 
 
@@ -422,5 +423,5 @@ def _content(tool: Tool) -> tuple[object, ...]:
     return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream, tool.rate_limit
 
 
-def _counted(number: int, what: str) -> str:
+def _plural(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

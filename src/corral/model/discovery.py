@@ -1,6 +1,6 @@
-"""`tools.search` and `tools.describe`: the tools by which a program looks through the others.
+"""`tools.search` and `tools.describe`: the tools by which a program finds the others.
 
-They are always there, in no registry and in no list, and see the tools of this very moment.
+They are always available, belong to no registry or list, and see the current tools.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 T = TypeVar("T")
 
 Form: TypeAlias = Literal["usual", "line"] | int
-"""A declaration, with so many levels of the result; or how a tool is called, in one line."""
+"""A declaration with this many levels of the result, or a one-line signature."""
 
 _MAX_SECOND_LEVEL = 3_000
-"""Characters of the second level of objects in a result, if no depth is asked for; it is left out if it has more."""
+"""If no depth is requested, the second level of a result's objects is left out when it has more characters."""
 _MAX_DECLARATION_CHARACTERS = 40_000
-"""A longer declaration is made short."""
+"""Declarations with more characters are shortened."""
 _MOST_KEPT_CHARACTERS = 2_000_000
 _LARGE_BYTES = 32_000
-"""Schemas of more bytes are read in a worker; one of so many takes up to a tenth of a second."""
+"""Size in bytes above which a schema is read in a worker; reading one of this size takes up to 0.1 s."""
 _SECONDS = 5.0
-"""Of processor time, for one text."""
+"""Seconds of processor time, for one text."""
 
 
 class TextCache:
-    """The texts of tools in one language; the last ones are kept."""
+    """Caches the most recent texts of tools in one language."""
 
     def __init__(self, language: Language) -> None:
         self._language: Language = language
@@ -63,11 +63,11 @@ class TextCache:
         if known is not None:
             return known
         async with one_at_a_time(context):
-            known = self._known(form, name, tool)  # others may have waited for it too
+            known = self._known(form, name, tool)  # another waiting task may have made it
             return (
                 known
                 if known is not None
-                else self._keep(form, name, tool, await self._made(form, name, tool, context))
+                else self._keep(form, name, tool, await self._make(form, name, tool, context))
             )
 
     def _known(self, form: Form, name: ToolName, tool: Tool) -> str | None:
@@ -83,7 +83,7 @@ class TextCache:
             self._characters -= len(oldest)
         return text
 
-    async def _made(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
+    async def _make(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
         shape = ToolOutline(
             tool.description,
@@ -103,11 +103,11 @@ class TextCache:
         except WorkerError:
             if form == "line":
                 return f"tools.{name}"
-            return comment_lines("Its schema is too large to be declared.", self._language)
+            return comment_lines("Its schema is too large to declare.", self._language)
 
 
 def make_text(form: Form, name: ToolName, shape: ToolOutline, language: Language) -> str:
-    """The text of a tool, made here and now."""
+    """Makes the text of a tool in this process."""
     if form == "line":
         return one_line(name, shape, language)
     text = declare_in_depth(name, shape, language, 2 if form == "usual" else form)
@@ -141,7 +141,7 @@ _turns: RunVar[dict[tuple[str | None, str], _Turn]] = RunVar("corral_turns_of_te
 
 @asynccontextmanager
 async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
-    """A block in which an event loop does one thing at a time for a user."""
+    """Makes an event loop do one thing at a time for each user."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -220,7 +220,7 @@ _DESCRIBED: JsonSchema = {
 
 
 class _Input:
-    """An object, whose first member may stand for it in these forms."""
+    """Accepts an object, or its first member alone in one of these forms."""
 
     runs_code = False
 
@@ -252,22 +252,22 @@ _DESCRIBE_OUTPUT = _Output(_DESCRIBED)
 
 
 def checked_discovery(tools: ToolRegistry, language: Language) -> Mapping[ToolName, Tool]:
-    """The two as programs are checked against them. Whether `tools.describe` gives a list depends on its input, which a
-    declaration cannot say."""
-    found = discovery_tools(tools, language)
+    """The two tools as programs are checked against them: whether `tools.describe` returns a list depends on its input,
+    which a declaration cannot express."""
+    discovery = discovery_tools(tools, language)
     name = ToolName(None, "describe")
-    return {**found, name: replace(found[name], output=ANYTHING)}
+    return {**discovery, name: replace(discovery[name], output=ANYTHING)}
 
 
 def discovery_tools(
     tools: ToolRegistry, language: Language, learnt: LearntResults | None = None
 ) -> Mapping[ToolName, Tool]:
-    """The two for programs in a language, over tools that may change at any time."""
+    """The two tools for programs in a language; `tools` may change at any time."""
     discovery = _Discovery(tools, language, learnt)
-    found = (
+    both = (
         Tool(
             name="search",
-            description="Finds tools by words, best first; without a query, lists them.",
+            description="Finds tools by words, best first; without a query, lists all.",
             read_only=True,
             idempotent=True,
             input=_SEARCH_INPUT,
@@ -277,7 +277,7 @@ def discovery_tools(
         ),
         Tool(
             name="describe",
-            description="Declares a tool of that name, its result to two levels or `depth`; of a list, gives a list.",
+            description="Returns the declaration of a tool, with two result levels or `depth`; of a list, a list.",
             read_only=True,
             idempotent=True,
             input=_DESCRIBE_INPUT,
@@ -286,7 +286,7 @@ def discovery_tools(
             bind=_bind,
         ),
     )
-    discovery.own = MappingProxyType({ToolName(None, tool.name): tool for tool in found})
+    discovery.own = MappingProxyType({ToolName(None, tool.name): tool for tool in both})
     return discovery.own
 
 
@@ -316,7 +316,7 @@ class _Discovery:
         async with one_at_a_time(context):
             tools, total = await run_in_own_thread(search, abandon_on_cancel=True)
         end = min(begin + len(tools), total)
-        found: dict[str, object] = {
+        page: dict[str, object] = {
             "items": [
                 {
                     "name": str(name),
@@ -329,38 +329,38 @@ class _Discovery:
             "remaining": total - end if tools else 0,
             "next_offset": end if tools and end < total else None,
         }
-        return found if tools else {**found, "hint": self._hint(query, namespace, total)}
+        return page if tools else {**page, "hint": self._hint(query, namespace, total)}
 
     async def describe(
         self, context: ExecutionContext, name: str | list[str], depth: float | None = None
     ) -> dict[str, str] | list[dict[str, str]]:
         form: Form = "usual" if depth is None else int(depth)
         if isinstance(name, str):
-            return await self._described(name, form, context)
-        return [await self._described_or_not(each, form, context) for each in name]
+            return await self._describe(name, form, context)
+        return [await self._describe_or_explain(each, form, context) for each in name]
 
-    async def _described_or_not(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
-        """One of several: what is unknown must not cost the others their answer."""
+    async def _describe_or_explain(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
+        """Describes one of several tools: an unknown name must not cost the others their answer."""
         try:
-            return await self._described(asked, form, context)
+            return await self._describe(asked, form, context)
         except ToolNotFound as error:
             return {"name": _path(asked), "declaration": comment_lines(str(error), self._language), "error": str(error)}
 
-    async def _described(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
+    async def _describe(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
         path = _path(asked)
         name = ToolName.parse(path)
         tool = self.own.get(name) or self._resolve(path)
         declared = await self._texts.of(form, name, tool, context)
-        if told := self._told(tool, context):
-            declared = comment_lines(f"Result of {name}, {told}", self._language) + declared
+        if remark := self._result_remark(tool, context):
+            declared = comment_lines(f"Result of {name}, {remark}", self._language) + declared
         return {"name": path, "declaration": declared}
 
-    def _told(self, tool: Tool, context: ExecutionContext) -> str:
+    def _result_remark(self, tool: Tool, context: ExecutionContext) -> str:
         return "" if self._learnt is None else self._learnt.told(tool, context, self._language)
 
     def _with_learnt(self, signature: str, tool: Tool, context: ExecutionContext) -> str:
-        told = self._told(tool, context)
-        return f"{signature}  {LANGUAGES[self._language].comment} {told}" if told else signature
+        remark = self._result_remark(tool, context)
+        return f"{signature}  {LANGUAGES[self._language].comment} {remark}" if remark else signature
 
     def _resolve(self, path: str) -> Tool:
         if path in self._tools.namespaces():
@@ -368,25 +368,23 @@ class _Discovery:
         return self._tools.resolve(path)
 
     def _hint(self, query: str, namespace: str | None, total: int) -> str:
-        """Directions when there is nothing to show."""
+        """Explains an empty result and suggests the next search."""
         spaces = self._tools.namespaces()
         if not len(self._tools):
             return "there are no tools"
         if total:
-            return f"there is nothing from this offset on; total is {total}"
+            return f"nothing at this offset; total is {total}"
         if namespace is not None and namespace not in spaces:
-            return f"there is no namespace {quoted(namespace)}; {_listed(spaces)}"
+            return f"there is no namespace {quoted(namespace)}; {_listing(spaces)}"
         if namespace is not None:
             return f"nothing in {namespace} matches; leave the namespace or the query out"
         near = self._tools.near(query)
-        similar = f"; names that look like it: {', '.join(near)}" if near else ""
+        similar = f"; similar names: {', '.join(near)}" if near else ""
         browse = f"{self._call(namespace=spaces[0])} lists a namespace; " if spaces else ""
-        return (
-            f"no tool has these words{similar}; try others; {browse}{self._call()} lists all tools; {_listed(spaces)}"
-        )
+        return f"no tool matches these words{similar}; try others; {browse}{self._call()} lists all; {_listing(spaces)}"
 
     def _call(self, namespace: str | None = None) -> str:
-        """A program's call of search without words."""
+        """Returns source code that calls search without words."""
         if namespace is None:
             return "tools.search()"
         return f"tools.search({LANGUAGES[self._language].named_argument('namespace', quoted(namespace))})"
@@ -396,7 +394,7 @@ def _path(asked: str) -> str:
     return _PREFIX.sub("", asked, count=1) if _PREFIX.match(asked) else asked
 
 
-def _listed(namespaces: tuple[str, ...]) -> str:
+def _listing(namespaces: tuple[str, ...]) -> str:
     if not namespaces:
         return "there are no namespaces"
     return f"namespaces: {', '.join(first_few(namespaces, _MOST_NAMESPACES))}"

@@ -1,7 +1,7 @@
-"""Results of tools that declare none: what was seen of them, so that a model need not guess.
+"""Observed results of tools that declare no output, so that a model need not guess.
 
-Only types are kept, no value and no key that looks like data. They are for the reader: no program is checked against
-them, and no result is compared with them.
+Only types are kept: no values, and no keys that look like data. They inform the reader only; neither programs nor
+results are checked against them.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from corral.tools.signature import underlying_function
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName, TrustDomain
 
 LearntLevel: TypeAlias = Literal["off", "kinds", "shapes"]
-"""Learns nothing; if results are texts or JSON; their members and items too."""
+"""`off` learns nothing; `kinds` tells texts from JSON; `shapes` also learns members and items."""
 _Kind: TypeAlias = Literal["text", "json", "integer", "number", "boolean", "null", "bytes", "object", "list", "unknown"]
 
 _REMARK = "seen in results, not promised"
 _MAX_REMARK = 200
-"""Characters of all that a model reads of a tool's results."""
+"""Maximum characters about a tool's results that a model reads."""
 _SHOWN_FROM, _EXECUTIONS, _REQUIRED_FROM = 5, 2, 10
-"""Results, and executions that they came from, before a shape is shown; results before its members are required."""
+"""Results, and distinct executions, needed before a shape is shown; results needed before members are required."""
 _RESTART_AFTER = 3
-"""Results in a row of another shape, after which what was seen before counts no more."""
+"""Consecutive results of another shape that replace the previous one."""
 
 _MAX_KINDS = 3
 _MAX_MEMBERS = 40
 _MAX_DEPTH = 4
 _MAX_PARTS = 150
-"""Places in what is kept of one tool."""
+"""Maximum number of places remembered for one tool."""
 _MAX_LOOKS = 150
-"""Values that are looked at in one result."""
+"""Maximum number of values examined in one result."""
 _ALL_LOOKED_AT, _ONE_OF = 30, 8
-"""Results that are all looked into; and how many later ones stand for one that is."""
+"""Number of first results that are all examined; later, one in this many is."""
 _MAX_ITEMS = 8
-"""Items of a list, and values of a dictionary, that are looked at: some from everywhere."""
+"""Items of a list, and values of a dictionary, that are examined: a sample from all positions."""
 _MAX_JSON_TEXTS, _MAX_JSON_CHARS = 5, 1_000
-"""Texts of one result that are tried as JSON, and their length."""
+"""Maximum number of strings per result that are tried as JSON, and maximum length of one."""
 _MANY_ALIKE = 20
-"""Members of one kind from which on an object is a dictionary."""
+"""An object with this many members of one kind is a dictionary."""
 
 _MAX_TOOLS = 1_000
 _MAX_FILE_BYTES = 8_000_000
@@ -63,7 +63,7 @@ _MAX_FILE_BYTES = 8_000_000
 _WIDER: Mapping[_Kind, _Kind] = {"integer": "number", "json": "text"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _DIGITS = re.compile(r"[0-9]{3}|[0-9].*[a-zA-Z_].*[0-9]")
-"""In names of members that are numbers of something, or hashes."""
+"""Matches the parts of member names that are numbers or hashes."""
 
 _WORDS: Mapping[_Kind, str] = {
     "text": "text",
@@ -79,7 +79,7 @@ _WORDS: Mapping[_Kind, str] = {
 
 
 class _Notation(NamedTuple):
-    """Types as a language writes them, for a reader."""
+    """Notation of a language for types in remarks."""
 
     kinds: Mapping[_Kind, str]
     list_of: str
@@ -158,28 +158,28 @@ _KINDS: Mapping[type, _Kind] = {
 }
 
 
-# --- what was seen ----------------------------------------------------------------------------------------------
+# --- observations -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Seen:
-    """Types of the values at one place of results: of them all, of members of a name, or of items of a list."""
+    """Types of the values at one place of results: the results themselves, a named member, or the items of a list."""
 
     times: int = 0
     """Number of values."""
     results: int = 0
-    """Number of results that had any."""
+    """Number of results that had any such value."""
     kinds: set[_Kind] = field(default_factory=set[_Kind])
     objects: int = 0
     """Number of values that are objects with these members."""
     members: dict[Annotated[str, Field(pattern=f"^{_NAME.pattern}$")], Seen] = field(default_factory=dict[str, "Seen"])
     values: Seen | None = None
-    """Of dictionaries: objects whose keys are data. There are no members then."""
+    """Values of dictionaries, which are objects whose keys are data; they have no `members`."""
     items: Seen | None = None
 
 
 def look(value: object, depth: int = _MAX_DEPTH) -> Seen:
-    """Looks at a sample of a value, of bounded size; `depth` is how many levels of objects and lists are kept."""
+    """Examines a bounded sample of a value; `depth` is the number of levels of objects and lists to keep."""
     return _Look().at(value, depth)
 
 
@@ -234,7 +234,7 @@ class _Look:
 
 
 def _kind(value: object) -> _Kind:
-    """The kind of plain data as a program gets it: a bridge writes dates and the like as texts."""
+    """Returns the kind of a value after conversion: bridges write dates and the like as strings."""
     known: _Kind | None = _KINDS.get(type(value))
     if known is None:
         known = next((kind for each, kind in _KINDS.items() if isinstance(value, each)), None)
@@ -246,7 +246,7 @@ def _is_name(key: str) -> bool:
 
 
 def _some(values: Any) -> list[Any]:
-    """The first, the last and some between, without going through all."""
+    """Returns the first, the last and some values in between, without going through all."""
     if not isinstance(values, list | tuple):
         return list(islice(values, _MAX_ITEMS))
     some = cast("list[Any]", values)
@@ -256,7 +256,7 @@ def _some(values: Any) -> list[Any]:
 
 
 def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
-    """Adds what else was seen at a place; `in_one`: in the same result."""
+    """Merges further observations of a place; `in_one`: they come from the same result."""
     seen.times += more.times
     seen.results = max(seen.results, more.results) if in_one else seen.results + more.results
     kinds = seen.kinds | more.kinds
@@ -276,18 +276,18 @@ def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
             widen(seen.members.setdefault(name, Seen()), member, in_one=in_one)
         _tell_dictionary(seen)
     else:
-        widen(_as_dictionary(seen), more.values or _united(more.members), in_one=in_one)
+        widen(_as_dictionary(seen), more.values or _unite(more.members), in_one=in_one)
 
 
 def _as_dictionary(seen: Seen) -> Seen:
     """Makes an object a dictionary, and returns its values."""
     if seen.values is None:
-        seen.values = _united(seen.members)
+        seen.values = _unite(seen.members)
         seen.members, seen.objects = {}, 0
     return seen.values
 
 
-def _united(members: Mapping[str, Seen]) -> Seen:
+def _unite(members: Mapping[str, Seen]) -> Seen:
     united = Seen()
     for each in members.values():
         widen(united, each, in_one=True)
@@ -309,12 +309,12 @@ def _tell_dictionary(seen: Seen) -> None:
 
 
 def _outline(seen: Seen) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of the members of a value, and of its items."""
+    """Returns the member names of a value, and those of its items."""
     return frozenset(seen.members), frozenset(seen.items.members if seen.items else ())
 
 
 def _is_alike(seen: Seen, new: Seen) -> bool:
-    """True if a result is of the shape that was seen before: of its kinds, and at least half of its members known."""
+    """True if a result has the known kinds, and at least half of its members are known."""
     if "unknown" in seen.kinds or seen.kinds <= {"null"}:
         return True
     known: set[_Kind] = {*seen.kinds, "null"}
@@ -342,7 +342,7 @@ def _count(seen: Seen) -> int:
 
 
 def _cut(seen: Seen, depth: int) -> None:
-    """Forgets what is nested deeper."""
+    """Forgets deeper levels."""
     if depth == 0:
         seen.members, seen.values, seen.items, seen.objects = {}, None, None, 0
     for each in _parts(seen):
@@ -350,7 +350,7 @@ def _cut(seen: Seen, depth: int) -> None:
 
 
 def _bound(seen: Seen) -> None:
-    """Forgets the deepest levels of what is kept until it is small enough."""
+    """Forgets the deepest levels until the observations are small enough."""
     for depth in reversed(range(_MAX_DEPTH)):
         if _count(seen) <= _MAX_PARTS:
             return
@@ -367,7 +367,7 @@ def _is_required(member: Seen, owner: Seen) -> bool:
 
 
 def json_schema(seen: Seen) -> JsonSchema:
-    """JSON Schema of what was seen, open for what was not."""
+    """Returns an open JSON Schema of the observations."""
     alternatives = [_schema_of(kind, seen) for kind in sorted(seen.kinds, key=_ORDER.__getitem__)]
     return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives} if alternatives else {}
 
@@ -389,7 +389,7 @@ def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
 
 
 def type_text(seen: Seen, language: Language, characters: int) -> str:
-    """The type of what was seen, on one line for a reader, with as many levels and members as there is room for."""
+    """Prints the observed type on one line for a reader, with as many levels and members as fit."""
     forms = [*((depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)), *((1, most) for most in range(16, 1, -1))]
     texts = (_type(seen, _NOTATIONS[language], depth, members) for depth, members in forms)
     return next((text for text in texts if len(text) <= characters), _words(seen))
@@ -421,18 +421,18 @@ def _type(seen: Seen, notation: _Notation, depth: int, most_members: int) -> str
 
 
 def _words(seen: Seen) -> str:
-    """The kinds in words, without members."""
+    """Names the kinds, without members."""
     words = dict.fromkeys(_WORDS[kind] for kind in sorted(seen.kinds - {"unknown"}, key=_ORDER.__getitem__))
     parsed = ", parsed already" if seen.kinds & {"object", "list"} else ""
     return f"{' or '.join(words)}{parsed}" if words else ""
 
 
-# --- what was learnt ---------------------------------------------------------------------------------------------
+# --- learnt results ----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class _Learnt:
-    """Results of one version of a tool, as one tenant has seen them."""
+    """Results of one version of a tool, as observed for one tenant."""
 
     tool: str
     version: str
@@ -440,7 +440,7 @@ class _Learnt:
     user_id: str
     seen: Seen = field(default_factory=Seen)
     other: Seen | None = None
-    """The last results, if they are of another shape."""
+    """The latest results, if they have another shape."""
     executions: int = 0
     last_execution: str = ""
 
@@ -475,7 +475,7 @@ _ENTRY, _ENTRIES = TypeAdapter(_Learnt), TypeAdapter(list[_Learnt])
 
 
 class LearntTool(NamedTuple):
-    """Results of a tool, as one user of an organization has seen them."""
+    """Results of a tool, as observed for one user of an organization."""
 
     tool: str
     organization_id: str | None
@@ -483,24 +483,24 @@ class LearntTool(NamedTuple):
     results: int
     """Number of results."""
     schema: JsonSchema
-    """JSON Schema of them, such as `output_schema=` takes."""
+    """Their JSON Schema, as `output_schema=` takes it."""
 
 
 @checked
 class LearntResults:
-    """Kinds or shapes of the results of tools that declare none, as they were seen; never a value.
+    """Learns the kinds or shapes of results of tools that declare none; never keeps a value.
 
-    It is kept in memory, for each user of an organization and each version of a tool (its name, namespace, function,
-    description and schemas). Models read it in `search`, `describe`, and the feedback on programs that failed; shapes
-    in the catalog too. Nothing is checked against it.
+    Observations are kept in memory, for each user of an organization and each version of a tool (its name, namespace,
+    function, description and schemas). Models read them in `search`, `describe`, and the feedback on programs that
+    failed; shapes also in the catalog. Nothing is checked against them.
 
     Args:
-        level: `kinds` is text or JSON; `shapes` has members and items too, as Corral shows them after five results from
-            two executions; `off` learns nothing.
-        file: is read now, if it exists, and written by `save`, which closing the Corral calls.
+            level: `kinds` tells texts from JSON; `shapes` adds members and items, which are shown after five results
+                from two executions; `off` learns nothing.
+            file: is read now, if it exists, and written by `save`, which closing the Corral calls.
 
     Raises:
-        ConfigError: the file is not one of learnt results, or cannot be read.
+        ConfigError: the file cannot be read, or does not contain learnt results.
     """
 
     def __init__(self, level: LearntLevel = "kinds", *, file: str | Path | None = None) -> None:
@@ -515,7 +515,7 @@ class LearntResults:
             self._read(self._file)
 
     def observe(self, tool: Tool, value: object, context: ExecutionContext, execution_id: str) -> None:
-        """Learns from a result that a program has received, as plain data."""
+        """Learns from a result, as plain data, that a program has received."""
         if self.level == "off" or tool.stream or not says_nothing(tool.output_schema):
             return
         with self._lock:
@@ -529,9 +529,10 @@ class LearntResults:
             learnt.add(look(value, _MAX_DEPTH if self.level == "shapes" else 0), execution_id)
 
     def told(self, tool: Tool, context: ExecutionContext, language: Language, *, lasting: bool = False) -> str:
-        """One line for a model about the results of a tool, of 200 characters at most; empty if nothing is known.
+        """Describes the results of a tool for a model, in one line of at most 200 characters; empty if nothing is
+        known.
 
-        `lasting`: only a shape that was seen often enough, for texts that are to stay as they are.
+        `lasting`: describe only shapes that were observed often enough, for texts that must not change later.
         """
         if not self._tenants or tool.stream or not tool.has_schemas or not says_nothing(tool.output_schema):
             return ""
@@ -543,22 +544,22 @@ class LearntResults:
             seen = known.whole()
             is_ready = known.executions >= _EXECUTIONS and any(each.results >= _SHOWN_FROM for each in _parts(seen))
             if self.level == "shapes" and is_ready:
-                told = type_text(seen, language, _MAX_REMARK - len(_REMARK) - 2)
+                text = type_text(seen, language, _MAX_REMARK - len(_REMARK) - 2)
             else:
-                told = "" if lasting else _words(seen)
-        return told and f"{_REMARK}: {told}"
+                text = "" if lasting else _words(seen)
+        return text and f"{_REMARK}: {text}"
 
     def told_in_catalog(
         self, tools: Mapping[ToolName, Tool], context: ExecutionContext, language: Language
     ) -> Mapping[ToolName, str]:
-        """The lines for a prompt."""
+        """Returns the lines for the catalog."""
         if self.level != "shapes" or not self._tenants:
             return {}
-        told = {name: self.told(tool, context, language, lasting=True) for name, tool in tools.items()}
-        return {name: text for name, text in told.items() if text}
+        lines = {name: self.told(tool, context, language, lasting=True) for name, tool in tools.items()}
+        return {name: text for name, text in lines.items() if text}
 
     def tools(self, context: ExecutionContext | None = None) -> tuple[LearntTool, ...]:
-        """Returns what was learnt: all of it, or what a caller's own results have taught."""
+        """Returns everything learnt, or only what a caller's own results have taught."""
         with self._lock:
             return tuple(
                 LearntTool(learnt.tool, tenant.organization_id, tenant.user_id, seen.results, json_schema(seen))
@@ -569,7 +570,7 @@ class LearntResults:
             )
 
     def forget(self, tool: str | None = None, context: ExecutionContext | None = None) -> None:
-        """Forgets what was learnt of a tool, in all its versions, or of all; of all users, or of one."""
+        """Forgets a tool in all its versions, or all tools; for all users, or for one."""
         with self._lock:
             self._is_changed = True
             for tenant, of_tenant in list(self._tenants.items()):
@@ -578,12 +579,13 @@ class LearntResults:
                         self._drop(tenant, version)
 
     def save(self) -> None:
-        """Writes the file, if there is one and anything has changed: whole, and for its owner only.
+        """Writes the file, if there is one and anything has changed. It is replaced as a whole; only its owner can read
+        it.
 
-        What was learnt last is written first, up to 8 MB.
+        The most recent tools are written first, up to 8 MB.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: the file cannot be written.
         """
         if self._file is None or not self._is_changed:
             return
@@ -629,7 +631,7 @@ class LearntResults:
         return self._keep(_Learnt(tool=tool.label, version=version, **tenant._asdict()))
 
     def _keep(self, learnt: _Learnt) -> _Learnt:
-        """Takes in what is to be learnt of a tool; beyond the bound, the first of the tenant with the most goes."""
+        """Stores the results of a tool; beyond the maximum, drops the oldest of the tenant with the most."""
         of_tenant = self._tenants.setdefault(TrustDomain(learnt.organization_id, learnt.user_id), {})
         self._size += learnt.version not in of_tenant
         of_tenant[learnt.version] = learnt

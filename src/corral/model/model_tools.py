@@ -25,46 +25,46 @@ logger = get_logger("corral")
 Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
 Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None], Awaitable[ExecutionResult]]
-"""Function from validated arguments, caller, `on_event` and `tool_call_id` to a result."""
+"""Takes validated arguments, caller, `on_event` and `tool_call_id`, and returns a result."""
 _SKILLS_CHARS = 4_000
-"""Characters of all skills in the rules: about 1,000 tokens."""
+"""Maximum characters of all skills in the rules: about 1,000 tokens."""
 _NAMES_SHOWN, _MAX_NAME_CHARACTERS = 20, 60
-"""Files of a session that are named, and characters of a name; others are counted."""
+"""Maximum number of a session's files that are named, and maximum characters of a name; other files are counted."""
 _PLAIN_NAME = re.compile(r"\w[\w .()+@-]*/?")
-"""Names of files that can stand in a prompt: programs and users choose them."""
+"""File names that are safe in a prompt: programs and users choose them."""
 _CLIENTS: Mapping[Language, tuple[str, ...]] = {
     "typescript": ("fetch", "EventSource", "WebSocket"),
     "python": ("urllib.request",),
 }
 _LIBRARY: Mapping[Language, str] = {"typescript": "", "python": "the standard library"}
 _ABSENT: Mapping[Language, tuple[str, ...]] = {"typescript": (), "python": ("processes",)}
-"""Things that no program has."""
+"""Things that no program has, by language."""
 _PYTHON_CLIENTS = ("requests", "httpx")
-"""Packages that send requests as `urllib.request` does."""
+"""Packages that send requests, like `urllib.request`."""
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
-"""Function from a caller to its `tools.search` and `tools.describe`, by name."""
+"""Returns a caller's `tools.search` and `tools.describe`, by name."""
 
 _RULES: Mapping[Language, str] = {
     "typescript": """\
 Write the body of an async function: top-level `await`; `return` a small JSON value. You read that and what \
-`console.log` prints, nothing else; the next program keeps nothing{but}.
+`console.log` prints, nothing else; nothing{but} carries over to the next program.
 `await tools.name({ ... })`, names and fields exactly as declared. Results are parsed already (no `JSON.parse`)\
 {unknown}. Together: `await Promise.all(list.map(async ...))`; in turn: `for ... of`, not `forEach`.
 A failed call throws (`error.message`); where some may fail, use `Promise.allSettled` and return what failed.
 """,
     "python": """\
 Write a module: top-level `await`; the last expression is the result, a small JSON value. You read that and what is \
-printed, nothing else; the next program keeps nothing{but}.
+printed, nothing else; nothing{but} carries over to the next program.
 `await tools.name(key=value)`, names exactly as declared; objects are dicts. Results are parsed already (no \
 `json.loads`){unknown}. Together: `await asyncio.gather(*...)`.
 A failed call raises; where some may fail, use `return_exceptions=True` and return what failed.
 """,
 }
 _UNKNOWN: Mapping[Language, str] = {
-    "typescript": "; `unknown` is a text or JSON: look at one before you rely on it",
-    "python": "; `Any` is a text or JSON: look at one before you rely on it",
+    "typescript": "; `unknown` is a string or JSON: look at one before you rely on it",
+    "python": "; `Any` is a string or JSON: look at one before you rely on it",
 }
-"""Rule where a tool does not say what it returns."""
+"""Rule if a tool declares no output."""
 _STREAMS: Mapping[Language, str] = {
     "typescript": """\
 A tool that gives an AsyncIterable is a stream: `for await (const item of tools.name({ ... }))`; `break` ends it.
@@ -87,8 +87,8 @@ _CODE: JsonSchema = {
 _SEARCH: JsonSchema = {
     "type": "object",
     "properties": {
-        "query": {"type": "string", "description": "Words; without any, all tools are listed."},
-        "namespace": {"type": "string", "description": "Only tools of this one."},
+        "query": {"type": "string", "description": "Search words. Leave out to list all tools."},
+        "namespace": {"type": "string", "description": "Search only this namespace."},
         "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
         "offset": {"type": "integer", "minimum": 0, "default": 0},
     },
@@ -99,13 +99,13 @@ _DESCRIBE: JsonSchema = {
     "properties": {
         "name": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
-            "description": "As programs write it, without `tools.`; or several of them",
+            "description": "Name as in programs, without `tools.`; or a list of names",
         },
         "depth": {
             "type": "integer",
             "minimum": 1,
             "maximum": 20,
-            "description": "Levels of objects shown of results; by default at most 2",
+            "description": "Levels of objects shown in results; by default at most 2",
         },
     },
     "required": ["name"],
@@ -115,32 +115,32 @@ _DESCRIBE: JsonSchema = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Things that programs have besides the language and their tools."""
+    """Environment of programs, besides the language and their tools."""
 
     mounts: tuple[tuple[str, bool], ...] = ()
-    """Directories of a session, and if programs may change them."""
+    """Directories of a session, and whether programs can write to them."""
     files: tuple[str, ...] = ()
     """Names of files and folders in the working directory."""
     packages: tuple[str, ...] = ()
-    """Packages that they may import."""
+    """Packages that they can import."""
     python: str = ""
     """Version of Python, if it is not the newest."""
     standard_library: bool = True
     """False if programs in Python have only parts of it."""
     origins: tuple[str, ...] = ()
-    """Origins that they may send requests to."""
+    """Origins that they can send requests to."""
     skills: tuple[tuple[str, str, str], ...] = ()
     """Name, description and folder of each skill."""
     calls: int | None = None
-    """Number of calls that a program may make."""
+    """Maximum number of calls by a program."""
     seconds: float | None = None
-    """Time that it may take."""
+    """Maximum duration of a program."""
     checked: bool = False
     """True if programs are checked against the declarations before they run."""
 
     @classmethod
     def of(cls, several: Sequence[Surroundings]) -> Surroundings:
-        """Things that one of several has, within the limits of each."""
+        """Merges several environments: whatever any of them has, and the limits of each."""
         return cls(
             mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
             files=tuple(dict.fromkeys(name for each in several for name in each.files)),
@@ -154,8 +154,8 @@ class Surroundings:
             checked=all(each.checked for each in several),
         )
 
-    def told(self, language: Language) -> str:
-        """Rules about them for a model."""
+    def rules(self, language: Language) -> str:
+        """Returns rules about the environment for a model."""
         importable = self._importable(language)
         absent = [
             *([] if importable else ["imports"]),
@@ -165,13 +165,13 @@ class Surroundings:
         ]
         sentences = [
             *([f"You may import {importable}."] if importable else []),
-            *([f"No {_listed(absent, 'or')}."] if absent else []),
+            *([f"No {_join(absent, 'or')}."] if absent else []),
             *self._limits(),
         ]
         lines = [" ".join(sentences)] if sentences else []
         if self.origins:
             clients = [*_CLIENTS[language], *(each for each in _PYTHON_CLIENTS if each in self.packages)]
-            named = _listed([f"`{each}`" for each in clients], "and")
+            named = _join([f"`{each}`" for each in clients], "and")
             verb = "sends" if len(clients) == 1 else "send"
             lines.append(f"{named} {verb} requests to {', '.join(self.origins)} and nowhere else.")
         if self.mounts:
@@ -179,33 +179,33 @@ class Surroundings:
             home = next((place for place, (_, writable) in enumerate(self.mounts) if writable), None)
             if home is not None:
                 places[home] = f"{self.mounts[home][0]} (the working directory)"
-            lines.append(f"Files stay from one program to the next: {', '.join(places)}.{self._files_told()}")
-        return "".join(f"{line}\n" for line in [*lines, *self._skills_told()])
+            lines.append(f"Files stay from one program to the next: {', '.join(places)}.{self._file_names()}")
+        return "".join(f"{line}\n" for line in [*lines, *self._skill_lines()])
 
     def _importable(self, language: Language) -> str | None:
-        """Everything that programs may import; None if there is nothing."""
+        """Returns everything that programs can import; None if there is nothing."""
         named = [f"`{name}`" for name in self.packages]
         if library := _LIBRARY[language]:
             library = library if self.standard_library else f"some modules of {library}"
-            return _listed([*named, f"{library} of Python {self.python}" if self.python else library], "and")
+            return _join([*named, f"{library} of Python {self.python}" if self.python else library], "and")
         if not (self.mounts or named):
             return None
         files = "`fs`, " if self.mounts else ""
-        return _listed([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
+        return _join([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
 
     def _limits(self) -> list[str]:
         limits = [] if self.calls is None else [f"{self.calls} calls"]
         limits += [] if self.seconds is None else [f"{self.seconds:g} s"]
-        return [f"At most {_listed(limits, 'and')}."] if limits else []
+        return [f"At most {_join(limits, 'and')}."] if limits else []
 
-    def _files_told(self) -> str:
+    def _file_names(self) -> str:
         plain = [name for name in self.files if len(name) <= _MAX_NAME_CHARACTERS and _PLAIN_NAME.fullmatch(name)]
         shown = [f"`{name}`" for name in plain[:_NAMES_SHOWN]]
         more = len(self.files) - len(shown)
-        return f" There are {_listed([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
+        return f" There are {_join([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
 
-    def _skills_told(self) -> list[str]:
-        """A line for each skill, as far as there is room for them."""
+    def _skill_lines(self) -> list[str]:
+        """Returns a line for each skill, as many as fit."""
         if not self.skills:
             return []
         lines = [f"- {name}, {folder}: {description}" for name, description, folder in self.skills]
@@ -214,13 +214,13 @@ class Surroundings:
         return ["Skills are folders with instructions, in SKILL.md, and modules to import:", *shown, *more]
 
 
-def _listed(items: Sequence[str], last: str) -> str:
-    """The items as a sentence lists them, with a word before the last one."""
+def _join(items: Sequence[str], last: str) -> str:
+    """Joins items as a sentence does, with a word before the last one."""
     return f" {last} ".join(each for each in (", ".join(items[:-1]), *items[-1:]) if each)
 
 
 NOWHERE = Surroundings()
-"""Nothing but the language and tools."""
+"""An environment without anything but the language and tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -247,7 +247,7 @@ class ModelTool:
         on_event: OnEvent | None = None,
         tool_call_id: str | None = None,
     ) -> str:
-        """Returns the text for the model, also if the arguments or the program are wrong.
+        """Returns the text for the model, also for invalid arguments and failed programs.
 
         Raises:
             As `run`.
@@ -262,7 +262,7 @@ class ModelTool:
         on_event: OnEvent | None = None,
         tool_call_id: str | None = None,
     ) -> ExecutionResult:
-        """Runs the tool and returns the result; for wrong arguments its status is `rejected`. Nulls are ignored.
+        """Runs the tool and returns the result; for invalid arguments its status is `rejected`. Nulls are ignored.
 
         `on_event` receives the program's events, as with `Corral.execute`. `tool_call_id` is the framework's id of the
         model's tool call, for the events.
@@ -275,7 +275,7 @@ class ModelTool:
             read = self.read(_without_nulls(arguments))
             return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id)
         except ToolError as error:
-            return _refused(error, self.language)
+            return _rejection(error, self.language)
         except SandboxError as error:
             correlation = secrets.token_hex(6)
             logger.error("a program for a model could not be run (correlation id %s): %s", correlation, error)
@@ -283,7 +283,7 @@ class ModelTool:
 
 
 class ModelOptions(Audience, total=False):
-    """Options of `Corral.model.tools`. `context` is the caller of the catalog, if none is given."""
+    """Options of `Corral.model.tools`. `context` is the caller of the catalog; None means any caller."""
 
     name: str
     """Name of the tool that runs programs; by default `execute_code`."""
@@ -300,7 +300,7 @@ class ModelOptions(Audience, total=False):
     approve: Approve | None
     """Decides on calls that need an approval, in place of the Corral's function."""
     in_prompt: bool
-    """True if the prompt is that of `system_prompt`, so that the description needs only one sentence."""
+    """True if the system prompt is that of `system_prompt`, so that the description needs only one sentence."""
 
 
 def model_tools(
@@ -311,7 +311,7 @@ def model_tools(
     options: ModelOptions,
     surroundings: Surroundings = NOWHERE,
 ) -> tuple[ModelTool, ...]:
-    """Makes the tool that runs programs; and, by `options`, two search tools."""
+    """Makes the tool that runs programs and, depending on `options`, two search tools."""
 
     async def run(
         input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None, tool_call_id: str | None
@@ -331,8 +331,8 @@ def model_tools(
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
-    how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, surroundings, catalog)}"
-    description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_told_of_env(language, env)}"
+    how = ", as the system prompt says." if in_prompt else f".\n\n{_rules_and_catalog(language, surroundings, catalog)}"
+    description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_variables(language, env)}"
     runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
     searches = options.get("search", catalog.level != "full" or not catalog.complete)
     return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
@@ -346,18 +346,18 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
         return await tool.dump_output(await tool.execute(await tool.parse_input(input), ToolCall(context)))
 
     async def search(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
-        return _answered(_found_text(await ask("search", input, context), language), language)
+        return _success(_page_text(await ask("search", input, context), language), language)
 
     async def describe(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
-        found: object = await ask("describe", input, context)
-        described = cast("list[dict[str, str]]", found if isinstance(found, list) else [found])
-        return _answered("\n".join(each["declaration"] for each in described), language)
+        answer: object = await ask("describe", input, context)
+        described = cast("list[dict[str, str]]", answer if isinstance(answer, list) else [answer])
+        return _success("\n".join(each["declaration"] for each in described), language)
 
     return (
         _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
         _model_tool(
             f"describe_tools{end}",
-            "Declares a tool that programs can call, or several.",
+            "Returns the declarations of one or more tools that programs can call.",
             _DESCRIBE,
             describe,
             language,
@@ -380,7 +380,7 @@ def system_prompt(
     return "\n\n".join(part for part in (base.rstrip(), rules.rstrip(), *shown) if part)
 
 
-def _told(language: Language, surroundings: Surroundings, catalog: Catalog) -> str:
+def _rules_and_catalog(language: Language, surroundings: Surroundings, catalog: Catalog) -> str:
     return f"{_rules(language, surroundings, catalog)}\n{catalog.text.rstrip()}"
 
 
@@ -389,18 +389,18 @@ def _rules(language: Language, surroundings: Surroundings, *catalogs: Catalog) -
     rules = _RULES[language].replace("{but}", " but files" if surroundings.mounts else "")
     rules = rules.replace("{unknown}", _UNKNOWN[language] if any(each.has_untyped for each in catalogs) else "")
     failure = _FAILURE.replace("{checked}", "Programs are type-checked. " if surroundings.checked else "")
-    return f"{rules}{surroundings.told(language)}{streams}{failure}"
+    return f"{rules}{surroundings.rules(language)}{streams}{failure}"
 
 
-def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:
+def _variables(language: Language, env: Mapping[str, str] | None) -> str:
     return f"\n\n`{LANGUAGES[language].environment}` has {', '.join(sorted(env))}." if env else ""
 
 
 def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
-    def called(input: object) -> None:
-        """Never called: only its signature is used."""
+    def signature(input: object) -> None:
+        """Provides a signature; never called."""
 
-    tool = define_tool(name=name, input_schema=schema, execute=called)
+    tool = define_tool(name=name, input_schema=schema, execute=signature)
 
     def read(arguments: object) -> Any:
         try:
@@ -425,27 +425,27 @@ def _without_nulls(arguments: object) -> object:
     """Drops null arguments: some providers make a model write every argument, and send null for omitted ones."""
     if not isinstance(arguments, Mapping):
         return arguments
-    given = cast("Mapping[object, object]", arguments)
-    return {key: value for key, value in given.items() if value is not None}
+    members = cast("Mapping[object, object]", arguments)
+    return {key: value for key, value in members.items() if value is not None}
 
 
-def _found_text(found: dict[str, Any], language: Language) -> str:
+def _page_text(page: dict[str, Any], language: Language) -> str:
     comment = LANGUAGES[language].comment
     lines = [
         f"{item['signature']}  {comment} {item['description']}" if item["description"] else item["signature"]
-        for item in found["items"]
+        for item in page["items"]
     ]
-    if "hint" in found:
-        lines.append(found["hint"])
-    if found["next_offset"] is not None:
-        lines.append(f"{found['remaining']} more, from offset {found['next_offset']} on")
+    if "hint" in page:
+        lines.append(page["hint"])
+    if page["next_offset"] is not None:
+        lines.append(f"{page['remaining']} more, from offset {page['next_offset']} on")
     return "\n".join([*lines, ""])
 
 
-def _answered(text: str, language: Language) -> ExecutionResult:
+def _success(text: str, language: Language) -> ExecutionResult:
     return ExecutionResult(execution_id="", status="succeeded", language=language, value=text)
 
 
-def _refused(error: ToolError, language: Language) -> ExecutionResult:
+def _rejection(error: ToolError, language: Language) -> ExecutionResult:
     shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
     return ExecutionResult(execution_id="", status="rejected", language=language, error=shown, exit_code=1)

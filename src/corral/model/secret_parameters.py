@@ -1,4 +1,4 @@
-"""Search for parameters by which a model would pass a secret; a host should inject those itself."""
+"""Finds parameters by which a model would pass a secret; a host should inject those itself."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from corral.types import JsonSchema
 
 
 def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
-    """Paths of the properties that look like secrets, such as `auth.api_key`, `servers[].password` or `hosts.*.token`.
+    """Returns paths of properties that look like secrets, such as `auth.api_key`, `servers[].password`,
+    `hosts.*.token`.
 
-    They are found behind references and in unions too, once each. A definition that is used in several places is
-    looked through once, under the shortest path that leads to it.
+    Searches references and unions too. A definition that is used in several places is searched once, under the shortest
+    path that leads to it.
     """
     if schema is None or not _may_name_secrets(schema):
         return ()
     document = IndexedSchema(schema)
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     seen: set[int] = set()
     waiting: deque[tuple[object, ReferenceScope, str]] = deque([(document.root, ReferenceScope(), "")])
     while waiting:
@@ -38,14 +39,14 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
             if inner is None:
                 continue
             if keyword == "properties" and _looks_secret(names[0], mapping(member)):
-                found[inner] = None
+                paths[inner] = None
             else:
                 waiting.append((member, scope, inner))
-    return tuple(found)
+    return tuple(paths)
 
 
 def _may_name_secrets(schema: JsonSchema) -> bool:
-    """True if a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
+    """True if the schema contains a name or a format of a secret anywhere; most need no closer look."""
     try:
         return may_name_secrets(to_json(schema))
     except ValueError:  # it is nested deeply
@@ -53,7 +54,7 @@ def _may_name_secrets(schema: JsonSchema) -> bool:
 
 
 def _path(outer: str, keyword: str, name: str = "") -> str | None:
-    """Path of a subschema's values; None if it describes none."""
+    """Returns the path of a subschema's values; None if it describes no values."""
     match keyword:
         case "properties":
             return f"{outer}.{name}" if outer else name

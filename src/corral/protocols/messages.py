@@ -1,4 +1,4 @@
-"""Messages of corral.v1.Bridge/Calls, which Connect and gRPC share: lines of the HTTP bridge in their one field."""
+"""Messages of corral.v1.Bridge/Calls, which Connect and gRPC share: their only field has lines of the HTTP bridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transports of guests over the protocols of this room."""
+"""Transports of guests over the protocols in this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SUFFIXES: Mapping[Language, str] = {"typescript": ".ts", "python": ".py"}
 
 @cache
 def transport(protocol: str, language: Language, *shared: str) -> Transport:
-    """Returns the transport in the protocol's folder; `shared` are modules of this one that it imports."""
+    """Returns the transport in the protocol's folder; `shared` are modules of this package that it imports."""
     folder, suffix = files("corral.protocols"), _SUFFIXES[language]
     source = (folder / protocol / f"guest{suffix}").read_text(encoding="utf-8")
     return Transport(source, tuple((name, (folder / f"{name}{suffix}").read_text(encoding="utf-8")) for name in shared))

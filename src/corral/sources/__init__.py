@@ -1,4 +1,4 @@
-"""Tools that live elsewhere: MCP servers, OpenAPI documents, and tools of other libraries.
+"""Tools from elsewhere: MCP servers, OpenAPI documents, and tools of other libraries.
 
-One module for each, which needs an extra of its own.
+Each module needs its own extra.
 """

@@ -24,7 +24,7 @@ _KNOWN_BY: Mapping[str, str] = {
     "agents": "corral.integrations.openai_agents",
     "mcp": "corral.sources.mcp",
 }
-"""Converting module for objects of each package; each has `tools_of(thing, namespace)`."""
+"""Modules that convert objects of each package; each has `tools_of(thing, namespace)`."""
 _SERVERS = "corral.sources.mcp"
 _KINDS = (
     "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or mcpServers as a dict "
@@ -39,22 +39,22 @@ def tools_from(*things: object, **settings: Unpack[ToolSettings]) -> Converted:
 
     Takes functions, tools and toolsets of pydantic-ai, LangChain and openai-agents, MCP servers in the same process or
     to be started, configurations with `mcpServers` as a mapping or a path, our own tools, and lists of all these.
-    `namespace` is where they are to be, unless a configuration names its servers; a `ToolSource` has its own. Other
-    settings are given to all of them, as by `Tool.with_settings`; without any, each keeps its own.
+    `namespace` applies to all of them, unless a configuration names its servers; a `ToolSource` has its own. Other
+    settings also apply to all of them, as by `Tool.with_settings`; settings that are not passed stay unchanged.
 
     Raises:
-        ToolDefinitionError: a thing is none of these, or cannot be a tool, or cannot be in that namespace; or a setting
-            is wrong.
-        ConfigError: a configuration is wrong.
-        MissingExtra: what converts them is not installed.
+            ToolDefinitionError: an object has another type, cannot be a tool, or cannot be in that namespace; or a
+                setting is wrong.
+            ConfigError: a configuration is wrong.
+            MissingExtra: the extra that converts them is not installed.
     """
     check_settings("tools_from", **settings)
     namespace = settings.pop("namespace", None)
-    found = [tool for thing in things for tool in _converted(thing, namespace)]
-    return [each.with_settings(**settings) for each in found] if settings else found
+    tools = [tool for thing in things for tool in _convert(thing, namespace)]
+    return [each.with_settings(**settings) for each in tools] if settings else tools
 
 
-def _converted(thing: object, namespace: str | None) -> Converted:
+def _convert(thing: object, namespace: str | None) -> Converted:
     match thing:
         case Tool():
             tool = cast("Tool", thing)
@@ -62,7 +62,7 @@ def _converted(thing: object, namespace: str | None) -> Converted:
         case ToolSource():
             if namespace is not None:
                 kind = type(thing).__name__
-                raise ToolDefinitionError(f"{kind} has a namespace of its own: give {namespace!r} where it is made")
+                raise ToolDefinitionError(f"{kind} has its own namespace: pass {namespace!r} to its constructor")
             return [thing]
         case ToolRegistry():
             return tools_from(*thing.snapshot().values(), namespace=namespace)
@@ -80,7 +80,7 @@ def _foreign(thing: object, namespace: str | None) -> Converted:
         if module := _KNOWN_BY.get(kind.__module__.partition(".")[0]):
             return list(import_module(module).tools_of(thing, namespace))
     if isinstance(thing, type):
-        raise ToolDefinitionError(f"no tool can be made of the class {thing.__name__}; pass an object of it")
+        raise ToolDefinitionError(f"the class {thing.__name__} cannot be a tool; pass an instance of it")
     if inspect.iscoroutine(thing):
         thing.close()
         raise ToolDefinitionError(f"{thing.__name__}() is a coroutine: pass the function, not its call")
@@ -88,20 +88,20 @@ def _foreign(thing: object, namespace: str | None) -> Converted:
         methods = ", ".join(methods_of(thing))
         hint = f"; or pass its methods, tools_from({methods})" if methods else ""
         named = _with_article(type(thing).__name__)
-        raise ToolDefinitionError(f"no tool can be made of {named}; what can: {_KINDS}{hint}")
+        raise ToolDefinitionError(f"{named} cannot be converted to tools; pass {_KINDS}{hint}")
     tool = as_tool(cast("Callable[..., Any]", thing))
     return [tool if namespace is None else replace(tool, namespace=namespace)]
 
 
 def _require_servers(config: Mapping[str, Any] | Path | str) -> None:
-    """Raises ToolDefinitionError for what looks like something else than a configuration of MCP servers."""
+    """Raises ToolDefinitionError for a value that does not look like a configuration of MCP servers."""
     if isinstance(config, Mapping):
         if config.keys() & {"openapi", "swagger"}:
             raise ToolDefinitionError(_OPENAPI)
         if config and all(map(callable, config.values())):
             raise ToolDefinitionError("tools_from takes functions one by one, or a list of them, not a dict")
     elif "://" in str(config):
-        raise ToolDefinitionError("an MCP server at a URL is McpServer(name, url=...) of corral.sources.mcp")
+        raise ToolDefinitionError("for an MCP server at a URL, use McpServer(name, url=...) of corral.sources.mcp")
     elif "\n" in str(config) or str(config).endswith((".yaml", ".yml")):
         raise ToolDefinitionError(_OPENAPI)
 

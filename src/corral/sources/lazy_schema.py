@@ -1,4 +1,4 @@
-"""Schemas of tools that are built on first use: of a thousand tools a program calls a few."""
+"""Schemas of tools that are built on first use: a program calls only a few of a thousand tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
 class DeferredSchema:
-    """An input or an output schema."""
+    """An input or an output schema that is built on first use."""
 
     runs_code = False
 
@@ -28,7 +28,7 @@ class DeferredSchema:
 
     @property
     def is_made(self) -> bool:
-        """True once the schema has been asked for."""
+        """True once the schema has been built."""
         return "_built" in self.__dict__
 
     @cached_property
@@ -39,7 +39,7 @@ class DeferredSchema:
     def _document(self) -> DocumentSchema:
         try:
             return DocumentSchema({**_DIALECT, **self._built}, owner=self._owner, foreign=True)
-        except ToolDefinitionError as error:  # of what a document says, little is left that could be refused here
+        except ToolDefinitionError as error:  # rare: documents were already checked
             raise ToolError(f"this tool cannot be called: {error}") from error
 
     def load(self, raw: object) -> object:

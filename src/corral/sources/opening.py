@@ -1,4 +1,4 @@
-"""Opening of sources whose server is asked for its tools."""
+"""Opens sources that get their tools from a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def asked(ask: Callable[[], Awaitable[str | None]], *, required: bool) -> 
     """Calls `ask` before the block and, while it returns a problem, again within the block, with back-off.
 
     Raises:
-        StartFailed: it is `required`, and the first call returned a problem.
+        StartFailed: the source is `required`, and the first call returned a problem.
     """
     problem = await ask()
     if problem is None:

@@ -1,4 +1,4 @@
-"""Tools, which programs call, and the registry that they are found in."""
+"""Tools that programs call, and the registry that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of tools and namespaces as a program writes them.
+"""Names of tools and namespaces in programs.
 
 A guest name is a member of `tools` in JavaScript and in Python. It is made from the original name by
 these rules, in this order, and never re-cased:
@@ -11,11 +11,11 @@ these rules, in this order, and never re-cased:
    (`__proto__`), and names that languages call by themselves (`then`, `toJSON`) get the suffix `_`. Words that only
    JavaScript reserves (`export`, `delete`) may be members, and stay.
 
-Programs may write words that either language reserves with or without the suffix, unless another tool has that name.
+Programs can write words that either language reserves with or without the suffix, unless another tool has that name.
 
-Where several names of a namespace become the same identifier, the one that already was that identifier keeps it, and
+If several names of a namespace become the same identifier, the one that already was that identifier keeps it, and
 each other one gets `_` and the start of the SHA-256 of its original name (four hexadecimal digits, more if four
-collide). So the names depend on which tools there are, never on the order in which they were registered.
+collide). So the names depend on the set of tools, never on the order of registration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from itertools import count
 from corral.errors import ToolDefinitionError
 
 RESERVED_ROOT_NAMES = frozenset({"search", "describe"})
-"""Tools without a namespace cannot have these: programs look through the catalog with them. Namespaces get a suffix."""
+"""Not allowed for tools without a namespace: programs search the catalog with them. Namespaces get a suffix."""
 
 # ECMA-262: keywords, future reserved words in strict mode, names that strict code cannot bind; and TypeScript's own.
 _JAVASCRIPT_WORDS = """
@@ -48,7 +48,7 @@ _SUFFIXED = frozenset([*f"{_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE}".split(), 
 _KEPT = frozenset(_JAVASCRIPT_WORDS.split()) - _SUFFIXED
 
 _SUFFIXED_NAMESPACES = RESERVED_ROOT_NAMES | {"codemode", "corral", "tools"}
-"""Namespaces are members of `tools`, which has these already; the others are names of `tools` itself."""
+"""Members that `tools` itself has; namespaces with these names get a suffix."""
 
 _SEPARATORS = re.compile(r"[\s\-./:]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
@@ -62,10 +62,10 @@ def _ascii(character: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def identifier(name: str) -> str:
-    """`name` as an identifier, by the rules of this module. The identifier of an identifier is itself.
+    """Converts `name` to an identifier, by the rules of this module. The identifier of an identifier is itself.
 
     Raises:
-        ToolDefinitionError: nothing of the name can stand in an identifier.
+        ToolDefinitionError: no character of the name is allowed in an identifier.
     """
     plain = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
     cleaned = "".join(map(_ascii, _SEPARATORS.sub("_", plain)))
@@ -79,17 +79,17 @@ def identifier(name: str) -> str:
 
 
 def other_spelling(name: str) -> str | None:
-    """Another spelling of an identifier that is a reserved word: `export_` of `export`, `import` of `import_`."""
+    """Returns the other spelling of a reserved word: `export_` for `export`, `import` for `import_`."""
     if name in _KEPT:
         return f"{name}_"
     return name[:-1] if name.endswith("_") and name[:-1] in keyword.kwlist else None
 
 
 def namespace_identifier(namespace: str) -> str:
-    """`namespace` as an identifier. `search`, `describe` and the names of `tools` itself get the suffix `_`.
+    """Converts `namespace` to an identifier. `search`, `describe` and the members of `tools` get the suffix `_`.
 
     Raises:
-        ToolDefinitionError: the namespace is reserved, or nothing of it can stand in an identifier.
+        ToolDefinitionError: the namespace is reserved, or none of its characters is allowed in an identifier.
     """
     cleaned = identifier(namespace)
     if cleaned.startswith("__"):
@@ -100,21 +100,21 @@ def namespace_identifier(namespace: str) -> str:
 
 
 def distinct_identifiers(names: Iterable[str]) -> dict[str, str]:
-    """A different identifier for each of the `names` (which differ) of one namespace."""
+    """Returns a different identifier for each of the `names` (which differ) of one namespace."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[identifier(name)].append(name)
-    found: dict[str, str] = {}
+    identifiers: dict[str, str] = {}
     colliding: dict[str, list[str]] = {}
     for cleaned, originals in groups.items():
         if len(originals) == 1 or cleaned in originals:
-            found[originals[0] if len(originals) == 1 else cleaned] = cleaned
+            identifiers[originals[0] if len(originals) == 1 else cleaned] = cleaned
         if len(originals) > 1:
             colliding[cleaned] = [original for original in originals if original != cleaned]
-    taken = set(found.values())
+    taken = set(identifiers.values())
     for cleaned, originals in colliding.items():
-        found.update(_with_digests(cleaned, originals, taken))
-    return found
+        identifiers.update(_with_digests(cleaned, originals, taken))
+    return identifiers
 
 
 def _with_digests(cleaned: str, originals: list[str], taken: set[str]) -> dict[str, str]:

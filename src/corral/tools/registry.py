@@ -42,24 +42,24 @@ _MAX_PARAMETER_CHARACTERS = 200
 _MENTION = re.compile(
     r"[\s`'\"]*+(?:await\s++)?+(?:(?:tools|codemode)\.)?+([\w$]++(?:[./][\w$-]++)*+)(?:\(.*+)?+[\s`'\";]*+", re.DOTALL
 )
-"""A tool as programs mention it."""
+"""Path of a tool in programs."""
 
 _SATURATION = 1.2
 """k1 of BM25."""
 _NAME, _NAMESPACE, _SUMMARY, _DETAIL, _PARAMETERS, _PARAMETER_DETAILS = 16.0, 1.0, 16.0, 3.0, 1.0, 1.0
-"""Weights of the words of a place together; the summary is the first sentence of the description."""
+"""Weights of a field's words in total; the summary is the first sentence of the description."""
 _SYNONYM, _BEGINNING = 0.4, 0.6
-"""Weights of synonyms, and of words that begin with the query's word: the longer, the less."""
+"""Weights of synonyms, and of words that begin with the query's word: the longer the word, the lower."""
 _LEAST_BEGINNING = 3
 _MAX_BEGINNINGS = 10
 
 _MAX_NEAR = 3
 _MAX_MEMBERS = 6
-"""Members of a path that are joined to look for a name."""
+"""Maximum number of members of a path that are joined to look for a name."""
 
 
 class Entry:
-    """Searchable words of a tool. Several indexes may share it, and its weights are then computed once."""
+    """Searchable words of a tool. Indexes can share it, so that its weights are computed once."""
 
     def __init__(self, name: ToolName, tool: Tool) -> None:
         self.name = name
@@ -67,37 +67,36 @@ class Entry:
 
     @cached_property
     def weights(self) -> Mapping[str, float]:
-        """The stems of all that is known of the tool, and what they count for."""
-        return _weighed(self.name, self._tool.description, self._tool.input_schema)
+        """The stems of all words about the tool, and their weights."""
+        return _weights_of(self.name, self._tool.description, self._tool.input_schema)
 
 
 class SearchIndex:
-    """An index over names, descriptions and parameters; answers are in a stable order. Built when first needed."""
+    """An index over names, descriptions and parameters, built when first needed; results have a stable order."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
         self._paths = [str(entry.name) for entry in self._entries]
 
     def search(self, query: str, *, namespace: str | None, limit: int, offset: int) -> tuple[list[str], int]:
-        """Paths from `offset` on, at most `limit`, of the tools that have words of the query, best first, and how many
-        there are of those in all. Without words in the query these are all tools, in order.
+        """Returns at most `limit` paths, from `offset` on, of tools that match words of the query, best first, and the
+        total number of matches. A query without words matches all tools, in order.
         """
         limit, offset = max(limit, 0), max(offset, 0)
         query = query[:_MAX_QUERY_CHARACTERS]
         mentioned = _MENTION.fullmatch(query)
         query = query if mentioned is None else mentioned[1]
         asked = words(query)[:_MAX_QUERY_WORDS]
-        tiers = self._named(query, asked)
+        tiers = self._rank_by_name(query, asked)
         scores = self._postings.scores(asked) if asked else dict.fromkeys(range(len(self._entries)), 0.0)
-        scores = {**dict.fromkeys(tiers, 0.0), **scores}  # a name may be made of words that nothing is found by
+        scores = {**dict.fromkeys(tiers, 0.0), **scores}  # a name can consist of words that are not indexed
         if namespace is not None:
             scores = {each: score for each, score in scores.items() if self._entries[each].name.namespace == namespace}
         best = heapq.nsmallest(offset + limit, scores, key=lambda each: (tiers.get(each, 4), -scores[each], each))
         return [self._paths[each] for each in best[offset:]], len(scores)
 
-    def _named(self, query: str, asked: list[str]) -> dict[int, int]:
-        """Tools with this name, from 0, an exact match, to 3, without the namespace and in another
-        spelling."""
+    def _rank_by_name(self, query: str, asked: list[str]) -> dict[int, int]:
+        """Returns tools with this name: 0 is an exact match; 3 lacks the namespace and differs in spelling."""
         named = "".join(asked)
         spelled = self._by_spelling.get(named, ()) if named else ()
         names = self._by_name.get(named, ()) if named else ()
@@ -106,10 +105,10 @@ class SearchIndex:
         return dict.fromkeys(names, 3) | dict.fromkeys(spelled, 2) | dict.fromkeys(exact, 1) | dict.fromkeys(whole, 0)
 
     def near(self, path: str) -> list[str]:
-        """Up to three paths that look like `path`, nearest first.
+        """Returns up to three paths that are similar to `path`, nearest first.
 
-        A tool whose name the last members of the path spell is the only one: `github.issues_list_for_repo` of
-        `github.rest.issues.listForRepo`. Otherwise the same name in a namespace comes before similar ones.
+        If the last members of the path spell a tool's name, that tool is the only one: `github.issues_list_for_repo`
+        for `github.rest.issues.listForRepo`. Otherwise the same name in a namespace comes before similar ones.
         """
         members = path[:_MAX_QUERY_CHARACTERS].split(".")[-_MAX_MEMBERS:]
         for start in range(len(members)):
@@ -124,18 +123,18 @@ class SearchIndex:
 
     @cached_property
     def _by_spelling(self) -> Mapping[str, list[int]]:
-        return _grouped(self._paths)
+        return _group_by_spelling(self._paths)
 
     @cached_property
     def _by_name(self) -> Mapping[str, list[int]]:
-        return _grouped(entry.name.name for entry in self._entries)
+        return _group_by_spelling(entry.name.name for entry in self._entries)
 
     @cached_property
     def _by_last(self) -> Mapping[str, list[str]]:
-        found: defaultdict[str, list[str]] = defaultdict(list)
+        paths: defaultdict[str, list[str]] = defaultdict(list)
         for path in self._paths:
-            found[path.rpartition(".")[2]].append(path)
-        return found
+            paths[path.rpartition(".")[2]].append(path)
+        return paths
 
     @cached_property
     def _near(self) -> NearNames:
@@ -150,18 +149,18 @@ class _Postings:
     """Documents by the stems in them, with the weight of each stem there."""
 
     def __init__(self, documents: Iterable[Mapping[str, float]]) -> None:
-        found: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        postings: defaultdict[str, dict[int, float]] = defaultdict(dict)
         number = -1
         for number, weights in enumerate(documents):
             for word, weight in weights.items():
-                found[word][number] = weight / (weight + _SATURATION)
-        self._scores: Mapping[str, dict[int, float]] = dict(found)
-        self._rarity = {word: math.log((number + 2) / (len(scores) + 0.5)) for word, scores in found.items()}
-        self._sorted = sorted(found)
+                postings[word][number] = weight / (weight + _SATURATION)
+        self._scores: Mapping[str, dict[int, float]] = dict(postings)
+        self._rarity = {word: math.log((number + 2) / (len(scores) + 0.5)) for word, scores in postings.items()}
+        self._sorted = sorted(postings)
 
-    def scores(self, asked: list[str]) -> dict[int, float]:
-        """Scores of the documents that have any of the words. More matching words score more."""
-        important = [word for word in asked if word not in UNIMPORTANT] or asked
+    def scores(self, terms: list[str]) -> dict[int, float]:
+        """Returns scores of the documents that have any of the words. More matching words score more."""
+        important = [word for word in terms if word not in UNIMPORTANT] or terms
         stems = list(dict.fromkeys(map(stem, important)))
         total: dict[int, float] = {}
         matched: dict[int, int] = {}
@@ -171,29 +170,29 @@ class _Postings:
                 matched[document] = matched.get(document, 0) + 1
         return {document: score * matched[document] / len(stems) for document, score in total.items()}
 
-    def _of(self, asked: str) -> dict[int, float]:
-        """Scores for one word of the query, by itself or by its best synonym, which counts as no rarer."""
-        found: dict[int, float] = {}
-        for word, share in ((asked, 1.0), *self._meant(asked)):
-            factor = share * min(self._rarity.get(word, 0.0), self._rarity.get(asked, math.inf))
+    def _of(self, term: str) -> dict[int, float]:
+        """Scores documents for one word of the query, by itself or by its best synonym, which counts as no rarer."""
+        scores: dict[int, float] = {}
+        for word, share in ((term, 1.0), *self._related(term)):
+            factor = share * min(self._rarity.get(word, 0.0), self._rarity.get(term, math.inf))
             for document, score in self._scores.get(word, {}).items():
-                if score * factor > found.get(document, 0.0):
-                    found[document] = score * factor
-        return found
+                if score * factor > scores.get(document, 0.0):
+                    scores[document] = score * factor
+        return scores
 
-    def _meant(self, asked: str) -> Iterator[tuple[str, float]]:
-        for word in SYNONYMS.get(asked, ()):
+    def _related(self, term: str) -> Iterator[tuple[str, float]]:
+        for word in SYNONYMS.get(term, ()):
             if word in self._scores:
                 yield word, _SYNONYM
-        if len(asked) >= _LEAST_BEGINNING:
-            start = bisect_left(self._sorted, asked)
+        if len(term) >= _LEAST_BEGINNING:
+            start = bisect_left(self._sorted, term)
             for word in islice(self._sorted, start, start + _MAX_BEGINNINGS):
-                if not word.startswith(asked):
+                if not word.startswith(term):
                     break
-                yield word, _BEGINNING * len(asked) / len(word)
+                yield word, _BEGINNING * len(term) / len(word)
 
 
-def _weighed(name: ToolName, description: str, input_schema: JsonSchema | None) -> Mapping[str, float]:
+def _weights_of(name: ToolName, description: str, input_schema: JsonSchema | None) -> Mapping[str, float]:
     description = description[:_MAX_DESCRIPTION_CHARACTERS].strip()
     summary, _, detail = description.partition("\n")
     if ". " in summary:
@@ -217,40 +216,40 @@ def _weighed(name: ToolName, description: str, input_schema: JsonSchema | None) 
 
 
 def _parameters(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
-    """Names and descriptions of what the input consists of."""
+    """Yields names and descriptions of the input's parameters."""
     properties: Any = (schema or {}).get("properties")
     if isinstance(properties, dict):
-        for name, said in islice(cast("dict[str, Any]", properties).items(), _MAX_PARAMETERS):
-            description: Any = cast("dict[str, Any]", said).get("description") if isinstance(said, dict) else None
+        for name, member in islice(cast("dict[str, Any]", properties).items(), _MAX_PARAMETERS):
+            description: Any = cast("dict[str, Any]", member).get("description") if isinstance(member, dict) else None
             yield name, description if isinstance(description, str) else ""
 
 
-def _grouped(names: Iterable[str]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
+def _group_by_spelling(names: Iterable[str]) -> dict[str, list[int]]:
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
-        found["".join(words(name))].append(number)
-    return found
+        numbers["".join(words(name))].append(number)
+    return numbers
 
 
 T = TypeVar("T")
 
 _LISTED_NAMES = 20
-"""Number of names that an error lists when none is near the wanted one."""
+"""Maximum number of names in an error if no name is similar."""
 _MOST_VIEWS = 256
-"""Of one registry, for different scopes."""
+"""Maximum number of views of one registry that are kept, for different scopes."""
 _MOST_PARTS = 32
-"""Different sets of tools that views are prepared for."""
+"""Maximum number of tool sets whose computed values are kept."""
 
 
 _SEARCHES = {
     "search_tools": 'search("words")',
     "describe_tools": 'describe("name")',
 }
-"""Members of `tools` for the model's own tools, of which programs know others."""
+"""Members of `tools` for the model's own tools, which have other names in programs."""
 
 
 class ToolsFound(NamedTuple):
-    """A page of what a search found."""
+    """A page of search results."""
 
     tools: list[tuple[ToolName, Tool]]
     """Best first."""
@@ -263,13 +262,13 @@ class Problem(NamedTuple):
 
     text: str
     scopes: frozenset[str] = frozenset()
-    """Scopes that every one of these tools requires."""
+    """Scopes that each of these tools requires."""
 
 
 class ToolRegistry:
-    """Registry of tools. Tools may come and go at any time, from any thread; every look-up sees the latest state.
+    """Registry of tools. Tools can be added and removed at any time, from any thread; look-ups see the latest state.
 
-    Programs know a tool by its guest name, made from its own name by the rules in `corral.tools.names`.
+    Programs call a tool by its guest name, made from its own name by the rules in `corral.tools.names`.
     Iteration yields guest names: tools without a namespace first, else alphabetically.
     """
 
@@ -278,14 +277,14 @@ class ToolRegistry:
         self._state = _State({}, {})
         self._views: OrderedDict[frozenset[str], _View] = OrderedDict()
         self.outside: frozenset[str] = frozenset()
-        """Tools that the model calls itself, and programs cannot; for messages."""
+        """Tools that only the model can call, not programs; for messages."""
         self.register(*tools)
 
     def visible_to(self, scopes: frozenset[str]) -> ToolRegistry:
         """Returns a view with only the tools that a caller with these scopes may call.
 
-        Other tools are unknown to the view in every way. Names are those of this registry, and the view changes with
-        it.
+        To the view, other tools do not exist. Names are those of this registry, and changes to one are visible in the
+        other.
         """
         with self._lock:
             view = self._views.pop(scopes, None) or _View(
@@ -297,14 +296,14 @@ class ToolRegistry:
         return view
 
     def hides(self) -> bool:
-        """True if this is a view that leaves out any tool."""
+        """True if this is a view that omits any tool."""
         return False
 
     def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
-        """Returns the tool of that guest name that a view leaves out, for the host alone."""
+        """Returns the tool with that guest name that a view omits; for the host only."""
         return None
 
-    # --- changing it
+    # --- changes
 
     @checked_as(ToolDefinitionError)
     def register(self, *tools: Tool | Callable[..., Any], namespace: str | None = None) -> None:
@@ -335,8 +334,8 @@ class ToolRegistry:
         Raises:
             ToolDefinitionError: as `register`.
         """
-        found = None if problem is None else Problem(problem, frozenset(scopes))
-        problems = {} if namespace is None else {namespace_identifier(namespace): found}
+        reason = None if problem is None else Problem(problem, frozenset(scopes))
+        problems = {} if namespace is None else {namespace_identifier(namespace): reason}
         self._change(tuple(gone), tuple(added), problems)
 
     def _change(
@@ -368,33 +367,33 @@ class ToolRegistry:
             self._change((tool,), ())
 
     def copy(self) -> ToolRegistry:
-        """A registry of the same tools that changes independently."""
+        """Returns a registry with the same tools that changes independently."""
         copied = ToolRegistry()
         copied._state = self._now()
         copied.outside = self.outside
         return copied
 
-    # --- looking things up
+    # --- look-ups
 
     def get(self, name: ToolName | str) -> Tool | None:
-        """The tool of that guest name or, failing that, of that original name (`namespace.name` in a namespace)."""
+        """Returns the tool with that guest name, or else with that original name (`namespace.name` in a namespace)."""
         state = self._now()
         return state.by_path.get(str(name)) or state.by_original.get(str(name))
 
     def guest_name(self, path: str) -> str:
-        """The guest name that a program means by `path`: of another spelling of a reserved word, the proper one."""
+        """Returns the guest name for `path`, which may spell a reserved word the other way."""
         state = self._now()
         return path if path in state.by_path else str(state.spellings.get(ToolName.parse(path), path))
 
     def spellings(self) -> Mapping[ToolName, ToolName]:
-        """Guest names by other names that programs may write instead, because a word is reserved."""
+        """Returns guest names by alternative spellings, which exist for reserved words."""
         return self._now().spellings
 
     def resolve(self, path: str, *, helping: bool = True) -> Tool:
-        """The tool that a program calls by `path`, a guest name.
+        """Returns the tool that a program calls by `path`, a guest name.
 
         Raises:
-            ToolNotFound: with near names if `helping`.
+            ToolNotFound: there is no such tool; with similar names if `helping`.
         """
         tool = self._now().by_path.get(self.guest_name(path))
         if tool is None:
@@ -403,8 +402,9 @@ class ToolRegistry:
 
     @checked_as(ToolDefinitionError)
     def search(self, query: str, *, namespace: str | None = None, limit: int = 10, offset: int = 0) -> ToolsFound:
-        """Tools whose names, parameters or descriptions have words of the query, best first: first those whose name it
-        is. All tools in the order of iteration for a query without words; of one namespace only, if it is given.
+        """Finds tools whose names, parameters or descriptions match words of the query, best first; matching names come
+        first. A query without words finds all tools in the order of iteration. With `namespace`, only that one is
+        searched.
         """
         state = self._now()
         paths, total = state.search_index.search(query, namespace=namespace, limit=limit, offset=offset)
@@ -419,24 +419,24 @@ class ToolRegistry:
         return self._now().by_name
 
     def names(self) -> tuple[ToolName, ...]:
-        """All guest names."""
+        """Returns all guest names."""
         return tuple(self._now().by_name)
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Reasons for missing tools, by the namespace that they would be in, as programs write it."""
+        """Reasons for missing tools, by the guest name of their namespace."""
         return {namespace: problem.text for namespace, problem in self._now().problems.items()}
 
     def computed(self, make: Callable[[Mapping[str, Tool]], T]) -> T:
-        """Returns what `make` makes of the tools by guest name. It is made once, until they change."""
+        """Returns the result of `make` for the tools by guest name, cached until they change."""
         return self._now().computed(make)
 
     def namespaces(self) -> tuple[str, ...]:
-        """All namespaces as programs write them, alphabetically."""
+        """Returns all namespaces by guest name, in alphabetical order."""
         return self._now().namespaces
 
     def untyped(self) -> tuple[ToolName, ...]:
-        """Returns the tools without an output schema, whose results programs guess. Lazy schemas are not built."""
+        """Returns the tools without an output schema, whose results programs guess. Does not build lazy schemas."""
         return tuple(
             name for name, tool in self._now().by_name.items() if tool.has_schemas and tool.output_schema is None
         )
@@ -462,7 +462,7 @@ class ToolRegistry:
         if namespace in state.problems:
             return ToolNotFound(f"no tool {quoted(path)}: {state.problems[namespace].text}")
         if path in self.outside:
-            return ToolNotFound(f"no tool {quoted(path)} in programs; call it as a tool of its own")
+            return ToolNotFound(f"no tool {quoted(path)} in programs; call it as a separate tool")
         if (function := _SEARCHES.get(path)) is not None:
             return ToolNotFound(f"no tool {quoted(path)}; in programs it is tools.{function}")
         near = state.search_index.near(path)
@@ -471,7 +471,7 @@ class ToolRegistry:
         names = [str(name) for name in state.by_name if dot and name.namespace == namespace] or list(state.by_path)
         if not names:
             return ToolNotFound(f"no tool {quoted(path)}; there are none")
-        if len(names) == len(state.by_path) > _LISTED_NAMES:  # a list of some of them would be no help
+        if len(names) == len(state.by_path) > _LISTED_NAMES:  # listing only some of them would not help
             spaces = self.namespaces()
             among = f" in {', '.join(spaces)}" if 0 < len(spaces) <= _LISTED_NAMES else ""
             return ToolNotFound(f"no tool {quoted(path)}; there are {len(names)} others{among}")
@@ -491,23 +491,23 @@ class _State:
         self.spaces = spaces
         self.problems = problems
         """Reasons for missing tools, by the namespace that they would be in."""
-        self._named = named
+        self._rank_by_name = named
         self._whole = whole
-        """The registry that it is a part of."""
+        """The state of the whole registry, of which this is a view."""
         self._views: dict[frozenset[str], _State] = {}
         self._computed: dict[Callable[[Mapping[str, Tool]], Any], Any] = {}
         self._lock = threading.Lock()
 
     def visible_to(self, scopes: frozenset[str]) -> _State:
-        """The tools that a caller with these scopes may call. Callers with the same tools get the same object."""
+        """Returns the tools that a caller with these scopes may call; the same object for the same tools."""
         relevant = scopes & self._scopes
-        found = self._views.get(relevant)
-        if found is None:
+        state = self._views.get(relevant)
+        if state is None:
             with self._lock:
-                found = self._views[relevant] = self._part(relevant)
+                state = self._views[relevant] = self._part(relevant)
                 while len(self._views) > _MOST_VIEWS or len({id(each) for each in self._views.values()}) > _MOST_PARTS:
                     del self._views[next(iter(self._views))]
-        return found
+        return state
 
     def _part(self, held: frozenset[str]) -> _State:
         named = {name: tool for name, tool in self.by_name.items() if tool.is_allowed_with(held)}
@@ -530,8 +530,8 @@ class _State:
 
     @cached_property
     def by_name(self) -> Mapping[ToolName, Tool]:
-        if self._named is not None:
-            return self._named
+        if self._rank_by_name is not None:
+            return self._rank_by_name
         named: dict[ToolName, Tool] = {}
         for namespace, members in self.spaces.items():
             space = None if namespace is None else namespace_identifier(namespace)
@@ -554,15 +554,15 @@ class _State:
 
     @cached_property
     def spellings(self) -> Mapping[ToolName, ToolName]:
-        found: dict[ToolName, ToolName] = {}
+        spelled: dict[ToolName, ToolName] = {}
         for name in self.by_name:
             spaces = {
                 name.namespace,
                 None if name.namespace is None else other_spelling(name.namespace) or name.namespace,
             }
             others = {name.name, other_spelling(name.name) or name.name}
-            found |= {ToolName(space, other): name for space in spaces for other in others}
-        return {other: name for other, name in found.items() if other not in self.by_name}
+            spelled |= {ToolName(space, other): name for space in spaces for other in others}
+        return {other: name for other, name in spelled.items() if other not in self.by_name}
 
     @cached_property
     def by_original(self) -> Mapping[str, Tool]:
@@ -584,7 +584,7 @@ class _State:
 
 
 class _View(ToolRegistry):
-    """The tools of another registry that a caller with certain scopes may call. What changes it changes the other."""
+    """The tools of another registry that a caller with certain scopes may call. Changes apply to both."""
 
     def __init__(
         self,
@@ -634,7 +634,7 @@ def _require_free(tool: Tool, spaces: Mapping[str | None, Mapping[str, Tool]]) -
         name = identifier(tool.name)
         if name in RESERVED_ROOT_NAMES:
             raise ToolDefinitionError(
-                f"the tool name {tool.name!r} is reserved for looking through tools; use another one, or a namespace"
+                f"the tool name {tool.name!r} is reserved for searching tools; use another one, or a namespace"
             )
         if name in {namespace_identifier(space) for space in spaces if space is not None}:
             raise ToolDefinitionError(f"the tool {tool.name!r} has the same name as a namespace")

@@ -1,7 +1,7 @@
-"""Input and output schemas: from types through pydantic, or from JSON Schema documents.
+"""Input and output schemas: from types by way of pydantic, or from JSON Schema documents.
 
-An input schema turns what a program sent into what a function takes; an output schema turns what a function returned
-into plain data (see `corral.tools.json_schema.plain_data`). Both are built once, when the tool is defined.
+An input schema converts a program's input to a function's arguments; an output schema converts a function's result to
+plain data (see `corral.tools.json_schema.plain_data`). Both are built once, when the tool is defined.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class InputSchema(Protocol):
 
     @property
     def json_schema(self) -> JsonSchema | None:
-        """None if it takes anything."""
+        """JSON Schema; None if it accepts anything."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class InputSchema(Protocol):
         ...
 
     def load(self, raw: object) -> Any:
-        """The validated input, or a `PendingValidation` if that takes long. Raises SchemaMismatch."""
+        """Returns the validated input, or a `PendingValidation` if that takes long. Raises SchemaMismatch."""
         ...
 
 
@@ -53,13 +53,13 @@ class OutputSchema(Protocol):
 
     @property
     def json_schema(self) -> JsonSchema | None:
-        """None if it returns anything."""
+        """JSON Schema; None if it returns anything."""
         ...
 
     def dump(self, value: object) -> object:
-        """The value as plain data, or a `PendingValidation` if that takes long.
+        """Returns the value as plain data, or a `PendingValidation` if that takes long.
 
-        Raises SchemaMismatch; a hostile value may raise anything.
+        Raises SchemaMismatch; a hostile value can raise anything.
         """
         ...
 
@@ -68,7 +68,7 @@ class OutputSchema(Protocol):
 
 
 class Anything:
-    """Takes and returns every value; models and dataclasses become dicts."""
+    """Accepts and returns every value; models and dataclasses become dicts."""
 
     json_schema: None = None
     runs_code = False
@@ -88,19 +88,19 @@ def says_nothing(schema: JsonSchema | None) -> bool:
     return schema is None or _ANNOTATIONS.issuperset(schema)
 
 
-def has_member(schema: JsonSchema | None, way: Iterable[str | None], name: str) -> bool:
-    """True if a part of a value, by keys and items on the way to it, is an object whose schema names a member."""
-    known = None if schema is None else part_of(schema, way)
-    return known is not None and known.get("type", "object") == "object" and name in mapping(known.get("properties"))
+def has_member(schema: JsonSchema | None, steps: Iterable[str | None], name: str) -> bool:
+    """True if a part of a value, by the keys and items that lead to it, is an object whose schema names a member."""
+    part = None if schema is None else part_of(schema, steps)
+    return part is not None and part.get("type", "object") == "object" and name in mapping(part.get("properties"))
 
 
 # --- types --------------------------------------------------------------------------------------------------
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out titles of fields, which repeat their names, and defaults that JSON cannot express.
+    """Omits titles of fields, which repeat their names, and defaults that JSON cannot express.
 
-    Members with a default are required in outputs: what is dumped has them.
+    Members with a default are required in outputs, because results always include them.
     """
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
@@ -126,12 +126,12 @@ class _WithoutTitles(GenerateJsonSchema):
 
 
 def json_schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonSchema:
-    """The JSON Schema of a type. Raises the errors of pydantic."""
+    """Returns the JSON Schema of a type. Raises the errors of pydantic."""
     return adapter.json_schema(by_alias=True, mode=mode, schema_generator=_WithoutTitles)
 
 
 class TypeInput:
-    """Anything that pydantic validates as a type."""
+    """Input of any type that pydantic validates."""
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
         self.json_schema = json_schema_of(adapter, "validation")
@@ -149,8 +149,8 @@ class ArgumentsInput:
     """The arguments of a function: an object with a field for each parameter.
 
     `model` is a pydantic model whose fields stand for parameters under safe names; `parameters` maps a field to its
-    parameter. `load` returns a dict from parameter to value. `reserved` are parameters that a program may not set by
-    way of `**keywords`.
+    parameter. `load` returns a dict from parameter to value. `reserved` are parameters that a program must not set
+    through `**keywords`.
     """
 
     def __init__(self, model: type[BaseModel], parameters: Mapping[str, str], reserved: Iterable[str]) -> None:
@@ -177,10 +177,10 @@ class ArgumentsInput:
 
 
 class TypeOutput:
-    """Anything that pydantic validates as a type: validated first, then turned into plain data.
+    """Output of any type that pydantic validates; valid results are then converted to plain data.
 
-    A value that is not of the type fits all the same if its plain data does, since that is what a program gets: a
-    model where a dict is declared, a date where a text is.
+    A value of another type is accepted if its plain data is valid, because programs only receive that: a model where a
+    dict is declared, or a date where a string is.
     """
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
@@ -201,7 +201,7 @@ class TypeOutput:
             return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
 
     def _of_data(self, value: object) -> object:
-        """The valid value for the plain data of one that is not valid; ABSENT: that is not valid either."""
+        """Validates the plain data of an invalid value; returns ABSENT if it is not valid either."""
         with suppress(Exception):
             data = to_plain_data(value)
             before = value
@@ -213,16 +213,16 @@ class TypeOutput:
         return ABSENT
 
 
-# --- what authors of tools may write ------------------------------------------------------------------------
+# --- schemas from authors' declarations ------------------------------------------------------------------------
 
 
 def input_schema_of(source: object, *, owner: str) -> InputSchema:
-    """From a JSON Schema document, a pydantic model or another type, or None for anything."""
+    """Makes an input schema of a JSON Schema document, a pydantic model or another type; None accepts anything."""
     return _schema_of(source, owner, TypeInput)
 
 
 def output_schema_of(source: object, *, owner: str) -> OutputSchema:
-    """From a JSON Schema document, a pydantic model or another type, or None for anything."""
+    """Makes an output schema of a JSON Schema document, a pydantic model or another type; None accepts anything."""
     return _schema_of(source, owner, TypeOutput)
 
 

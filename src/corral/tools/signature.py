@@ -1,4 +1,4 @@
-"""From a Python function to the schema of its arguments and a way to call it with them."""
+"""Reads a Python function's parameters: the schema of its arguments, and how to pass them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Place = Literal[1] | str | None
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters of a function, and the way to call it with them."""
+    """Parameters of a function, and how to pass them."""
 
     input: ArgumentsInput
     positional: tuple[str, ...]
@@ -48,7 +48,7 @@ class Parameters:
     """The parameter that receives the ToolCall."""
 
     def bind(self, values: dict[str, object], call: ToolCall) -> Arguments:
-        """The arguments for one call. `values` is what `input.load` returned."""
+        """Returns the arguments for one call. `values` is the result of `input.load`."""
         keywords = dict(values)
         if self.context is not None:
             keywords[self.context] = call.context
@@ -58,13 +58,13 @@ class Parameters:
 
 
 def underlying_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that holds the annotations and the docstring: that of a partial or of a callable object too."""
+    """Returns the function with the annotations and the docstring, also for a partial or a callable object."""
     function = without_partial(function)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function below any partials; anything else as it is."""
+    """Returns the function inside any partials; anything else unchanged."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
@@ -75,7 +75,7 @@ def _bound_keywords(function: Callable[..., Any]) -> Mapping[str, object]:
 
 
 def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Mapping[str, str]) -> Parameters:
-    """The parameters of a function; `name` is that of the tool.
+    """Reads the parameters of a function; `name` is that of the tool.
 
     Raises:
         ToolDefinitionError: a parameter has no schema.
@@ -83,15 +83,15 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError) as error:
-        raise ToolDefinitionError(f"tool {name!r}: its parameters are not known; pass an input_schema") from error
+        raise ToolDefinitionError(f"tool {name!r}: its parameters are unknown; pass an input_schema") from error
     bound = _bound_keywords(function)
     reserved = {*bound, *(each.name for each in parameters)}
     parameters = [each for each in parameters if each.name not in bound]
     if parameters and parameters[0].name == "self" and not inspect.ismethod(function):
-        raise ToolDefinitionError(f"tool {name!r} is a method; make the tool of an instance: tool(instance.{name})")
+        raise ToolDefinitionError(f"tool {name!r} is a method; bind it to an instance: tool(instance.{name})")
     types = _Types(underlying_function(function), name)
-    context = _injected(types, parameters, ExecutionContext)
-    call = _injected(types, parameters, ToolCall)
+    context = _injected_parameter(types, parameters, ExecutionContext)
+    call = _injected_parameter(types, parameters, ToolCall)
     shown = [each for each in parameters if each.name not in (context, call)]
     return Parameters(
         input=_arguments(types, shown, reserved, descriptions),
@@ -101,21 +101,21 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
     )
 
 
-def _injected(types: _Types, parameters: list[Parameter], kind: type) -> str | None:
-    found = [each.name for each in parameters if _is_hint_of(types.hints.get(each.name), kind)]
-    if len(found) > 1:
-        raise ToolDefinitionError(f"tool {types.tool!r}: {' and '.join(found)} both take the {kind.__name__}")
-    return found[0] if found else None
+def _injected_parameter(types: _Types, parameters: list[Parameter], kind: type) -> str | None:
+    names = [each.name for each in parameters if _is_hint_of(types.hints.get(each.name), kind)]
+    if len(names) > 1:
+        raise ToolDefinitionError(f"tool {types.tool!r}: {' and '.join(names)} both take the {kind.__name__}")
+    return names[0] if names else None
 
 
 def injected_places(function: Callable[..., Any], name: str) -> tuple[Place, Place]:
-    """The parameters by which a function of one input receives the context and the ToolCall.
+    """Returns the parameters by which a function of one input receives the context and the ToolCall.
 
     The context goes to the parameter that is annotated `ExecutionContext` or called `context`, else to the second if it
-    must be given; the call to the one that is annotated `ToolCall`.
+    is required; the call to the one that is annotated `ToolCall`.
 
     Raises:
-        ToolDefinitionError: it takes no input, or more must be given than these.
+        ToolDefinitionError: the function takes no input, or requires further parameters.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
@@ -125,20 +125,20 @@ def injected_places(function: Callable[..., Any], name: str) -> tuple[Place, Pla
     takes_all = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
     if not ordered and not takes_all:
         raise ToolDefinitionError(f"tool {name!r}: its function must take (input, context)")
-    given = [each for each in parameters[1:] if each.kind is not Parameter.VAR_KEYWORD]
-    required = [each for each in given if each.default is Parameter.empty and each.kind is not Parameter.VAR_POSITIONAL]
+    rest = [each for each in parameters[1:] if each.kind is not Parameter.VAR_KEYWORD]
+    required = [each for each in rest if each.default is Parameter.empty and each.kind is not Parameter.VAR_POSITIONAL]
     second = ordered[1] if len(ordered) > 1 else None
-    call = next((each for each in given if _says(function, each, ToolCall)), None)
-    found = next((each for each in given if each.name == "context" or _says(function, each, ExecutionContext)), None)
-    if found is None and second in required and second is not call:
-        found = second
-    if more := [each.name for each in required if each not in (found, call)]:
+    call = next((each for each in rest if _says(function, each, ToolCall)), None)
+    context = next((each for each in rest if each.name == "context" or _says(function, each, ExecutionContext)), None)
+    if context is None and second in required and second is not call:
+        context = second
+    if more := [each.name for each in required if each not in (context, call)]:
         raise ToolDefinitionError(
             f"tool {name!r}: its function must take (input, context), and nothing for {more[0]!r}"
         )
-    if found is None and takes_all and second is None:
+    if context is None and takes_all and second is None:
         return 1, _place(call, second)
-    return _place(found, second), _place(call, second)
+    return _place(context, second), _place(call, second)
 
 
 def _place(parameter: Parameter | None, second: Parameter | None) -> Place:
@@ -148,7 +148,7 @@ def _place(parameter: Parameter | None, second: Parameter | None) -> Place:
 def _says(function: Callable[..., Any], parameter: Parameter, kind: type) -> bool:
     try:
         hint = get_type_hints(underlying_function(function), include_extras=True).get(parameter.name)
-    except (NameError, TypeError, SyntaxError):  # one of the others may be unreadable
+    except (NameError, TypeError, SyntaxError):  # another annotation may be unreadable
         hint = parameter.annotation
     return _is_hint_of(hint, kind) or (isinstance(hint, str) and hint.endswith(kind.__name__))
 
@@ -156,8 +156,7 @@ def _says(function: Callable[..., Any], parameter: Parameter, kind: type) -> boo
 def read_result(
     function: Callable[..., Any], *, name: str, description: str | None, stream: bool = False
 ) -> OutputSchema:
-    """The schema of what a function is annotated to return, or of one item of its stream; without an annotation,
-    anything.
+    """Returns the schema of a function's annotated result, or of one item of its stream; without one, anything.
 
     Raises:
         ToolDefinitionError: the type has no schema, or a stream is annotated as something else.
@@ -170,8 +169,8 @@ def read_result(
         return ANYTHING
     hint = types.hints.get("return", Iterator)
     if stream and (get_origin(hint) or hint) not in _ITERATORS:
-        raise ToolDefinitionError(f"tool {name!r}: a stream is annotated with what it yields: -> AsyncIterator[...]")
-    hint = _item(hint) if stream else _gathered(hint)
+        raise ToolDefinitionError(f"tool {name!r}: annotate a stream with the type it yields: -> AsyncIterator[...]")
+    hint = _item(hint) if stream else _gathered_type(hint)
     try:
         output = TypeOutput(types.adapter(hint))
     except _NO_SCHEMA as error:
@@ -205,7 +204,7 @@ class _Types:
             raise ToolDefinitionError(f"tool {tool!r}: its annotations cannot be read: {error}") from error
 
     def adapter(self, hint: Any) -> TypeAdapter[Any]:
-        """Raises the errors in `_NO_SCHEMA`."""
+        """Returns the adapter for a type. Raises the errors in `_NO_SCHEMA`."""
         adapter = TypeAdapter[Any](hint)
         adapter.rebuild(_types_namespace=self.local_names)
         return adapter
@@ -227,15 +226,15 @@ class _Types:
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """True if it yields."""
+    """True if the function yields."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 _ITERATORS = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator})
 
 
-def _gathered(hint: Any) -> Any:
-    """The type of what is made of a result of this type: of an iterator a list."""
+def _gathered_type(hint: Any) -> Any:
+    """Returns the type of a result after gathering: a list for an iterator."""
     return list[_item(hint)] if (get_origin(hint) or hint) in _ITERATORS else hint
 
 
@@ -244,7 +243,7 @@ def _item(hint: Any) -> Any:
 
 
 def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """Local names of the enclosing function, if it is still running: annotations may mention types from there."""
+    """Returns local names of the enclosing function, if it is still running: annotations can refer to them."""
     around, inside, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
     frame = inspect.currentframe() if inside else None
     while frame is not None:
@@ -302,7 +301,7 @@ def _further_arguments(hint: Any) -> type[BaseModel]:
 
 
 def _field(parameter: Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:
-    """A field under a name of ours, with the parameter's own name as its alias unless the author gave one."""
+    """Returns a field with a generated name; its alias is the parameter's name unless the author set another."""
     settings: dict[str, Any] = {}
     if isinstance(parameter.default, FieldInfo):
         hint = Annotated[hint, parameter.default]

@@ -1,4 +1,4 @@
-"""Sources of tools that are not the host's own functions: they come with a connection, and may change."""
+"""Sources of tools that are not the host's own functions: they need a connection, and can change."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Offer(Protocol):
 class ToolSource(ABC):
     """Tools that exist while something is open: a connection to an MCP server, a toolset of an agent framework.
 
-    A Corral opens its sources concurrently when it is opened, and closes them with itself. A failing source must not
-    affect others: if its peer is out of order, it offers a `problem` and goes on trying.
+    A Corral opens its sources concurrently when it is opened, and closes them when it is closed. A failing source must
+    not affect others: if its peer is unavailable, it offers a `problem` and keeps trying.
     """
 
     namespace: str | None = None
-    """Namespace of its tools; None: beside the host's own."""
+    """Namespace of its tools; None for no namespace."""
 
     scopes: Iterable[str] = frozenset()
     """Scopes that each of its tools requires. Where denied tools are hidden, only callers with these scopes learn why
@@ -49,7 +49,7 @@ class ToolSource(ABC):
     def open(self, offer: Offer) -> AbstractAsyncContextManager[None]:
         """Opens the source for a block in which its tools can be called. Offers them first, and again as they change.
 
-        The block is entered and left in one task. It may be entered several times, for several Corrals, each with its
+        The block is entered and left in one task. It can be entered several times, for several Corrals, each with its
         own connection.
 
         Raises:
@@ -112,7 +112,7 @@ class TransformedSource(ToolSource):
         known: Mapping[Tool, Tool | None] = {}
 
         def offer_changed(tools: Iterable[Tool], *, problem: str | None = None) -> None:
-            nonlocal known  # what is offered again, as when a connection is lost, stays the same
+            nonlocal known  # tools that are offered again, as after a lost connection, stay the same objects
             known = {tool: known[tool] if tool in known else self._changed(tool) for tool in tools}
             offer([tool for tool in known.values() if tool is not None], problem=problem)
 
@@ -124,5 +124,5 @@ class TransformedSource(ToolSource):
             return self._change(tool)
         except ToolDefinitionError:
             raise
-        except Exception as error:  # a source survives tools that cannot be offered; of a bug it would know nothing
+        except Exception as error:  # sources skip tools that cannot be offered, which would hide a bug here
             raise ToolDefinitionError(f"tool {tool.name!r} cannot be transformed: {error!r}") from error

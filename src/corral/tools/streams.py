@@ -1,4 +1,4 @@
-"""The results of tools that yield: iterated, or gathered into lists, which are bounded before they are complete."""
+"""Results of tools that yield: iterated, or gathered into lists, whose size is bounded while they grow."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pydantic import BaseModel
 
 _DATA = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 _SLACK = 4
-"""Factor over the byte limit at which a list is given up: its size is only an estimate until it is encoded."""
+"""Factor over the byte limit at which gathering stops: the size is only an estimate until it is encoded."""
 _MOST_WEIGHED = 10_000
-"""Values of one item that are looked at."""
+"""Maximum number of values examined per item."""
 CHECKPOINT_EVERY = 64
-"""Items after which a generator that awaits nothing lets others run, and can be cancelled."""
+"""Number of items after which a generator that awaits nothing yields to other tasks, and can be cancelled."""
 CLOSING_SECONDS = 5.0
-"""Time that a generator may take to close."""
+"""Seconds that a generator may take to close."""
 
 
 class TooMuch(Exception):
-    """More was yielded than a result may hold."""
+    """More was yielded than fits a result."""
 
 
 def is_iterator(result: object) -> bool:
@@ -39,7 +39,7 @@ def is_iterator(result: object) -> bool:
 
 
 class Gathering:
-    """Gathers what one call yields."""
+    """Gathers the items that one call yields."""
 
     __slots__ = ("_items", "_left", "_stopped")
 
@@ -53,10 +53,10 @@ class Gathering:
         self._stopped = True
 
     def read(self, result: object) -> object:
-        """The items of an iterator as a list, which is closed in any case; it blocks. Other results stay as they are.
+        """Gathers an iterator into a list and closes it; blocks. Returns other results unchanged.
 
         Raises:
-            TooMuch: there are too many of them.
+            TooMuch: the items are too many or too large.
         """
         if not is_iterator(result) or hasattr(type(result), "__anext__"):
             return result
@@ -73,19 +73,19 @@ class Gathering:
         return self._items
 
     async def receive(self, result: object) -> object:
-        """The same for iterators of both kinds, without blocking.
+        """Gathers sync and async iterators without blocking.
 
         Raises:
-            TooMuch: there are too many of them.
+            TooMuch: the items are too many or too large.
         """
         if hasattr(type(result), "__anext__"):
-            return await self._received(cast("AsyncIterator[object]", result))
+            return await self._gather(cast("AsyncIterator[object]", result))
         try:
             return await to_thread.run_sync(self.read, result, abandon_on_cancel=True)
         finally:
             self.stop()
 
-    async def _received(self, iterator: AsyncIterator[object]) -> object:
+    async def _gather(self, iterator: AsyncIterator[object]) -> object:
         try:
             async for item in iterator:
                 self._take(item)
@@ -107,21 +107,21 @@ class Gathering:
 
 
 def iterate(result: object) -> AsyncIterator[object]:
-    """An async iterator over what a tool gave. One that blocks is read in a thread, item by item.
+    """Returns an async iterator over a tool's result. A blocking iterator is read in a thread, item by item.
 
     Raises:
-        TypeError: it cannot be iterated.
+        TypeError: the result cannot be iterated.
     """
     if isinstance(result, AsyncIterable):
         return aiter(cast("AsyncIterable[object]", result))
     if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
         kind = type(cast("object", result)).__name__
-        raise TypeError(f"a tool that streams gave a value of type {kind}, and not an iterator")
+        raise TypeError(f"a tool that streams returned a value of type {kind} instead of an iterator")
     return _InThread(iter(cast("Iterable[object]", result)))
 
 
 class _InThread:
-    """Reads a blocking iterator in a thread: one item at a time, so that none waits for the next."""
+    """Reads a blocking iterator in a thread, one item at a time, so that items arrive without delay."""
 
     def __init__(self, iterator: Iterator[object]) -> None:
         self._iterator = iterator
@@ -133,13 +133,13 @@ class _InThread:
 
     async def __anext__(self) -> object:
         self._reading = True
-        found = await to_thread.run_sync(self._next, abandon_on_cancel=True)
-        if found is None:
+        item = await to_thread.run_sync(self._next, abandon_on_cancel=True)
+        if item is None:
             raise StopAsyncIteration
-        return found[0]
+        return item[0]
 
     async def aclose(self) -> None:
-        """Closes the iterator; while it is being read, its thread will do so."""
+        """Closes the iterator; while it is being read, leaves that to its thread."""
         with self._state:
             self._closed = True
             reading = self._reading

@@ -1,4 +1,4 @@
-"""A tool: a function of the host that programs may call, with what is known and required of it."""
+"""A tool: a function of the host that programs can call, with its schemas and requirements."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TYPES = frozenset(
 
 
 class Docstring(NamedTuple):
-    """The texts of a docstring that a model should see."""
+    """The parts of a docstring that a model should see."""
 
     description: str = ""
     parameters: Mapping[str, str] = MappingProxyType({})
@@ -62,10 +62,10 @@ class Docstring(NamedTuple):
 
 
 def read_docstring(text: str | None) -> Docstring:
-    """Never raises: of a docstring in no known style, the whole text is the description."""
+    """Parses a docstring. Never raises: in an unknown style, the whole text is the description."""
     if not text:
         return Docstring()
-    from docstring_parser import parse  # importing corral should not cost what only the definition of tools needs
+    from docstring_parser import parse  # only defining tools needs it, importing corral should not
 
     text = inspect.cleandoc(text)
     try:
@@ -81,16 +81,16 @@ def read_docstring(text: str | None) -> Docstring:
 
 
 def _returns(parsed: ParsedDocstring) -> str | None:
-    """The texts on what comes back. The name of a result, or of a member, is kept; a type is not."""
-    told: list[str] = []
+    """Returns the texts about the result. Names of results and members are kept, types are not."""
+    lines: list[str] = []
     for each in parsed.many_returns:
         name, text = each.return_name or _member(each.type_name or ""), each.description or ""
-        told.append(f"{name}: {text}" if name and name != text else text)
-    return "\n".join(filter(None, told)) or None
+        lines.append(f"{name}: {text}" if name and name != text else text)
+    return "\n".join(filter(None, lines)) or None
 
 
 def _member(text: str) -> str | None:
-    """Text in the place of a type, for a member as in `names: all that are there`."""
+    """Returns the text in the place of a type, for members as in `names: the names of all users`."""
     return text if _NAME.fullmatch(text) and text not in _TYPES else None
 
 
@@ -101,10 +101,10 @@ P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
 
 Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[bool]]
-"""True if calls need an approval; a function decides by the validated input and the context."""
+"""True if calls need approval; a function decides by the validated input and the context."""
 
 OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
-"""Treatment of a result that does not fit the output schema, when the tool has run.
+"""Treatment of a result that does not match the output schema.
 
 `warn` delivers it with a remark, `strict` withholds it, `off` does not validate.
 """
@@ -112,7 +112,7 @@ OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
 
 @dataclass(slots=True)
 class ParsedInput:
-    """A validated input: a dict from parameter to value for functions, else what the input schema makes of it."""
+    """A validated input: a dict from parameter to value for functions, else the output of the input schema."""
 
     value: Any
 
@@ -120,46 +120,46 @@ class ParsedInput:
 @checked_as(ToolDefinitionError)
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
 class Tool(Generic[P, R]):
-    """A function together with its schemas and what calling it requires. Calling the tool calls the function.
+    """A function together with its schemas and requirements. Calling the tool calls the function.
 
-    Made by `@tool` and `define_tool`. Scopes, rates, approvals and the timeout are held by the bridge's guards.
+    Made by `@tool` and `define_tool`. The bridge's guards enforce scopes, rates, approvals and the timeout.
 
     Raises:
-        ToolDefinitionError: no identifier can be made of the name, the namespace is reserved, or a setting is wrong.
+        ToolDefinitionError: the name cannot become an identifier, the namespace is reserved, or a setting is wrong.
     """
 
     name: str
-    """As the host knows it; `ToolRegistry` says under which identifier programs do."""
+    """The host's name; `ToolRegistry` has the identifier for programs."""
     namespace: str | None = None
     description: str = ""
     scopes: frozenset[str] = frozenset()
     """Scopes that a caller must have, all of them."""
     any_scope: frozenset[str] = frozenset()
-    """Scopes of which a caller must have one, unless empty."""
+    """Scopes of which a caller must have at least one, unless empty."""
     rate_limit: RateLimit | None = None
-    """Calls allowed to each user, `"30/minute"`; or by scope, `{"everyone": "500/minute"}`."""
+    """Calls allowed per user, `"30/minute"`; or by scope, `{"everyone": "500/minute"}`."""
     needs_approval: Approval = False
     read_only: bool = False
     idempotent: bool = False
     sequential: bool = False
-    """True if no other call of the same execution runs while one of it does."""
+    """True if each of its calls must run without other calls of the same execution."""
     timeout_seconds: float | None = None
     validate_output: OutputValidation | bool = "warn"
-    """True is `strict`, False is `off`."""
+    """True means `strict`, False means `off`."""
     must_finish: bool = False
-    """True if a running call is awaited after the end of its program, within the execution's wall clock."""
+    """True if a running call is awaited after its program has ended, within the execution's wall clock."""
     stream: bool = False
-    """True if programs get the items one by one, as they are yielded; `output` is then the schema of one item."""
+    """True if programs get items one by one, as they are yielded; `output` is then the schema of one item."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
     bind: Callable[[Any, ToolCall], Arguments] = field(repr=False)
-    """From validated input and the call to the function's arguments."""
+    """Maps validated input and the call to the function's arguments."""
     resolve: Callable[[Any, ExecutionContext], Awaitable[Any]] | None = field(default=None, repr=False)
-    """Maps validated input and context to the final arguments of the function, which approvals show. For tools of other
+    """Maps validated input and context to the function's final arguments, which approvals show. For tools of other
     libraries, which validate once more."""
     is_async: bool = field(init=False, repr=False)
-    """True if calling the function gives a coroutine or an async generator; others run in a worker thread."""
+    """True if calling the function returns a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """The rates of `rate_limit`."""
 
@@ -191,38 +191,38 @@ class Tool(Generic[P, R]):
         return _by_name(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the function itself, so that other code of the host can go on using it."""
+        """Calls the function itself, so that other code of the host can keep using it."""
         return self.function(*args, **kwargs)
 
     @property
     def has_schemas(self) -> bool:
-        """True if both schemas exist. A source may make them on first use only."""
+        """True if both schemas exist. A source may build them on first use."""
         return all(getattr(schema, "is_made", True) for schema in (self.input, self.output))
 
     @property
     def input_schema(self) -> JsonSchema | None:
-        """JSON Schema of the input, or None if it takes anything."""
+        """JSON Schema of the input, or None if it accepts anything."""
         return self.input.json_schema
 
     @property
     def returns_bytes(self) -> bool:
-        """True if results have bytes where the output schema says `format: binary`: it was made of a Python type."""
+        """True if results have bytes where the output schema has `format: binary`: it was made of a Python type."""
         return isinstance(self.output, TypeOutput)
 
     @property
     def output_schema(self) -> JsonSchema | None:
-        """JSON Schema of the result as programs receive it, of a stream's items; None if nothing is known of it."""
+        """JSON Schema of the result, or of a stream's items, as programs receive it; None if it is unknown."""
         return self.output.json_schema
 
     @property
     def label(self) -> str:
-        """The name for messages to a model: as it writes it, unless another tool has the same identifier."""
+        """Name for messages to a model: the identifier, unless another tool has the same one."""
         namespace = None if self.namespace is None else namespace_identifier(self.namespace)
         return str(ToolName(namespace, identifier(self.name)))
 
     @checked_as(ToolDefinitionError)
     def with_settings(self, **settings: Unpack[ToolSettings]) -> Tool[P, R]:
-        """The same tool with these settings in place of its own; `scopes` are added to those that it has.
+        """Returns a copy with these settings in place of its own; `scopes` are added to its own.
 
         Raises:
             ToolDefinitionError: a setting is wrong.
@@ -230,14 +230,14 @@ class Tool(Generic[P, R]):
         return replace(self, **_frozen({**settings, "scopes": self.scopes.union(settings.get("scopes", ()))}))
 
     def is_allowed_with(self, scopes: frozenset[str]) -> bool:
-        """True if these are all of its `scopes`, and one of its `any_scope`."""
+        """True if the caller has all `scopes`, and at least one of `any_scope`, if any."""
         return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
 
     async def parse_input(self, raw: object, context: ExecutionContext | None = None) -> ParsedInput:
-        """Validates a program's input; in the caller's turn, if it takes a worker.
+        """Validates a program's input; in the caller's turn, if it needs a worker.
 
         Raises:
-            InvalidArguments: naming the tool and every problem with its path.
+            InvalidArguments: names the tool and every problem with its path.
         """
         try:
             value = self.input.load(raw)
@@ -247,26 +247,26 @@ class Tool(Generic[P, R]):
 
     def refused(self, raw: object, mismatch: SchemaMismatch) -> InvalidArguments:
         """Returns the error for the model about its input."""
-        given = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
-        absent = [name for name in field_names(self.input_schema) if name not in given]
+        sent = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
+        absent = [name for name in field_names(self.input_schema) if name not in sent]
         return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
 
     async def execute(self, parsed: ParsedInput, call: ToolCall, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
 
-        What it yields becomes a list, also of a tool that streams. A cancelled call of a function in a thread returns
-        at once; the thread goes on to its end, or to the next item that it yields.
+        Yielded items become a list, also for a tool that streams. A cancelled call of a function in a thread returns at
+        once; the thread runs to its end, or to the next item that it yields.
 
         Raises:
-            TooMuch: it yields far more than `most_bytes`.
+            TooMuch: the function yields far more than `most_bytes`.
         """
         if self.stream:
             return await Gathering(most_bytes).receive(await self.open_stream(parsed, call))
         arguments, keywords = self.bind(parsed.value, call)
         function: Callable[..., Any] = self.function
         if self.is_async:
-            given: Any = function(*arguments, **keywords)
-            result = cast("object", given if isinstance(given, AsyncGenerator) else await given)
+            returned: Any = function(*arguments, **keywords)
+            result = cast("object", returned if isinstance(returned, AsyncGenerator) else await returned)
         else:
             gathering = Gathering(most_bytes)
             try:
@@ -284,7 +284,7 @@ class Tool(Generic[P, R]):
         """Calls the function of a tool that streams; its exceptions pass through. The caller closes the iterator.
 
         Raises:
-            TypeError: the function returned nothing that can be iterated.
+            TypeError: the function returned a value that cannot be iterated.
         """
         arguments, keywords = self.bind(parsed.value, call)
         function: Callable[..., Any] = self.function
@@ -297,7 +297,7 @@ class Tool(Generic[P, R]):
     async def dump_output(
         self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
     ) -> object:
-        """Turns what the function returned into plain data, as `dump_item`; of a tool that streams, each item."""
+        """Converts the function's result to plain data, as `dump_item`; for a tool that streams, each item."""
         if not self.stream:
             return await self.dump_item(value, warn, context)
         return [await self.dump_item(item, warn, context) for item in cast("list[object]", value)]
@@ -305,30 +305,30 @@ class Tool(Generic[P, R]):
     async def dump_item(
         self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
     ) -> object:
-        """Turns a result, or an item of a stream, into plain data (see `corral.tools.schema`), and validates it.
+        """Converts a result, or an item of a stream, to plain data (see `corral.tools.schema`), and validates it.
 
-        `warn` is called for a result that is delivered although it does not fit the output schema. Without a schema, a
-        text that is an object or a list in JSON is parsed.
+        `warn` is called for a result that is delivered although it does not match the output schema. Without a schema,
+        a text that is a JSON object or list is parsed.
 
         Raises:
-            InvalidToolOutput: naming the tool and the paths that are wrong, but no value; `__cause__` has details.
+            InvalidToolOutput: names the tool and the paths that are wrong, but no values; `__cause__` has details.
         """
         try:
             if hasattr(type(value), "__next__"):
-                value = list(cast("Iterator[object]", value))  # it can be read only once, and may be read twice
+                value = list(cast("Iterator[object]", value))  # it can be read only once, but may be needed twice
             data = to_plain_data(value) if self.validate_output == "off" else self.output.dump(value)
             if type(data) is PendingValidation:
                 data = await data.get(_tenant(context))
         except Exception as error:
             if self.validate_output == "strict":
                 raise self._withheld(error) from error
-            return await self._delivered(value, error, warn, context)
+            return await self._deliver(value, error, warn, context)
         if type(data) is str and says_nothing(self.output.json_schema):
             read = json_value(data)
             return cast("object", read) if isinstance(read, dict | list) else data
         return data
 
-    async def _delivered(
+    async def _deliver(
         self,
         value: object,
         error: Exception,
@@ -336,19 +336,21 @@ class Tool(Generic[P, R]):
         context: ExecutionContext | None,
     ) -> object:
         """The result to deliver although the output schema raised this error."""
+        """Returns the result to deliver although the output schema raised this error."""
         try:
             data = to_plain_data(value)
             if type(data) is str and (read := json_value(data)) is not data:
                 with suppress(SchemaMismatch):
-                    found = self.output.dump(read)
-                    return await found.get(_tenant(context)) if type(found) is PendingValidation else found
+                    parsed = self.output.dump(read)
+                    return await parsed.get(_tenant(context)) if type(parsed) is PendingValidation else parsed
                 data = cast("object", read) if isinstance(read, dict | list) else data
         except Exception as unreadable:
             raise self._withheld(unreadable) from unreadable
         if warn is not None:
             problem = cut(error.discreet(), _REMARK_CHARS) if isinstance(error, SchemaMismatch) else "it is not valid"
-            said = "may have returned" if isinstance(error, NotValidated) else "returned"
-            warn(f"{self.label} {said} what its output schema does not say: {problem}; the value was delivered")
+            verb = "may have returned" if isinstance(error, NotValidated) else "returned"
+            remark = f"{self.label} {verb} a value that does not match its output schema: {problem}"
+            warn(f"{remark}; the value was delivered")
         return data
 
     def _withheld(self, error: Exception) -> InvalidToolOutput:
@@ -360,19 +362,19 @@ def _tenant(context: ExecutionContext | None) -> TrustDomain | None:
     return None if context is None else context.trust_domain
 
 
-def output_validation(given: object, owner: str) -> OutputValidation:
-    """The meaning of an option `validate_output`.
+def output_validation(option: object, owner: str) -> OutputValidation:
+    """Normalizes an option `validate_output`.
 
     Raises:
-        ToolDefinitionError: it is none.
+        ToolDefinitionError: the value is unknown.
     """
-    if given is True or given == "strict":
+    if option is True or option == "strict":
         return "strict"
-    if given is False or given == "off":
+    if option is False or option == "off":
         return "off"
-    if given == "warn":
+    if option == "warn":
         return "warn"
-    raise ToolDefinitionError(f'{owner}: validate_output={given!r} is none of "warn", "strict", "off"')
+    raise ToolDefinitionError(f'{owner}: validate_output={option!r} must be "warn", "strict" or "off"')
 
 
 def check_settings(
@@ -384,7 +386,7 @@ def check_settings(
     validate_output: OutputValidation | bool = "warn",
     **_: object,
 ) -> tuple[OutputValidation, Mapping[RateScope, Rate]]:
-    """The meaning of `validate_output` and `rate_limit` among a tool's settings.
+    """Normalizes `validate_output` and `rate_limit` among a tool's settings.
 
     Raises:
         ToolDefinitionError: one is wrong.
@@ -400,25 +402,24 @@ def check_settings(
         raise ToolDefinitionError(f"{owner}: rate_limit: {error}") from None
 
 
-# --- sending them to other processes ------------------------------------------------------------------------
+# --- pickling ------------------------------------------------------------------------------------------------
 
 
 def _by_name(tool: Tool) -> tuple[Callable[..., Any], tuple[object, ...]]:
-    """Reference to a tool for `pickle`: its name in the module of its function, and the settings
-    that it has of its own.
+    """Returns a reference to a tool for `pickle`: its name in the module of its function, and settings that differ.
 
     Raises:
-        PicklingError: no name of that module leads to a tool of this function and these schemas.
+        PicklingError: no name in that module refers to a tool with this function and these schemas.
     """
     function = underlying_function(tool.function)
     module = function.__module__
-    for name, found in list(vars(sys.modules[module]).items()) if module in sys.modules else ():
-        if isinstance(found, Tool) and _made_of(known := cast("Tool", found)) == _made_of(tool):
+    for name, value in list(vars(sys.modules[module]).items()) if module in sys.modules else ():
+        if isinstance(value, Tool) and _made_of(known := cast("Tool", value)) == _made_of(tool):
             own = {key: getattr(tool, key) for key in _SETTINGS if getattr(tool, key) != getattr(known, key)}
             return _named_tool, (module, name, own)
     raise PicklingError(
-        f"{tool!r} cannot be sent to another process: {module} has no such tool by a name; make it there, at the top, "
-        "by @tool or name = define_tool(...)"
+        f"{tool!r} cannot be sent to another process: {module} has no such tool; define it there at module level, "
+        "with @tool or name = define_tool(...)"
     )
 
 
@@ -427,8 +428,8 @@ def _made_of(tool: Tool) -> tuple[object, ...]:
 
 
 def _named_tool(module: str, name: str, own: Mapping[str, Any]) -> Tool:
-    found: Tool = getattr(import_module(module), name)
-    return replace(found, **own) if own else found
+    tool: Tool = getattr(import_module(module), name)
+    return replace(tool, **own) if own else tool
 
 
 # --- making tools -------------------------------------------------------------------------------------------
@@ -451,7 +452,7 @@ class ToolSettings(TypedDict, total=False):
 
 
 _SETTINGS = ("name", "description", *ToolSettings.__annotations__)
-"""Fields of a `Tool` that may be other than those of the tool that it was made of."""
+"""Fields that can differ between a `Tool` and a copy of it."""
 FunctionP = ParamSpec("FunctionP")
 FunctionR = TypeVar("FunctionR")
 
@@ -482,12 +483,12 @@ def tool(
 ) -> Any:
     """Makes a tool of a function, a bound method, a partial or a callable object.
 
-    Name, description and schemas come from the function, its docstring and its type hints, unless given. A parameter
+    Name, description and schemas come from the function, its docstring and its type hints, unless set here. A parameter
     annotated `ExecutionContext` receives the caller's context, and one annotated `ToolCall` the call. They are hidden
     from programs, as are the keywords that a partial has bound. With an `input_schema` the
     function takes `(input, context)`, as with `define_tool`.
 
-    What a function yields is gathered into a list. With `stream=True` programs get it item by item, by `for await` in
+    A generator's items are gathered into a list. With `stream=True` programs get them one by one, by `for await` in
     TypeScript and `async for` in Python; `output_schema` is then that of one item.
 
     Raises:
@@ -506,7 +507,7 @@ def tool(
 
 
 def as_tool(source: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is; a function as `@tool` makes it one."""
+    """Returns a tool unchanged; makes a tool of a function as `@tool` does."""
     return cast("Tool", source) if isinstance(source, Tool) else _from_function(source)
 
 
@@ -523,9 +524,9 @@ def define_tool(
 ) -> Tool[FunctionP, FunctionR]:
     """Makes a tool whose schemas are known only at run time.
 
-    A schema is a JSON Schema document, a pydantic model (or another type that pydantic knows), or None: anything.
-    `execute(input, context)`, sync or async, receives the validated document or the model; it may take `input` alone,
-    and a parameter annotated `ToolCall`. With `stream=True` it yields, and `output_schema` is that of one item.
+    A schema is a JSON Schema document, a pydantic model (or another type that pydantic knows), or None for anything.
+    `execute(input, context)`, sync or async, receives the validated document or the model; it can take `input` alone,
+    and a parameter annotated `ToolCall`. With `stream=True` it yields items, and `output_schema` is that of one item.
 
     Raises:
         ToolDefinitionError: the name, a schema or a setting is wrong.
@@ -578,16 +579,16 @@ def _from_function(
 
 
 def _callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a tool is made of.
+    """Returns the function to make a tool of.
 
     Raises:
-        ToolDefinitionError: it is no function.
+        ToolDefinitionError: the argument is not a function.
     """
     bare = without_partial(function)
     if isinstance(bare, str):
         raise ToolDefinitionError(f"a tool is made of a function; did you mean tool(name={bare[:_NAME_CHARS]!r})?")
     if isinstance(bare, classmethod):
-        raise ToolDefinitionError("a class method is made a tool by way of its class: tool(Class.method)")
+        raise ToolDefinitionError("pass a class method by its class: tool(Class.method)")
     if not callable(bare) or isinstance(bare, type | Tool):
         raise ToolDefinitionError(
             "a tool is made of a function, a bound method or a callable object, not "
@@ -609,12 +610,12 @@ def _named(value: object) -> str:
 
 
 def _class_docstring(bare: Callable[..., Any]) -> str | None:
-    """The docstring of a callable object; the class of a function says nothing about it."""
+    """Returns the docstring of a callable object's class; None for a function, whose class is irrelevant."""
     return None if inspect.isroutine(bare) else bare.__doc__
 
 
 def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ToolCall], Arguments]:
-    """Calls `function` as `(input, context)`, without what it does not take, and with its `ToolCall`."""
+    """Binds `(input, context)` and the `ToolCall` to the parameters of `function` that take them."""
     context, call = injected_places(function, name)
     if call is None:
         if context is None:
@@ -622,14 +623,14 @@ def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ToolC
         if context == 1:
             return lambda value, call: ([value, call.context], {})
 
-    def bind(value: Any, made: ToolCall) -> Arguments:
+    def bind(value: Any, served: ToolCall) -> Arguments:
         arguments: list[object] = [value]
         keywords: dict[str, object] = {}
-        for place, given in ((context, made.context), (call, made.attach())):
+        for place, injected in ((context, served.context), (call, served.attach())):
             if place == 1:
-                arguments.append(given)
+                arguments.append(injected)
             elif isinstance(place, str):
-                keywords[place] = given
+                keywords[place] = injected
         return arguments, keywords
 
     return bind

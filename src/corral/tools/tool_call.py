@@ -15,13 +15,13 @@ from corral.logs import safe_child
 from corral.types import ExecutionContext
 
 Report = Callable[[float, float | None, str | None], object]
-"""Function that receives `done`, `total` and `message` of a tool's progress, in the event loop."""
+"""Receives `done`, `total` and `message` of a tool's progress, in the event loop."""
 
 SHELL: ContextVar[Any] = ContextVar("corral_shell", default=None)
-"""The agent's `Shell`, restricted; this room knows no shells. None: there is none."""
+"""The agent's restricted `Shell`, if any; typed loosely because this package does not depend on shells."""
 
 traced_elsewhere: ContextVar[Container[str]] = ContextVar("corral_traced_elsewhere", default=())
-"""Tools, by the names that programs use, for whose calls an agent framework makes the spans."""
+"""Tools, by guest name, whose calls get their spans from an agent framework."""
 
 _MOST_REPORTS = 1_000
 _MESSAGE_CHARS = 1_000
@@ -30,7 +30,7 @@ _MESSAGE_CHARS = 1_000
 class ToolCall:
     """One call of a tool. A function receives it in a parameter annotated `ToolCall`, which is hidden from programs.
 
-    Made by Corral; for a test of a tool, `ToolCall(context)` is one whose progress nobody sees.
+    Made by Corral; to test a tool, make a `ToolCall(context)`, which discards progress.
     """
 
     __slots__ = (
@@ -59,9 +59,9 @@ class ToolCall:
         """Caller of the program."""
         self.execution_id = execution_id
         self.sequence = sequence
-        """Number of the call within its execution: 1, 2, 3 and so on, as the calls arrive."""
+        """Number of the call within its execution: 1, 2, 3 and so on, in order of arrival."""
         self.tool = tool
-        """Path of the tool as the program wrote it: `name` or `namespace.name`."""
+        """Path of the tool as in the program: `name` or `namespace.name`."""
         self._report = report
         self._parent = logger
         self._reports = 0
@@ -73,14 +73,14 @@ class ToolCall:
 
     @property
     def idempotency_key(self) -> str:
-        """`execution_id:sequence`: the same for all that one call does, and different for every other call."""
+        """`execution_id:sequence`: constant during one call, and different for every other call."""
         return f"{self.execution_id}:{self.sequence}"
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """Logger of this tool, `tools.<tool>` below `Corral(logger=...)`.
 
-        Its records have the attributes `execution_id` and `sequence`. Each message is one line: line ends and control
+        Its records have the attributes `execution_id` and `sequence`. Each message is one line: line breaks and control
         characters in it are escaped.
         """
         parent = self._parent or logging.getLogger("corral")
@@ -92,15 +92,15 @@ class ToolCall:
         """The agent's shell, a `corral.shells.Shell` restricted to commands and files.
 
         Raises:
-            ToolError: there is none.
+            ToolError: the agent has no shell.
         """
         return expect_shell()
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress as a `ToolCallProgress` event, from any thread.
 
-        At most 1,000 reports of a call are delivered, and 1,000 characters of a message. Reports after the end of the
-        call are dropped.
+        At most 1,000 reports per call are delivered, with at most 1,000 characters per message. Reports after the end
+        of the call are dropped.
         """
         if self._report is None or self._reports >= _MOST_REPORTS:
             return
@@ -113,7 +113,7 @@ class ToolCall:
                 self._schedule(lambda: self._deliver(done, total, text))
 
     def attach(self) -> ToolCall:
-        """Binds it to the running event loop, in which its progress is delivered."""
+        """Binds it to the running event loop, which delivers its progress."""
         if self._report is not None:
             self._thread, self._schedule = get_ident(), thread_safe_scheduler()
         return self
@@ -131,19 +131,19 @@ def expect_shell() -> Any:
     """Returns the agent's shell.
 
     Raises:
-        ToolError: there is none.
+        ToolError: the agent has no shell.
     """
     shell = SHELL.get()
     if shell is None:
         raise ToolError(
-            "this tool needs a shell, and there is none: shell_tools(shell), `with use_shell(shell)`, or shell= of an"
-            " integration"
+            "this tool needs a shell, and there is none: use shell_tools(shell), `with use_shell(shell)`, or an"
+            " integration's shell="
         )
     return shell
 
 
 class _CallLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the call to each record, beside the `extra` of the record itself."""
+    """Adds the call to each record, besides the record's own `extra`."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), **(self.extra or {})}}

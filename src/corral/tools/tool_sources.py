@@ -1,4 +1,4 @@
-"""Tool sources of a Corral: opened concurrently, their tools kept in its registry."""
+"""Tool sources of a Corral: opened concurrently, with their tools in its registry."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ToolSources:
     """
 
     def __init__(self, registry: ToolRegistry, sources: Iterable[ToolSource]) -> None:
-        given = list(sources)
-        spaces = [each.namespace for each in given if each.namespace is not None]
+        sources = list(sources)
+        spaces = [each.namespace for each in sources if each.namespace is not None]
         names = [namespace_identifier(space) for space in spaces]
         for space, name in zip(spaces, names, strict=True):
             if name != identifier(space):
@@ -37,7 +37,7 @@ class ToolSources:
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"two tool sources share the namespace {doubled[0]!r}; give one of them another")
         self._registry = registry
-        self._offers = [_Offers(registry, source) for source in given]
+        self._offers = [_Offers(registry, source) for source in sources]
         self._held: list[TaskOwnedContext] = []
 
     @property
@@ -60,11 +60,11 @@ class ToolSources:
         """Opens all sources, or none.
 
         Raises:
-            ConfigError: they are open already.
+            ConfigError: the sources are already open.
             CorralError: the first error of a source.
         """
         if self._held:
-            raise ConfigError("the tool sources of this Corral are open already")
+            raise ConfigError("the tool sources of this Corral are already open")
         held = [TaskOwnedContext(each.source.open(each)) for each in self._offers]
         failures: list[Exception] = []
 
@@ -96,7 +96,7 @@ class ToolSources:
 
 
 class _Offers:
-    """Registers the tools that one source offers, in place of its previous offer; this is the source's `Offer`."""
+    """Registers the tools that one source offers, replacing its previous offer; this is the source's `Offer`."""
 
     def __init__(self, registry: ToolRegistry, source: ToolSource) -> None:
         self.source = source
@@ -114,7 +114,7 @@ class _Offers:
 
 
 def registry_and_sources(tools: Tools) -> tuple[ToolRegistry, ToolSources]:
-    """Returns the registry of these tools, and their sources."""
+    """Returns a registry with these tools, and their sources."""
     if isinstance(tools, ToolRegistry):
         return tools, ToolSources(tools, ())
     own, sources = _apart(tools)
@@ -123,10 +123,10 @@ def registry_and_sources(tools: Tools) -> tuple[ToolRegistry, ToolSources]:
 
 
 def registry_of(tools: Tools) -> ToolRegistry:
-    """Returns the registry of these tools, for one execution.
+    """Returns a registry with these tools, for one execution.
 
     Raises:
-        ConfigError: `tools` has a tool source.
+        ConfigError: `tools` contains a tool source.
     """
     if isinstance(tools, ToolRegistry):
         return tools

@@ -1,4 +1,4 @@
-"""Texts and identifiers as the words that a search compares: split, in lower case, without endings."""
+"""Splits texts and identifiers into words for searches: in lower case, without endings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHOLE = {
 
 
 def words(text: str) -> list[str]:
-    """`listOpen_issues2` → list, open, issues, 2. Addresses of pages say nothing, and accents do not count."""
+    """`listOpen_issues2` → list, open, issues, 2. URLs are dropped, and accents are ignored."""
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in decomposed if not unicodedata.combining(character))
@@ -33,9 +33,9 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """The word without a plural, `-ing`, `-ed` and a last `e`: issues → issu, queries → queri, stopped → stop.
+    """Returns the word without a plural, `-ing`, `-ed` or a final `e`: issues → issu, queries → queri, stopped → stop.
 
-    Of a usual abbreviation, that of the whole word.
+    Common abbreviations are expanded first.
     """
     if len(word) > 3 and word.endswith("s") and not word.endswith(_KEPT_S):
         word = word[:-1]
@@ -57,7 +57,7 @@ UNIMPORTANT = frozenset(
     our please some specified that the their them this to want was what when where which who with you your
     """.split()
 )
-"""Words that no query is about."""
+"""Words that queries are never about."""
 
 _GROUPS = """
     create add new insert make open file register compose
@@ -125,13 +125,13 @@ _GROUPS = """
 
 
 def _synonyms() -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    synonyms: dict[str, set[str]] = {}
     for line in filter(None, map(str.split, _GROUPS.splitlines())):
         group = {stem(word) for word in line}
         for each in group:
-            found.setdefault(each, set()).update(group - {each})
-    return {word: frozenset(others) for word, others in found.items()}
+            synonyms.setdefault(each, set()).update(group - {each})
+    return {word: frozenset(others) for word, others in synonyms.items()}
 
 
 SYNONYMS = _synonyms()
-"""Stems of other words that tools may have in place of one."""
+"""Stems of synonyms, by stem."""

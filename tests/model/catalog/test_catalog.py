@@ -253,7 +253,7 @@ def test_the_text_stays_as_it_was_and_the_news_say_what_changed(language: Langua
     assert "linear" in news
     assert "subtract(" in news
     assert "github.list" not in news
-    assert "Gone: github.create\n" in news
+    assert "Removed: github.create\n" in news
     assert catalog.news() == ""
 
 
@@ -261,7 +261,7 @@ def test_a_tool_that_comes_back_or_changes_is_news() -> None:
     registry = ToolRegistry(made("a.one"), made("a.two"))
     catalog = Catalog(registry)
     registry.remove("a.one")
-    assert catalog.news() == "// Gone: a.one\n"
+    assert catalog.news() == "// Removed: a.one\n"
     registry.register(made("a.one", "Does something else now."))
     assert "Does something else now." in catalog.news()
     registry.remove("a.one")

@@ -135,7 +135,7 @@ async def test_a_schema_that_takes_too_long_costs_the_others_nothing(monkeypatch
     monkeypatch.setattr(making, "_SECONDS", 0.001)
     ask = Asked(described(1, properties=5_000), described(2))
     large, small = await ask("describe", ["tool_1", "tool_2"])
-    assert large["declaration"] == "// Its schema is too large to be declared.\n"
+    assert large["declaration"] == "// Its schema is too large to declare.\n"
     assert "p2" in small["declaration"]
     found = (await ask("search", ""))["items"]
     assert found[0]["signature"] == "tools.tool_1"

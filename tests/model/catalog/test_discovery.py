@@ -92,7 +92,7 @@ async def test_fourteen_tools_are_two_pages() -> None:
     assert (len(second["items"]), second["total"], second["remaining"], second["next_offset"]) == (4, 14, 0, None)
     beyond = await ask(tools, "search", {"offset": 14})
     assert (beyond["items"], beyond["next_offset"]) == ([], None)
-    assert beyond["hint"] == "there is nothing from this offset on; total is 14"
+    assert beyond["hint"] == "nothing at this offset; total is 14"
     assert len((await ask(tools, "search", ""))["items"]) == 10
 
 

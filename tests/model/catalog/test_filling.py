@@ -67,7 +67,7 @@ def test_degrees_are_raised_together_and_likely_tools_come_first() -> None:
     costs = [[1, 10, 10, 10, 10]] * 4
     assert filled(costs, 4) == [Degree.NAMED] * 4
     assert filled(costs, 44) == [Degree.SHORT] * 4
-    assert filled(costs, 64) == [Degree.SUMMED, Degree.SUMMED, Degree.SHORT, Degree.SHORT]
+    assert filled(costs, 64) == [Degree.SUMMARIZED, Degree.SUMMARIZED, Degree.SHORT, Degree.SHORT]
     assert filled(costs, 44, likely=1) == [Degree.NAMED, Degree.NAMED, Degree.NAMED, Degree.FULL]
 
 

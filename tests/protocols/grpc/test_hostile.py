@@ -10,8 +10,7 @@ import grpc
 import pytest
 
 from corral import RemoteExecution
-from corral.protocols.grpc.bridge import bridge as service
-from corral.protocols.grpc.bridge import methods
+from corral.protocols.grpc.bridge import bridge, methods
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import Client, GrpcServed
 
@@ -48,7 +47,7 @@ def test_messages_that_do_not_come(
 ) -> None:
     own = ("authorization", f"Bearer {execution.token()}")
     assert status(served, [own], iter([])) == "INVALID_ARGUMENT"
-    monkeypatch.setattr(service, "_MESSAGE_SECONDS", 0.05)
+    monkeypatch.setattr(bridge, "_MESSAGE_SECONDS", 0.05)
 
     refused = threading.Event()
 

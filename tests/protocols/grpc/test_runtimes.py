@@ -119,7 +119,7 @@ async def test_programs_outlive_their_tokens_leave_streams_and_end_by_themselves
                 tasks.start_soon(run, name)
     bare = found.pop("bare")
     assert bare.stderr.decode().splitlines()[-1] == (
-        "ImportError: calls over gRPC need grpcio where the program runs: pip install grpcio there, or take ConnectBridge"
+        "ImportError: calls over gRPC need grpcio where the program runs: pip install grpcio there, or use ConnectBridge"
     )
     for name, done in found.items():
         assert (done.returncode, done.stderr) == (0, b""), (name, done.stderr.decode())

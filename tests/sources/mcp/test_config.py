@@ -55,7 +55,7 @@ def test_a_mapping_and_the_key_of_vs_code_do_too() -> None:
 
 def test_what_is_not_used_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     mcp_servers({"mcpServers": {"git": {"command": "a", "autoApprove": [], "headers": {}}}})
-    assert "the configuration of MCP servers: mcpServers.git: not used: autoApprove, headers" in caplog.text
+    assert "the configuration of MCP servers: mcpServers.git: ignored: autoApprove, headers" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,18 @@ def test_what_is_wrong_is_said_with_its_place(config: Any, problem: str, tmp_pat
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"mcpServers": {"a": "b"}}, ": mcpServers.a must be an object, not a text"),
+        ({"mcpServers": {"a": "b"}}, ": mcpServers.a must be an object, not a string"),
         ({"mcpServers": {"a": {}}}, ": mcpServers.a has no url"),
         ({"mcpServers": {"a": {"type": "stdio"}}}, ": mcpServers.a has no command"),
-        ({"mcpServers": {"a": {"command": 1}}}, ": mcpServers.a.command must be a text, not a number"),
-        ({"mcpServers": {"a": {"command": "b", "args": "c"}}}, ": mcpServers.a.args must be a list, not a text"),
+        ({"mcpServers": {"a": {"command": 1}}}, ": mcpServers.a.command must be a string, not a number"),
+        ({"mcpServers": {"a": {"command": "b", "args": "c"}}}, ": mcpServers.a.args must be a list, not a string"),
         (
             {"mcpServers": {"a": {"command": "b", "args": ["c", None]}}},
-            r": mcpServers.a.args\[1\] must be a text, not null",
+            r": mcpServers.a.args\[1\] must be a string, not null",
         ),
         (
             {"mcpServers": {"a": {"command": "b", "env": {"C": True}}}},
-            ": mcpServers.a.env.C must be a text, not true or",
+            ": mcpServers.a.env.C must be a string, not true or",
         ),
         ({"mcpServers": {"a": {"command": "b", "disabled": "no"}}}, ": mcpServers.a.disabled must be true or false"),
         (
@@ -98,7 +98,7 @@ def test_what_is_wrong_is_said_with_its_place(config: Any, problem: str, tmp_pat
         ({"mcpServers": {"a": {"type": "ws", "url": "ws://a"}}}, ": mcpServers.a.type must be stdio or http"),
         (
             {"mcpServers": {"a": {"url": "http://[x"}}},
-            ": mcpServers.a is wrong: .*url has a host or a port that cannot",
+            ": mcpServers.a is wrong: .*url has an invalid host or port",
         ),
         ({"mcpServers": {"a": {"url": "localhost"}}}, ": mcpServers.a is wrong: .*url must begin with http"),
         ({"mcpServers": {"__a": {"command": "b"}}}, ": mcpServers.__a is wrong: the namespace '__a' begins with __"),

@@ -337,7 +337,7 @@ async def test_schemas_that_are_too_large_together_are_ignored(caplog: pytest.Lo
         assert await offered.call("tool_24", a=1) == {"a": 1}
     [said] = [each.getMessage() for each in caplog.records if "schemas" in each.getMessage()]
     assert (
-        "the MCP server 'rogue': the schemas of 3 tools are ignored: all schemas together may have 2000000 bytes; take fewer with include"
+        "the MCP server 'rogue': the schemas of 3 tools are ignored: all schemas together can have at most 2000000 bytes; select fewer with include"
         in said
     )
 
@@ -416,6 +416,6 @@ async def test_a_program_meets_a_dead_server_and_goes_on_with_others(warm_deno: 
     assert result.raise_for_error().value == [
         f'no tool "dead.anything": {DEAD}',
         "tools.rogue.silent did not answer within 0.5 s; it may have taken effect",
-        f"{LOST}; what it has done is not known",
+        f"{LOST}; the call may have taken effect",
         1,
     ]

@@ -482,7 +482,7 @@ async def test_a_tool_that_runs_as_a_task_only_is_left_out_where_there_are_none(
 
     async with raw(respond) as url, opened(McpServer("raw", url=url)) as offered:
         assert offered.names == ["other"]
-    assert "tool 'call' is left out: it runs as a task only" in caplog.text
+    assert "tool 'call' is omitted: the server lacks the tasks" in caplog.text
 
 
 def whole(respond: Respond) -> Respond:

@@ -115,7 +115,7 @@ def test_what_a_schema_is_about_is_looked_for_where_it_is_not_and_else_all_is_de
 
 
 def test_an_error_without_a_text_is_one_all_the_same() -> None:
-    with pytest.raises(ToolError, match="the MCP server 's': t failed, and does not say why"):
+    with pytest.raises(ToolError, match="the MCP server 's': t failed without a message"):
         unwrapped({"isError": True})
 
 

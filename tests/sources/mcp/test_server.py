@@ -126,7 +126,7 @@ async def test_a_tool_that_asks_for_input_of_a_user_gets_none() -> None:
         for name in offered.names:
             with pytest.raises(ToolError):
                 await offered.call(name)
-        with pytest.raises(ToolError, match="'asking' asks for input of a user before it does wait_for_input"):
+        with pytest.raises(ToolError, match="'asking' asks for user input before it does wait_for_input"):
             await offered.call("wait_for_input")
 
 
@@ -184,12 +184,12 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "needs exactly one of command, url and server; given: none"),
-        ({"command": ["a"], "url": "http://localhost"}, "given: command and url"),
+        ({}, "needs exactly one of command, url and server; it has none"),
+        ({"command": ["a"], "url": "http://localhost"}, "it has command and url"),
         ({"command": "mcp-server-git"}, "command takes a list of str or None, not a str"),
         ({"url": "localhost:80"}, "url must begin with http:// or https://"),
-        ({"url": "http://[x"}, "url has a host or a port that cannot be read"),
-        ({"url": "http://localhost:port"}, "url has a host or a port that cannot be read"),
+        ({"url": "http://[x"}, "url has an invalid host or port"),
+        ({"url": "http://localhost:port"}, "url has an invalid host or port"),
         ({"command": ["a"], "call_timeout_seconds": 0}, "call_timeout_seconds must be positive, not 0"),
         ({"command": ["a"], "scopes": "read"}, "scopes takes a list of str"),
         ({"command": ["a"], "include": "read"}, "include takes a list of str, a function or None"),
@@ -236,7 +236,7 @@ def test_a_client_that_answers_servers_is_refused() -> None:
 
     with pytest.raises(ToolDefinitionError, match="a Client with elicitation_callback cannot be used"):
         tools_of(Client(files(), elicitation_callback=answer), None)
-    with pytest.raises(ToolDefinitionError, match=r"no tools can be made of object; give McpServer\(name"):
+    with pytest.raises(ToolDefinitionError, match=r"object cannot be converted to tools; pass McpServer\(name"):
         tools_of(object(), None)
-    with pytest.raises(ToolDefinitionError, match="the URL of a Client is not one that can be read"):
+    with pytest.raises(ToolDefinitionError, match="the URL of a Client cannot be parsed"):
         tools_of(Client("http://[x"), None)

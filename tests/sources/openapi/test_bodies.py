@@ -138,7 +138,7 @@ async def test_files_and_fields_make_parts(schema: dict[str, Any], service: Serv
         ]
         with pytest.raises(InvalidArguments, match=r"body.file: field required"):
             await call(body={"title": "x"})
-        with pytest.raises(ToolError, match=r"body\.file: a header takes"):
+        with pytest.raises(ToolError, match=r"body\.file: a header must be"):
             await call(body={"file": {"data": "x", "content_type": "text/plain\r\nX-Evil: 1"}})
 
 

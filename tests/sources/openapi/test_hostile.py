@@ -60,15 +60,15 @@ def refused(said: Any) -> str:
         ("no-such-file.yaml", "no-such-file.yaml cannot be read"),
         (Path("no-such-file.json"), "cannot be read"),
         ("https://example.com/openapi.json", "is a URL: download it first; nothing is fetched"),
-        ({"swagger": "1.2"}, "version 3.0 or 3.1, or Swagger 2.0, is needed; this one says swagger 1.2"),
-        ({"openapi": "4.0.0"}, 'this one says openapi "4.0.0"'),
-        ({"openapi": 3.0}, "this one says openapi 3.0"),
-        ({}, "this one says openapi null"),
+        ({"swagger": "1.2"}, "OpenAPI 3.0 or 3.1, or Swagger 2.0; it is swagger 1.2"),
+        ({"openapi": "4.0.0"}, 'it is openapi "4.0.0"'),
+        ({"openapi": 3.0}, "it is openapi 3.0"),
+        ({}, "it is openapi null"),
         ({"openapi": "3.0.0", "paths": []}, "#/paths: is not an object"),
         ({"openapi": "3.0.0", "components": []}, "#/components: is not an object"),
         ({"openapi": "3.0.0", "components": {"securitySchemes": {"a": []}}}, "#/components/securitySchemes/a: is not an object"),
-        ({"openapi": "3.0.0", "x": {1.5: 1}}, "#/x: has the key 1.5, which is no text"),
-        ({"openapi": "3.0.0", "x": [{None: 1}]}, "#/x/0: has the key None"),
+        ({"openapi": "3.0.0", "x": {1.5: 1}}, "#/x: has the non-string key 1.5"),
+        ({"openapi": "3.0.0", "x": [{None: 1}]}, "#/x/0: has the non-string key None"),
         ({"openapi": "3.0.0", "x": {"a/b": {1, 2}}}, "#/x/a~1b: has a set, which is not data"),
         ('{"a":' * 100_000, "nested too deeply"),
         ("[" * 100_000 + "\n", "nested too deeply"),
@@ -76,7 +76,7 @@ def refused(said: Any) -> str:
         ('{"openapi": "3.0.0", "x": ' + "[" * 300 + "]" * 300 + "}", "nested too deeply"),
         ("a: &a [*a]\nopenapi: 3.0.0\n", "nested too deeply"),
         ("x: [" + "1," * 600_000 + "1]\n", "neither JSON nor YAML: it has too many parts"),
-        ("x" * 9_000_000 + "\n", "at most 8000000 are allowed; JSON may be longer"),
+        ("x" * 9_000_000 + "\n", "the maximum is 8000000; JSON can be longer"),
     ],
     ids=range(24),
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_bomb_of_aliases_is_refused() -> None:
 def test_a_bomb_of_merges_is_refused() -> None:
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{n}: &a{n} {{<<: *a{n - 1}, k{n}: 1}}" for n in range(1, 1_000)]
-    assert "its merge keys bring too much" in refused("openapi: 3.0.0\n" + "\n".join(lines))
+    assert "its merge keys add too much" in refused("openapi: 3.0.0\n" + "\n".join(lines))
 
 
 def test_merges_that_repeat_each_other_do_not_multiply() -> None:
@@ -127,7 +127,7 @@ def test_merges_that_repeat_each_other_do_not_multiply() -> None:
 
     assert calls_of(read) < MOST_CALLS
     # PyYAML leaves out repetitions since 6.0.4; before, they are too much.
-    assert found in ([{"x": 1, "y": 2}], ["its merge keys bring too much"])
+    assert found in ([{"x": 1, "y": 2}], ["its merge keys add too much"])
 
 
 def test_aliases_and_merges_of_a_usual_size_are_read() -> None:
@@ -151,14 +151,14 @@ def test_half_of_a_surrogate_pair_does_no_harm() -> None:
 
 
 BROKEN: list[tuple[Any, str]] = [
-        ({"$ref": "#/components/pathItems/A"}, "refers to #/components/pathItems/A, which is not there"),
+        ({"$ref": "#/components/pathItems/A"}, "refers to #/components/pathItems/A, which does not exist"),
         ({"$ref": "https://example.com/x"}, "is not in this document"),
-        ({"$ref": "#/paths/~1x"}, "lead in a circle"),
+        ({"$ref": "#/paths/~1x"}, "are circular"),
         ([], "#/paths/~1x: is not an object"),
         ({"get": []}, "#/paths/~1x/get: is not an object"),
         ({"get": {"parameters": {}}}, "#/paths/~1x/get/parameters: is not a list"),
         ({"get": {"parameters": ["a"]}}, "#/paths/~1x/get/parameters/0: is not an object"),
-        ({"get": {"parameters": [{"name": 1}]}}, "/name: is not a text"),
+        ({"get": {"parameters": [{"name": 1}]}}, "/name: is not a string"),
         ({"get": {"parameters": [{"$ref": "#/x/y"}]}}, "refers to #/x/y"),
         ({"get": {"responses": []}}, "#/paths/~1x/get/responses: is not an object"),
         ({"get": {"responses": {"99": {}}}}, "/responses/99: is neither a status nor a range of them"),
@@ -166,13 +166,13 @@ BROKEN: list[tuple[Any, str]] = [
         ({"get": {"responses": {"200": {"$ref": "a.yaml"}}}}, "which is not in this document"),
         ({"get": {"responses": {"200": {"content": []}}}}, "/content: is not an object"),
         ({"get": {"responses": {"200": {"headers": 5}}}}, "/headers: is not an object"),
-        ({"get": {"operationId": ["a"]}}, "/operationId: is not a text"),
+        ({"get": {"operationId": ["a"]}}, "/operationId: is not a string"),
         ({"get": {"tags": "a"}}, "/tags: is not a list"),
         ({"get": {"security": {}}}, "/security: is not a list"),
         ({"get": {"security": ["a"]}}, "/security/0: is not an object"),
         ({"get": {"security": [{"a": []}]}}, "it needs a credential: a (which is not declared)"),
         ({"get": {"deprecated": "yes"}}, "/deprecated: is neither true nor false"),
-        ({"get": {"servers": [{"url": "http://a:b"}]}}, "is no URL"),
+        ({"get": {"servers": [{"url": "http://a:b"}]}}, "is not a URL"),
         ({"post": {"requestBody": []}}, "/requestBody: is not an object"),
         ({"post": {"requestBody": {"content": 5}}}, "/content: is not an object"),
         ({"post": {"requestBody": {"required": 1, "content": {"a/b": {}}}}}, "/required: is neither true nor false"),

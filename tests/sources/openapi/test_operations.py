@@ -215,9 +215,9 @@ async def test_the_base_url_is_the_hosts_or_the_first_server(service: Service) -
         ([], "http://", "a base URL is http or https, with a host"),
         ([], "example.com", "base_url='example.com' needs http:// or https:// and a host"),
         ([], "127.0.0.1:1", "base_url='127.0.0.1:1' needs http:// or https:// and a host"),
-        (["http://127.0.0.1:1/v1"], None, "the address is not public; to allow that, give it as base_url"),
-        (["http://localhost:3000"], None, "it is a name of an internal host; to allow that, give it as base_url"),
-        ([{"url": 5}], None, "#/servers/0/url: is not a text"),
+        (["http://127.0.0.1:1/v1"], None, "the address is not public; to allow that, pass it as base_url"),
+        (["http://localhost:3000"], None, "it is a name of an internal host; to allow that, pass it as base_url"),
+        ([{"url": 5}], None, "#/servers/0/url: is not a string"),
     ],
 )  # fmt: skip
 def test_a_base_url_that_is_none_is_an_error(servers: list[Any], base_url: str | None, text: str) -> None:
@@ -229,7 +229,7 @@ def test_a_base_url_that_is_none_is_an_error(servers: list[Any], base_url: str |
 async def test_an_operation_may_have_a_server_of_its_own_at_an_origin_that_is_allowed(service: Service) -> None:
     elsewhere = {"servers": [{"url": "https://uploads.example.com/v2"}]}
     [skipped] = OpenApi(None, at("https://api.example.com", **elsewhere)).skipped
-    assert "it is at 'https://uploads.example.com/v2'; give origins=[...] to allow that" in skipped.reason
+    assert "it is at 'https://uploads.example.com/v2'; pass origins=[...] to allow that" in skipped.reason
     assert (
         OpenApi(None, at("https://api.example.com", **elsewhere), origins=["https://uploads.example.com"]).skipped == []
     )
@@ -244,7 +244,7 @@ async def test_an_operation_may_have_a_server_of_its_own_at_an_origin_that_is_al
 
 async def test_a_document_cannot_name_an_internal_address(service: Service) -> None:
     for url in (service.url, service.url.replace("127.0.0.1", "localhost")):
-        with pytest.raises(ConfigError, match="to allow that, give it as base_url"):
+        with pytest.raises(ConfigError, match="to allow that, pass it as base_url"):
             OpenApi(None, at(url))
         elsewhere = at("https://api.example.com", servers=[{"url": url}])
         async with calling(service, elsewhere, base_url=None, origins=[url]) as call:

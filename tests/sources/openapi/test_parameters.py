@@ -139,7 +139,7 @@ async def test_a_label_cannot_make_two_dots_of_one(service: Service) -> None:
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", " a", "a ", "\x00", "ü"])
 async def test_a_header_takes_one_line_of_ascii(value: str, service: Service) -> None:
     async with calling(service, document(operation(parameter("header")))) as call:
-        with pytest.raises(ToolError, match=r"color: a header takes printable ASCII"):
+        with pytest.raises(ToolError, match=r"color: a header must be printable ASCII"):
             await call(color=value)
     assert service.asked == []
 
@@ -227,11 +227,11 @@ async def test_a_parameter_may_be_defined_elsewhere(service: Service) -> None:
 
 def test_what_a_document_says_wrongly_of_a_parameter_skips_the_operation() -> None:
     wrong: dict[str, dict[str, Any]] = {
-        "is in one of path, query": parameter("form"),
+        "must be in one of path, query": parameter("form"),
         "no query parameter has the style 'simple'": parameter("query", style="simple"),
         "its name cannot be sent": {**parameter("header"), "name": "a b"},
-        "its path has {id}, which is none of its parameters": parameter("query"),
-        "/style: is not a text": parameter("query", style=["form"]),
+        "its path has {id}, which is not one of its parameters": parameter("query"),
+        "/style: is not a string": parameter("query", style=["form"]),
         "/explode: is neither true nor false": parameter("query", explode="yes"),
     }
     for reason, said in wrong.items():

@@ -123,7 +123,7 @@ def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
             DocumentSchema(tool.output_schema or {}, owner=tool.name)
         read += len(source.tools)
         reasons = [skipped.reason for skipped in source.skipped]
-        assert all("give origins" in reason or "more than a path" in reason for reason in reasons), path
+        assert all("pass origins" in reason or "more than a path" in reason for reason in reasons), path
         yaml = path.parents[1] / "yaml" / f"{path.stem}.yaml"
         if yaml.exists():
             same = OpenApi("api", yaml, base_url=URL, without_credentials=True)

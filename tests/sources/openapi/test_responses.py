@@ -72,7 +72,7 @@ async def test_what_is_declared_is_what_is_asked_for(service: Service) -> None:
     [
         (
             Answer(200, b"<html>\n <body>Sign in", {"content-type": "text/html"}),
-            "GET /things answered 200 with text/html where JSON is promised; it may have taken effect: <html> <body>S",
+            "GET /things answered 200 with text/html instead of JSON; it may have taken effect: <html> <body>S",
         ),
         (Answer.of({"message": "Not Found"}, 404), 'GET /things answered 404 Not Found: {"message": "Not Found"}'),
         (Answer(500, b""), "GET /things answered 500 Internal Server Error"),

@@ -191,7 +191,7 @@ def test_names_of_schemas_may_have_any_characters() -> None:
         ("https://example.com/schema.json", "which is not in this document; bundle it into one document"),
         ("other.yaml#/Pet", "which is not in this document"),
         ("file:///etc/passwd", "which is not in this document"),
-        ("#/components/schemas/Missing", "refers to #/components/schemas/Missing, which is not there"),
+        ("#/components/schemas/Missing", "refers to #/components/schemas/Missing, which does not exist"),
         ("#/components/schemas/Self", "refers to itself in a circle"),
         ("#/components/schemas/One", "refers to itself in a circle"),
         ("#/components/schemas/All", "refers to itself in a circle"),

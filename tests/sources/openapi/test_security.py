@@ -138,7 +138,7 @@ def nobodys(context: ExecutionContext) -> None: ...
         ({"basic": Bearer(SECRET)}, "it takes a Basic, not a Bearer"),
         ({"digest": Basic("u", SECRET)}, "'digest' is http digest, which is not supported"),
         ({"mtls": nobodys}, "'mtls' is mutualTLS, which is not supported"),
-        ({"bearer": Bearer(f"{SECRET}\r\nX-Evil: 1")}, "the credential for bearer cannot stand in a header"),
+        ({"bearer": Bearer(f"{SECRET}\r\nX-Evil: 1")}, "the credential for bearer is not allowed in a header"),
         (ApiKey(SECRET), "ApiKey needs a name"),
     ],
 )
@@ -205,6 +205,4 @@ def test_a_document_that_gives_no_tool_at_all_is_warned_about(caplog: pytest.Log
     OpenApi("api", secured({"bearer": []}), base_url="http://127.0.0.1:9")
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith(
-        "OpenApi 'api': 0 of its operations became tools, 1 did not: 1 × it needs a cred"
-    )
+    assert record.getMessage().startswith("OpenApi 'api': 0 operations became tools, 1 did not: 1 × it needs a cred")

@@ -127,8 +127,8 @@ async def test_a_failure_that_comes_with_200_is_declared_and_read(service: Servi
     ("parameter", "reason"),
     [
         ({"name": "a", "in": "query", "type": "array", "collectionFormat": "tsv"}, "has the style 'tsv'"),
-        ({"$ref": "#/parameters/none"}, "which is not there"),
-        ({"name": "a", "in": "elsewhere", "type": "string"}, "a parameter is in one of"),
+        ({"$ref": "#/parameters/none"}, "which does not exist"),
+        ({"name": "a", "in": "elsewhere", "type": "string"}, "a parameter must be in one of"),
     ],
 )
 def test_what_cannot_be_converted_is_skipped_with_a_reason(parameter: dict[str, Any], reason: str) -> None:

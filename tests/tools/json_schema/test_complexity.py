@@ -106,7 +106,9 @@ def test_what_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     tool = define_tool(name="f", output_schema=schema, execute=echo)
     remarks: list[str] = []
     assert anyio.run(tool.dump_output, value, remarks.append) == value
-    assert remarks[0].startswith("f may have returned what its output schema does not say: cannot be validated")
+    assert remarks[0].startswith(
+        "f may have returned a value that does not match its output schema: cannot be validated"
+    )
 
 
 ORDINARY: list[tuple[dict[str, Any], object, object]] = [
@@ -218,7 +220,7 @@ class TestInAWorker:
             anyio.run(self.tool(validate_output="strict").dump_output, [*value, {"k": {"b": 1}}])
         remarks: list[str] = []
         assert anyio.run(self.tool().dump_output, [*value, {"n": "x"}], remarks.append)
-        assert "returned what its output schema does not say" in remarks[0]
+        assert "returned a value that does not match its output schema" in remarks[0]
 
     def test_a_pattern_that_cannot_be_read_says_nothing(self) -> None:
         schema = {"properties": {"a": {"pattern": "(?<=x"}, "b": {"pattern": "^(?!x)", "type": "string"}}}

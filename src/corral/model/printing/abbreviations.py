@@ -1,4 +1,4 @@
-"""Beginnings that many descriptions share, printed once."""
+"""Abbreviates sentences that many descriptions begin with."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class AbbreviatedDocs(NamedTuple):
     lines: list[str]
     """The meaning of each sign."""
     docs: Mapping[ToolName, Doc]
-    """The tools' docs, with a sign in place of each common beginning."""
+    """The tools' docs, with a sign in place of each shared beginning."""
 
 
 def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
-    """The descriptions, with a sign in place of the sentences that at least three of them begin with."""
+    """Replaces the sentences that at least three descriptions begin with by a sign."""
     counts = Counter(beginning for doc in docs.values() for beginning in _beginnings(doc.text))
     signs: dict[str, str] = {}
     shorter: dict[ToolName, Doc] = {}
@@ -41,7 +41,7 @@ def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """The first sentence, the first two and so on, if they are long; never all of the text."""
-    for found, _ in zip(_SENTENCE_END.finditer(text), range(_MAX_SENTENCES), strict=False):
-        if found.end() >= _LEAST_CHARACTERS and found.end() < len(text):
-            yield text[: found.end()]
+    """Yields the first sentence, the first two and so on, if they are long; never all of the text."""
+    for end, _ in zip(_SENTENCE_END.finditer(text), range(_MAX_SENTENCES), strict=False):
+        if end.end() >= _LEAST_CHARACTERS and end.end() < len(text):
+            yield text[: end.end()]

@@ -1,7 +1,7 @@
-"""Names for types that occur several times: each is declared once, and mentioned wherever it was.
+"""Names types that occur several times, so that each is declared once and then referenced.
 
-Two types are equal if they accept the same values and tell the reader the same. The input of a tool stays with the
-tool, because calls are written from it; its parts are shared as others.
+Two types are equal if they accept the same values and have the same descriptions. A tool's input is never shared,
+because calls are written from it; its parts are.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from corral.model.shapes.type_systems import TypeSystem
 from corral.types import ToolName
 
 _LEAST_SAVED = 40
-"""Characters that a name has to save, or a reader is spared to look it up."""
+"""Minimum number of characters that a name must save to be worth a look-up."""
 _LEAST_SAVED_BY_ONE_NAME_FOR_TWO = 160
-"""The same where it occurs under several names, one of which will be misleading."""
+"""The same for a type that occurs under several names, since any name misleads for some of them."""
 _NAME_CHARACTERS = 16
-"""Approximate length of a mention."""
+"""Approximate length of a reference."""
 _MAX_NAME_CHARACTERS = 40
 
 _OUTPUT = "-output"
@@ -54,13 +54,13 @@ class _Node:
     shape: Shape
     parts: tuple[_Node, ...]
     described: tuple[_Described, ...]
-    """Of an object: its properties as they are described."""
+    """An object's properties with their descriptions."""
     characters: int
     hint: str
     """Names that fit the type."""
     uses: int = 0
     has_hints: bool = False
-    """True if it could be called otherwise just as well."""
+    """True if another name would fit as well."""
     definition: Definition | None = None
 
 
@@ -78,9 +78,9 @@ class _Described:
 def share(
     signatures: Mapping[ToolName, Signature], language: TypeSystem, *, texts: bool = True
 ) -> dict[ToolName, Signature]:
-    """The signatures, with references in place of what occurs several times and is not short.
+    """Replaces types that repeat and are not short by references.
 
-    Without `texts` a reader is told nothing.
+    Without `texts`, descriptions are left out.
     """
     sharing = _Sharing(language, texts=texts)
     nodes = {
@@ -99,14 +99,14 @@ def share(
             output.hint = _shared_hint(output.shape, names) or output.hint
     sharing.enter_definitions()
     shared: dict[ToolName, Signature] = {}
-    for name, (given, returned) in nodes.items():
+    for name, (input, returned) in nodes.items():
         doc = signatures[name].doc
         returns = dict(doc.tags).get(RETURNS, "")
         output = sharing.mention(returned, Doc(returns))
         if isinstance(output, TypeReference) and output.definition.doc.text == returns:
             doc = replace(doc, tags=tuple(tag for tag in doc.tags if tag[0] != RETURNS))
         shared[name] = signatures[name]._replace(
-            input=sharing.rebuilt(given), output=output, doc=doc if texts else Doc()
+            input=sharing.rebuilt(input), output=output, doc=doc if texts else Doc()
         )
     return shared
 
@@ -122,9 +122,9 @@ class _Sharing:
         self._waiting: list[Definition] = []
 
     def enter(self, shape: Shape, hint: str, *, stays: bool = False) -> _Node:
-        """The node of the shape. What is within a node counts as used once, however often the node itself is.
+        """Returns the node of the shape. Parts of a node count as used once, however often the node itself is.
 
-        One that stays where it is is a node of its own.
+        With `stays`, the node is not shared.
         """
         parts = tuple(map(self.enter, parts_of(shape), _hints(shape, hint)))
         described = tuple(map(self._describe, shape.properties, parts)) if isinstance(shape, Object) else ()
@@ -145,20 +145,20 @@ class _Sharing:
         return node
 
     def enter_definitions(self) -> None:
-        """Enters what the references lead to, and from there on. What is like that elsewhere gets its name."""
-        for definition in self._waiting:  # which grows meanwhile
+        """Enters everything reachable through references, so that equal types elsewhere get the same names."""
+        for definition in self._waiting:  # grows during iteration
             node = self._bodies[definition] = self.enter(definition.shape or UNKNOWN, definition.base_name)
             if node.definition is None and node.characters >= _LEAST_SAVED:
                 node.definition = self._copies[definition]
 
     def mention(self, node: _Node, doc: Doc = Doc()) -> Shape:  # noqa: B008 - it cannot change
-        """A reference, if the type has a name or is worth one, else the type itself. `doc` is what a new name tells."""
+        """Returns a reference if the type has a name or deserves one, else the type. `doc` describes a new name."""
         if node.definition is None and self._is_worth_a_name(node):
             node.definition = self._definition(self._name(node.hint), doc, partial(self.rebuilt, node))
         return TypeReference(node.definition) if node.definition is not None else self.rebuilt(node)
 
     def rebuilt(self, node: _Node) -> Shape:
-        """The type, with references for those of its parts that have names."""
+        """Returns the type, with references for its named parts."""
         match node.shape:
             case TypeReference(definition=definition):
                 return TypeReference(self._copies[definition])
@@ -182,12 +182,12 @@ class _Sharing:
     def _describe(self, each: Property, node: _Node) -> _Described:
         key = (each.name, id(node), " ".join(each.doc.text.split()), each.doc.tags)
         if key not in self._described:
-            told = sum(map(len, (each.doc.text, *chain.from_iterable(each.doc.tags))))
-            self._described[key] = _Described(node, replace(each.doc, default=None), told)
+            length = sum(map(len, (each.doc.text, *chain.from_iterable(each.doc.tags))))
+            self._described[key] = _Described(node, replace(each.doc, default=None), length)
         return self._described[key]
 
     def _property(self, each: Property, node: _Node, described: _Described) -> Property:
-        """A default is of the property, whatever else its type tells."""
+        """A default belongs to the property, even if the rest of its description belongs to the type."""
         default = Doc(default=each.doc.default)
         if not self._texts:
             return replace(each, shape=self.mention(node), doc=default if self._language.writes_defaults else Doc())
@@ -217,8 +217,7 @@ class _Sharing:
 
 
 def _shared_hint(shape: Shape, tools: Sequence[ToolName]) -> str | None:
-    """A name for the result of several tools, of which no single one is to be its name: by its members, if these are
-    few, else by the namespace."""
+    """Names the result of several tools: by its members, if these are few, else by the namespace."""
     members = [each.name for each in shape.properties] if isinstance(shape, Object) else []
     if 0 < len(members) <= _MAX_NAMING_MEMBERS:
         return f"{'-'.join(members)}{_OUTPUT}"
@@ -227,12 +226,12 @@ def _shared_hint(shape: Shape, tools: Sequence[ToolName]) -> str | None:
 
 
 def _saved(each: _Node | _Described) -> int:
-    """Number of characters that a name saves."""
+    """Returns the number of characters that a name saves."""
     return (each.uses - 1) * each.characters - each.uses * _NAME_CHARACTERS
 
 
 def _is_plain(node: _Node) -> bool:
-    """True if a type has no parts of its own to be read, so that a description is most of it."""
+    """True if a type has no parts to read, so that a description is most of it."""
     match node.shape:
         case Primitive() | Constant():
             return True
@@ -243,7 +242,7 @@ def _is_plain(node: _Node) -> bool:
 
 
 def _hints(shape: Shape, hint: str) -> Iterator[str]:
-    """Names for the parts of a shape, without end."""
+    """Yields names for the parts of a shape, without end."""
     if isinstance(shape, Object):
         yield from (each.name for each in shape.properties)
         hint = f"{hint}-value"
@@ -251,7 +250,7 @@ def _hints(shape: Shape, hint: str) -> Iterator[str]:
 
 
 def _own(shape: Shape) -> _Key:
-    """Attributes in which two shapes with equal parts may differ."""
+    """Returns the attributes in which two shapes with equal parts may differ."""
     match shape:
         case Object(properties=properties, patterns=patterns, additional=additional):
             listed = tuple((each.name, each.required, each.doc.default) for each in properties)
@@ -265,7 +264,7 @@ def _own(shape: Shape) -> _Key:
 
 
 def _characters(shape: Shape) -> int:
-    """Length of the printed shape, without its parts."""
+    """Returns the length of the printed shape, without its parts."""
     match shape:
         case Object(properties=properties):
             texts = chain.from_iterable((each.name, each.doc.text, each.doc.default or "") for each in properties)

@@ -1,4 +1,4 @@
-"""The ways to show tools that both languages have: whole, short, and as one line."""
+"""Prints tools in whichever language: in full, shortened, or as one line."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from corral.model.shapes.shape import (
 from corral.types import Language, ToolName
 
 _MAX_PARTS, _MAX_WHOLE_PARTS = 200, 4_000
-"""Maximum number of shapes within one that are looked at; further ones are widened. The second is for descriptions."""
+"""Maximum number of shapes within one that are visited; others are widened. The second is for descriptions."""
 _MAX_PROPERTIES = 20
 _MOST_KEPT = (16, 8, 4, 2)
-"""Members shown of an input that has more than there is room for."""
+"""Members shown of an input with more members than fit."""
 _MAX_HOPS = 20
 _MAX_MEMBERS = 8
 _MAX_CONSTANT_CHARACTERS = 30
@@ -55,7 +55,7 @@ _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 
 class _Depth(NamedTuple):
-    """Maximum nesting of printed objects in an input and in an output; of deeper ones no members are shown."""
+    """Maximum nesting of printed objects in an input and in an output; members of deeper ones are omitted."""
 
     input: int
     output: int
@@ -65,10 +65,10 @@ _DEPTHS = (_Depth(2, 2), _Depth(2, 1), _Depth(1, 1), _Depth(1, 0), _Depth(0, 0))
 
 
 def shortened(signature: Signature, show: Callable[[Signature], str | None], characters: int) -> Signature:
-    """The first of ever shorter forms of the signature that is shown in so many characters.
+    """Returns the first of ever shorter forms of the signature that is shown in at most `characters`.
 
-    At first there are fewer levels of objects, then fewer members of the input, then only the kind of the output; in
-    the end nothing is known of it.
+    Levels of objects go first, then members of the input, then everything but the kind of the output; in the last form
+    the output is unknown.
     """
     for shorter in _forms(signature):
         shown = show(shorter)
@@ -84,8 +84,8 @@ def _forms(signature: Signature) -> Iterator[Signature]:
     for depth, most in product(_DEPTHS[-3:-1], _MOST_KEPT):
         if len(members) > most:
             kept = set(list(dict.fromkeys((*(each for each in members if each.required), *members)))[:most])
-            given = Object(tuple(each for each in members if each in kept))
-            yield _in_depth(signature._replace(input=given), depth)._replace(
+            shorter_input = Object(tuple(each for each in members if each in kept))
+            yield _in_depth(signature._replace(input=shorter_input), depth)._replace(
                 omissible=not signature.needs_input, is_elided=True
             )
     yield _in_depth(signature, _DEPTHS[-1])
@@ -113,14 +113,14 @@ def _in_depth(signature: Signature, depth: _Depth) -> Signature:
 
 
 def in_depth(signature: Signature, levels: int) -> tuple[Signature, bool]:
-    """The signature with so many levels of objects in its output, and True if there are more."""
+    """Returns the signature with `levels` levels of objects in its output, and True if there are more."""
     shortening = _Shortening(whole=True)
     shown = shortening.shape(signature.output, levels)
     return (signature._replace(output=shown), True) if shortening.elides else (signature, False)
 
 
 class _Shortening:
-    """Shortens a shape. `whole`: only objects that are too deep are cut off, and the others keep all that is said."""
+    """Shortens a shape. `whole`: only cuts off objects that are too deep, and keeps all details of the others."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
@@ -129,7 +129,7 @@ class _Shortening:
         """True once members of an object were left out."""
         self._arrays = 0
         self._within: list[Definition] = []
-        """The definitions that are being spelt out."""
+        """Definitions that are being expanded."""
 
     def shape(self, shape: Shape, levels: int) -> Shape:
         self._parts -= 1
@@ -150,12 +150,12 @@ class _Shortening:
                 return shape
 
     def _definition(self, definition: Definition, levels: int) -> Shape:
-        found = definition.shape
-        if found is None or definition in self._within:
-            return self._elided() if isinstance(found, Object) else UNKNOWN
+        shape = definition.shape
+        if shape is None or definition in self._within:
+            return self._elided() if isinstance(shape, Object) else UNKNOWN
         self._within.append(definition)
         try:
-            return self.shape(found, levels)
+            return self.shape(shape, levels)
         finally:
             self._within.pop()
 
@@ -192,7 +192,7 @@ class _Shortening:
         return ELIDED
 
     def _union(self, members: tuple[Shape, ...], levels: int) -> Shape:
-        """Of many constants only the kinds are left, of many objects that they are objects."""
+        """Keeps only the kinds of many constants, and only `object` for many objects."""
         if (len(members) > _MAX_MEMBERS and not self._whole) or self._parts <= 0:
             members = tuple(_KINDS[each.kind] if isinstance(each, Constant) else each for each in members)
             members = tuple(dict.fromkeys(self.shape(each, 0) for each in dict.fromkeys(members)))
@@ -202,9 +202,9 @@ class _Shortening:
 
 _LINE_CHARACTERS = 240
 _HEAVY = 2_000
-"""Weight of a tool above which a text has room for few. Reading one of so much takes 20 ms."""
+"""A tool heavier than this fits few texts. Reading one of this weight takes 20 ms."""
 _MOST_HEAVY = 20_000
-"""Weight of all heavy tools that are read for a text; others are outlined."""
+"""Maximum total weight of heavy tools that are read for a text; others are outlined."""
 
 
 class Degree(IntEnum):
@@ -213,11 +213,11 @@ class Degree(IntEnum):
     COUNTED = 0
     NAMED = 1
     SHORT = 2
-    """Its signature, without texts and other types."""
-    SUMMED = 3
-    """The first line of its description too."""
-    GIVEN = 4
-    """All that is to be said of it and its input; of its result only what has room on a line."""
+    """Adds the signature, without descriptions or types of other tools."""
+    SUMMARIZED = 3
+    """Adds the first line of the description."""
+    DETAILED = 4
+    """Adds everything about the tool and its input; the result is cut to one line."""
     FULL = 5
 
 
@@ -235,12 +235,12 @@ _PRINTERS: Mapping[Language, _Printer] = {
 
 
 def declare_tools(tools: Mapping[ToolName, ToolShape], language: Language, *, checked: bool = False) -> str:
-    """Declares all tools in full, for a model, or with `checked` for a type checker."""
+    """Declares all tools in full: for a model, or with `checked` for a type checker."""
     return _PRINTERS[language].declare_all(tools, checked=checked)
 
 
 class DegreePrinter:
-    """The tools of one text, in each degree. Each is read when it is first needed."""
+    """Prints the tools of one text at any degree. Each is read when it is first needed."""
 
     def __init__(self, tools: Mapping[ToolName, ToolShape], language: Language) -> None:
         self._tools = dict(tools)
@@ -253,23 +253,25 @@ class DegreePrinter:
         self._last: tuple[Mapping[ToolName, Degree] | None, str] = None, ""
 
     def add(self, tools: Mapping[ToolName, ToolShape]) -> None:
-        """Takes in further tools."""
+        """Adds further tools."""
         self._tools |= tools
 
     def declare(self, degrees: Mapping[ToolName, Degree]) -> str:
-        """`tools`, with those that are to be shown in more than their names, and the types that it mentions."""
+        """Declares `tools`, with those of a higher degree than `NAMED`, and the types that they mention."""
         if degrees != self._last[0]:
-            self._last = dict(degrees), self._declared(degrees)
+            self._last = dict(degrees), self._declare_without_legend(degrees)
         return self._last[1]
 
-    def _declared(self, degrees: Mapping[ToolName, Degree]) -> str:
+    def _declare_without_legend(self, degrees: Mapping[ToolName, Degree]) -> str:
         shown = in_order(name for name, degree in degrees.items() if degree > Degree.NAMED)
-        whole = {name: self._read(name) for name in shown if degrees[name] >= Degree.GIVEN}
-        shared = share({name: self._given(name, each, degrees[name]) for name, each in whole.items()}, self._language)
+        whole = {name: self._read(name) for name in shown if degrees[name] >= Degree.DETAILED}
+        shared = share(
+            {name: self._detailed(name, each, degrees[name]) for name, each in whole.items()}, self._language
+        )
         return self._printer.declare({name: shared.get(name) or self._brief(name, degrees[name]) for name in shown})
 
     def declare_whole(self) -> str:
-        """The declarations of all of them."""
+        """Declares all tools in full."""
         return self.declare(dict.fromkeys(self._tools, Degree.FULL))
 
     @property
@@ -287,16 +289,16 @@ class DegreePrinter:
         return self._whole[name]
 
     def weight(self, name: ToolName, degree: Degree) -> int:
-        """Weight of the schemas that a tool shows in this degree, besides its signature."""
-        if degree < Degree.GIVEN:
+        """Returns the weight of the schemas that a tool shows at this degree, besides its signature."""
+        if degree < Degree.DETAILED:
             return 0
         if name not in self._weights:
             tool = self._tools[name]
             self._weights[name] = reachable_weight(tool.input_schema), reachable_weight(tool.output_schema)
-        given, returned = self._weights[name]
-        return given + returned if degree == Degree.FULL else given
+        input_weight, output_weight = self._weights[name]
+        return input_weight + output_weight if degree == Degree.FULL else input_weight
 
-    def _given(self, name: ToolName, whole: Signature, degree: Degree) -> Signature:
+    def _detailed(self, name: ToolName, whole: Signature, degree: Degree) -> Signature:
         if degree == Degree.FULL:
             return whole
         return whole._replace(output=self._brief(name, Degree.SHORT).output, inline_output=True)
@@ -309,12 +311,12 @@ class DegreePrinter:
 
 
 def declare(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
-    """`tools`, and the types that it mentions."""
+    """Declares `tools`, and the types that they mention."""
     return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.FULL))
 
 
 def declare_in_depth(name: ToolName, tool: ToolShape, language: Language, depth: int) -> str:
-    """`tools` with one tool, of whose result so many levels of objects are shown, and the types that it mentions."""
+    """Declares `tools` with one tool, `depth` levels of objects of its result, and the types that they mention."""
     printer = _PRINTERS[language]
     whole = read_signature(name, tool, printer.language, Definitions())
     shown, is_cut = in_depth(whole, depth)
@@ -328,12 +330,12 @@ def _levels(depth: int) -> str:
 
 
 def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
-    """The same without texts, one line for each tool and no other types."""
+    """Declares tools without descriptions, one line for each and no other types."""
     return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.SHORT))
 
 
 def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:
-    """The tool's signature without texts, in about 250 characters at most if its name is short."""
+    """Prints the tool's signature without descriptions, in at most about 250 characters if its name is short."""
     printer = _PRINTERS[language]
     whole = read_signature(name, tool, printer.language, Definitions())
     short = shortened(whole, partial(printer.call, name), _LINE_CHARACTERS)
@@ -341,5 +343,5 @@ def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:
 
 
 def comment_lines(text: str, language: Language) -> str:
-    """The lines of the text as comments."""
+    """Returns the lines of the text as comments."""
     return "".join(f"{LANGUAGES[language].comment} {line}\n" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""Tools as stubs of Python: what a model reads, and what its program is checked against."""
+"""Prints tools as Python stubs, for models to read and programs to be checked against."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from corral.model.printing.named_types import share
 from corral.model.printing.python_text import (
     commented,
     constant_text,
+    description_lines,
     docstring,
     indented,
     is_name,
     quoted,
-    told,
     with_comment,
 )
 from corral.model.printing.signatures import Signature, ToolShape, TypeNames, name_definitions, read_signatures
 from corral.model.shapes.algebra import MAX_EXPANSIONS, alternatives, intersect, union
 from corral.model.shapes.arrays import layout
 from corral.model.shapes.constants import constants
-from corral.model.shapes.descriptions import told_of_tool
+from corral.model.shapes.descriptions import tool_lines
 from corral.model.shapes.names import pascal_case
 from corral.model.shapes.shape import (
     NEVER,
@@ -53,15 +53,15 @@ from corral.types import ToolName
 
 _MAX_NAME_CHARACTERS = 40
 _MAX_ALTERNATIVES = 32
-"""Maximum number of alternatives of an intersection that is worked out."""
+"""Maximum number of alternatives that an intersection is expanded to."""
 _MAX_INTERSECTIONS = 200
-"""Maximum number of intersections that are worked out: the parts of what is merged have to be merged too, and so on."""
+"""Maximum number of expanded intersections: merging parts creates intersections of their parts, and so on."""
 _MAX_LEVELS = 20
-"""Maximum nesting of an expression: type checkers give up on deeper ones. What is below gets a name."""
+"""Maximum nesting of an expression: type checkers give up on deeper ones. Deeper types get names."""
 _MAX_BARS = 50
 """Maximum number of members of a union that is written with `|`, for the same reason."""
 _MAX_OPTIONAL_ITEMS = 4
-"""Most optional items of a tuple for which each length is printed as its own type."""
+"""Maximum optional items of a tuple for which each length is printed as its own type."""
 
 _WORD = re.compile(r"\w+")
 _PRIMITIVES = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "null": "None"}
@@ -70,9 +70,9 @@ _BUILTINS = frozenset(("bool", "bytes", "dict", "float", "int", "list", "str", "
 
 @dataclass(frozen=True)
 class ExpressionScope:
-    """Position of an expression: `owner` begins the names of its classes where shorter ones are taken; `shadowed`
-    are the names that mean something else there; `level` is how deep it is in another one; `inline` asks for objects to
-    be spelt out as they would be in a program, which is for readers only."""
+    """Position of an expression. `owner` begins the names of its classes where shorter ones are taken; `shadowed` holds
+    the names with another meaning there; `level` is its depth within another expression; `inline` spells objects out as
+    programs write them, which is for readers only."""
 
     owner: str
     shadowed: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class ExpressionScope:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A class or an alias that is mentioned and not printed yet."""
+    """A class or an alias that is mentioned but not printed yet."""
 
     name: str
     shape: Shape
@@ -91,13 +91,13 @@ class _Pending:
 
 
 class PythonTypes:
-    """Prints types, and remembers what has to be declared for them."""
+    """Prints types, and remembers which declarations they need."""
 
     def __init__(self, definitions: Mapping[Definition, str], names: TypeNames, stream: str | None = None) -> None:
         self._definitions = definitions
         self._names = names
         self._stream = stream
-        """Class of streams that may be awaited, too; None: they are shown as async iterators."""
+        """Class of streams that can also be awaited; None: they are shown as async iterators."""
         self._pending: deque[_Pending] = deque()
         self._mentioned: set[Definition] = set()
         self._intersections: dict[tuple[Intersection, frozenset[str], bool], str | None] = {}
@@ -106,7 +106,7 @@ class PythonTypes:
         self._extends_typing = False
 
     def show(self, shape: Shape, hint: str, scope: ExpressionScope) -> str:
-        """The type, on one line. An object with properties becomes a class that is named by the hint."""
+        """Prints the type on one line. An object with properties becomes a class named after the hint."""
         scope = replace(scope, level=scope.level + 1)
         match shape:
             case Array() | Object() if scope.level > _MAX_LEVELS:
@@ -133,7 +133,7 @@ class PythonTypes:
                 return self._object(shape, hint, scope)
 
     def stream(self, item: str, scope: ExpressionScope) -> str:
-        """The type of a stream of what is shown as `item`."""
+        """Prints the type of a stream with items of type `item`."""
         return f"{self._stream or self._word('AsyncIterator', scope)}[{item}]"
 
     @property
@@ -142,7 +142,7 @@ class PythonTypes:
         return bool(self._pending)
 
     def declarations(self) -> list[str]:
-        """The lines that declare all that was mentioned, by name; first the imports."""
+        """Returns the lines that declare everything mentioned, by name; first the imports."""
         declared: dict[str, list[str]] = {}
         while self._pending:
             each = self._pending.popleft()
@@ -172,7 +172,7 @@ class PythonTypes:
         return name
 
     def _union(self, members: Sequence[Shape], hint: str, scope: ExpressionScope) -> str:
-        """Constants are one `Literal`; those with a fraction are any number, as Python has no type for them."""
+        """Constants are one `Literal`; those with a fraction become `float`, as Python has no type for them."""
         known = [NUMBER if _is_fraction(each) else each for each in members if each != UNKNOWN]
         members = [*members_of(union(known)), *([UNKNOWN] if UNKNOWN in members else [])]
         constants = ", ".join(constant_text(each) for each in members if isinstance(each, Constant))
@@ -188,7 +188,7 @@ class PythonTypes:
         return " | ".join(types) if len(types) <= _MAX_BARS else f"{self._word('Union', scope)}[{', '.join(types)}]"
 
     def _intersection(self, shape: Intersection, hint: str, scope: ExpressionScope) -> str:
-        """Worked out once. What would be part of itself without a class in between is `Any`."""
+        """Expands each intersection once. One that would contain itself without a class in between is `Any`."""
         key = (shape, scope.shadowed, scope.inline)
         if key not in self._intersections and len(self._intersections) < _MAX_INTERSECTIONS:
             self._intersections[key] = None
@@ -196,19 +196,19 @@ class PythonTypes:
         return self._intersections.get(key) or self._word("Any", scope)
 
     def _array(self, shape: Array, hint: str, scope: ExpressionScope) -> str:
-        found = layout(shape)
-        if found is None:
+        tuple_layout = layout(shape)
+        if tuple_layout is None:
             return self._word("Never", scope)
         hint = f"{hint}-item"
-        if not found.spelt:
-            return f"{self._word('list', scope)}[{self.show(found.rest or NEVER, hint, scope)}]"
-        items = [self.show(item, hint, scope) for item in found.spelt]
-        if len(items) - found.required <= _MAX_OPTIONAL_ITEMS:
-            lengths = [items[:length] for length in range(found.required, len(items) + 1)]
-            rest = found.rest
+        if not tuple_layout.spelt:
+            return f"{self._word('list', scope)}[{self.show(tuple_layout.rest or NEVER, hint, scope)}]"
+        items = [self.show(item, hint, scope) for item in tuple_layout.spelt]
+        if len(items) - tuple_layout.required <= _MAX_OPTIONAL_ITEMS:
+            lengths = [items[:length] for length in range(tuple_layout.required, len(items) + 1)]
+            rest = tuple_layout.rest
         else:
-            lengths = [items[: found.required]]
-            rest = union((*found.spelt[found.required :], found.rest or NEVER))
+            lengths = [items[: tuple_layout.required]]
+            rest = union((*tuple_layout.spelt[tuple_layout.required :], tuple_layout.rest or NEVER))
         if rest is not None:
             lengths[-1] = [*lengths[-1], f"*{self._word('tuple', scope)}[{self.show(rest, hint, scope)}, ...]"]
         return " | ".join(f"{self._word('tuple', scope)}[{', '.join(length) or '()'}]" for length in lengths)
@@ -237,10 +237,10 @@ class PythonTypes:
         if isinstance(shape, Object) and listed(shape):
             return self._typed_dict(pending, shape)
         alias = f"{pending.name}: {self._word('TypeAlias', pending.scope)} = "
-        return [*commented(told(pending.doc)), alias + self.show(shape, pending.name, pending.scope)]
+        return [*commented(description_lines(pending.doc)), alias + self.show(shape, pending.name, pending.scope)]
 
     def _typed_dict(self, pending: _Pending, shape: Object) -> list[str]:
-        """A class, or a call of `TypedDict` where a class cannot have members of such names."""
+        """Writes a class, or a call of `TypedDict` where member names are not valid in a class."""
         base, extra, arguments = self._word("TypedDict", pending.scope), extra_items(shape), ""
         properties = listed(shape)
         is_total = any(each.required for each in properties)
@@ -256,16 +256,16 @@ class PythonTypes:
             line
             for each, text in zip(properties, types, strict=True)
             for line in with_comment(
-                f"{each.name}: {text}" if is_class else f"{quoted(each.name)}: {text},", told(each.doc)
+                f"{each.name}: {text}" if is_class else f"{quoted(each.name)}: {text},", description_lines(each.doc)
             )
         ]
         if is_class:
-            members = [*docstring(told(pending.doc)), *members]
+            members = [*docstring(description_lines(pending.doc)), *members]
             return [f"class {pending.name}({base}{arguments}):", *indented(members)]
         start, end = f'{pending.name} = {base}("{pending.name}", {{', f"}}{arguments})"
         line = f"{start}{' '.join(members).removesuffix(',')}{end}"
         is_short = not any(each.doc for each in properties) and len(line) <= _LINE_CHARACTERS
-        return [*commented(told(pending.doc)), *([line] if is_short else [start, *indented(members), end])]
+        return [*commented(description_lines(pending.doc)), *([line] if is_short else [start, *indented(members), end])]
 
     def _member(self, each: Property, scope: ExpressionScope, *, is_total: bool = True) -> str:
         text = self.show(each.shape, each.name[:_MAX_NAME_CHARACTERS], scope)
@@ -273,9 +273,9 @@ class PythonTypes:
 
 
 def extra_items(shape: Object) -> Shape | None:
-    """The type of unlisted properties, whatever their names; None if none are announced.
+    """Returns the type of unlisted properties, whatever their names; None if none are announced.
 
-    An empty name is among these: type checkers do not take it for that of a member.
+    An empty pattern counts as well: type checkers do not take it for a member's name.
     """
     values = [value for _, value in shape.patterns]
     values += [each.shape for each in shape.properties if not each.name and each.shape != NEVER]
@@ -285,41 +285,41 @@ def extra_items(shape: Object) -> Shape | None:
 
 
 def listed(shape: Object) -> tuple[Property, ...]:
-    """The properties that a type lists: where no others are announced, forbidding one says nothing."""
+    """Returns the properties to list: where no others are announced, forbidding one is redundant."""
     is_open = extra_items(shape) is not None
     return tuple(each for each in shape.properties if each.name and (is_open or each.required or each.shape != NEVER))
 
 
 def worked_out(shape: Shape) -> Shape:
-    """The shape without an intersection at its top: Python has none. It is widened where that would be too long.
+    """Expands an intersection at the top of the shape, because Python has none; widens it where that is too long.
 
-    Intersections further down stay as they are, to be worked out once each.
+    Nested intersections stay, to be expanded once each.
     """
     if not isinstance(shape, Intersection):
         return shape
-    found: list[Shape] = [UNKNOWN]
+    merged: list[Shape] = [UNKNOWN]
     is_exact = True
     for factor in shape.members:
         others = alternatives(factor, MAX_EXPANSIONS)
-        if others is None or len(found) * len(others) > _MAX_ALTERNATIVES:
+        if others is None or len(merged) * len(others) > _MAX_ALTERNATIVES:
             is_exact = False
         else:
-            found = [intersect(one, other, MAX_EXPANSIONS) for one, other in product(found, others)]
-    return union(found if is_exact else map(_opened, found))
+            merged = [intersect(one, other, MAX_EXPANSIONS) for one, other in product(merged, others)]
+    return union(merged if is_exact else map(_open, merged))
 
 
-def _opened(shape: Shape) -> Shape:
+def _open(shape: Shape) -> Shape:
     is_silent = isinstance(shape, Object) and shape.additional is None
     return replace(shape, additional=UNKNOWN) if is_silent else shape
 
 
 def _is_fraction(shape: Shape) -> bool:
-    """True if it is a number that is not written as an integer."""
+    """True for a number that is not written as an integer."""
     return isinstance(shape, Constant) and shape.kind == "number" and not shape.text.lstrip("-").isdecimal()
 
 
 def _kind_of(shape: Object) -> str:
-    """Discriminator of an object in a union: its first constant, or else its most required property."""
+    """Returns the discriminator of an object in a union: its first constant, or else its most required property."""
     needed = [each for each in shape.properties if each.required]
     for each in needed:
         if isinstance(each.shape, Constant) and each.shape.kind == "string":
@@ -331,34 +331,34 @@ _LINE_CHARACTERS = 240
 _MAX_HOPS = 20
 _NO_INPUT = Object(additional=NEVER)
 _BY_POSITION = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
-"""Corral's own tools, which take their first parameter by position too; no other tools have these names."""
+"""Corral's own tools, whose first parameter can also be positional; no other tools have these names."""
 _STREAM = """\
 import typing as _typing
 _Item = _typing.TypeVar("_Item", covariant=True)
 class ToolStream(_typing.AsyncIterator[_Item], _typing.Awaitable[_typing.AsyncIterator[_Item]]):
     async def aclose(self) -> None: ...
 """
-"""Type of a stream for a checker: programs may await the call, or read it at once."""
+"""Type of a stream for a checker: programs can await the call or iterate over it directly."""
 _ALIAS = "codemode = tools\n"
 
 
 def declare_python(tools: Mapping[ToolName, ToolShape], *, checked: bool = False) -> str:
-    """Declares `tools`, its alias `codemode`, and the types that they mention: the text of a stub file.
+    """Declares `tools`, its alias `codemode`, and the types that they mention, as a stub file.
 
-    A tool takes keywords if its input is an object of known members that can be written so; else its whole input, by
-    position. The text is the same whatever the order of the tools. It never throws: what a type cannot express is
-    widened, up to `Any`, and whatever the texts and names in the schemas contain stays a text or a name.
+    A tool takes keywords if its input is an object whose members can be keywords; otherwise it takes its input by
+    position. The text does not depend on the order of the tools. Never raises: types that Python cannot express are
+    widened, up to `Any`, and texts and names in the schemas cannot break out of their place.
 
     Args:
-        tools: by the names that programs call them by.
-        checked: for a type checker and not for a reader: without texts.
+            tools: by the names that programs call them by.
+            checked: for a type checker instead of a reader: leaves out descriptions.
     """
     signatures = share(read_signatures(tools, PYTHON), PYTHON, texts=not checked)
     return print_python(signatures, checked=checked) + _ALIAS
 
 
 def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = False) -> str:
-    """Declares `tools`, and the types that it mentions."""
+    """Declares `tools`, and the types that they mention."""
     signatures = {name: _with_keywords(name, each, checked=checked) for name, each in signatures.items()}
     own_names = {part for name in signatures for part in (name.namespace, name.name) if part}
     legend = abbreviate({name: each.doc for name, each in signatures.items()})
@@ -372,7 +372,7 @@ def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = Fa
 
 
 def python_call(name: ToolName, signature: Signature) -> str | None:
-    """One line that says how a tool is called that mentions no definitions; None if it takes more than a line."""
+    """Prints the call of a tool that mentions no definitions on one line; None if it needs more than a line."""
     types = PythonTypes({}, TypeNames())
     path = _attribute("tools" if name.namespace is None else _attribute("tools", name.namespace), name.name)
     parameters, returned = _parameters(name, _with_keywords(name, signature), types, ExpressionScope(name.name))
@@ -381,16 +381,16 @@ def python_call(name: ToolName, signature: Signature) -> str | None:
 
 
 def _with_keywords(name: ToolName, signature: Signature, *, checked: bool = False) -> Signature:
-    """The signature with an input that is written as keywords, if there is a way to."""
+    """Returns the signature with its input as keywords, if possible."""
     if signature.is_empty and not checked:
         return signature._replace(input=_NO_INPUT)
     members = members_of(signature.input) if name in _BY_POSITION else (signature.input,)
-    found = next((keywords for keywords in map(_keywords, members) if keywords), None)
-    return signature._replace(input=found or signature.input)
+    keywords = next((each for each in map(_keywords, members) if each), None)
+    return signature._replace(input=keywords or signature.input)
 
 
 def _tree(signatures: Mapping[ToolName, Signature], types: PythonTypes) -> list[str]:
-    """The class `tools`: methods without a namespace first, then a class for each namespace."""
+    """Prints the class `tools`: methods without a namespace first, then a class for each namespace."""
     entries: list[str] = []
     names = {name.namespace or name.name for name in signatures}
     for namespace, group in groupby(signatures.items(), key=lambda item: item[0].namespace):
@@ -402,8 +402,8 @@ def _tree(signatures: Mapping[ToolName, Signature], types: PythonTypes) -> list[
         methods: list[str] = []
         for name, signature in members.items():
             method = _method(name, signature, types, ExpressionScope(name.name, scope))
-            methods += _written(owner, name.name, method)
-        entries += methods if namespace is None else _written("tools", namespace, _class(namespace, methods))
+            methods += _declaration_lines(owner, name.name, method)
+        entries += methods if namespace is None else _declaration_lines("tools", namespace, _class(namespace, methods))
     return _class("tools", entries)
 
 
@@ -412,8 +412,8 @@ def _class(name: str, entries: list[str]) -> list[str]:
     return [f"class {name}:", *indented([*entries, *(["..."] if is_empty else [])])]
 
 
-def _written(owner: str, name: str, lines: list[str]) -> list[str]:
-    """The declaration; as a comment that says how to get at it, if what it declares has no name in Python."""
+def _declaration_lines(owner: str, name: str, lines: list[str]) -> list[str]:
+    """Returns the declaration, or comments that say how to reach it if its name is not valid in Python."""
     return lines if is_name(name) else commented([_attribute(owner, name), *lines])
 
 
@@ -423,35 +423,35 @@ def _attribute(owner: str, name: str) -> str:
 
 def _method(name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope) -> list[str]:
     parameters, returned = _parameters(name, signature, types, scope)
-    documented = docstring(told_of_tool(signature.doc))
+    documented = docstring(tool_lines(signature.doc))
     start, end = (
         f"{'def' if signature.is_stream else 'async def'} {name.name}(",
         f") -> {returned}:{'' if documented else ' ...'}",
     )
     head = [f"{start}{', '.join(each.text for each in parameters)}{end}"]
-    if any(each.told for each in parameters) or (len(head[0]) > _LINE_CHARACTERS and parameters):
+    if any(each.description for each in parameters) or (len(head[0]) > _LINE_CHARACTERS and parameters):
         star = "*," if parameters[0].text == "*" else ""
-        lines = [with_comment(f"{each.text},", each.told) for each in parameters[bool(star) :]]
+        lines = [with_comment(f"{each.text},", each.description) for each in parameters[bool(star) :]]
         head = [f"{start}{star}", *indented([line for each in lines for line in each]), end]
     return ["@staticmethod", *head, *indented(documented)]
 
 
 class _Parameter(NamedTuple):
     text: str
-    told: Sequence[str] = ()
+    description: Sequence[str] = ()
 
 
 def _parameters(
     name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope
 ) -> tuple[list[_Parameter], str]:
-    """The declared parameters of the function, and its return type."""
+    """Returns the declared parameters of the function, and its return type."""
     keywords = _keywords(signature.input)
-    given_in = replace(scope, inline=signature.inline_input)
+    input_scope = replace(scope, inline=signature.inline_input)
     if keywords is None:
-        given = types.show(signature.input, f"{name.name}-input", given_in)
-        parameters = [_Parameter(f"input: {given}{'' if signature.needs_input else ' = ...'}"), _Parameter("/")]
+        shown = types.show(signature.input, f"{name.name}-input", input_scope)
+        parameters = [_Parameter(f"input: {shown}{'' if signature.needs_input else ' = ...'}"), _Parameter("/")]
     else:
-        parameters = [_parameter(each, types.show(each.shape, each.name, given_in)) for each in keywords.properties]
+        parameters = [_parameter(each, types.show(each.shape, each.name, input_scope)) for each in keywords.properties]
         by_position = 1 if name in _BY_POSITION else 0
         if len(parameters) > by_position:
             parameters.insert(by_position, _Parameter("*"))
@@ -463,12 +463,12 @@ def _parameters(
 
 def _parameter(each: Property, shown: str) -> _Parameter:
     default = _default(each)
-    told_of_it = told(each.doc, default=default in ("", "..."))
-    return _Parameter(f"{each.name}: {shown}{default and f' = {default}'}", told_of_it)
+    description = description_lines(each.doc, default=default in ("", "..."))
+    return _Parameter(f"{each.name}: {shown}{default and f' = {default}'}", description)
 
 
 def _keywords(shape: Shape) -> Object | None:
-    """The object whose members can be keywords of a call; None if a call has to pass the input as one value."""
+    """Returns the object whose members can be keywords of a call; None if the input must be one value."""
     for _ in range(_MAX_HOPS):
         if not isinstance(shape, TypeReference):
             break
@@ -484,14 +484,14 @@ def _keywords(shape: Shape) -> Object | None:
 
 
 def _default(each: Property) -> str:
-    """The default of a parameter: none if it is required, `...` if it is not known, too large, or of another type."""
+    """Returns a parameter's default: empty if required, `...` if it is unknown, too large, or of another type."""
     if each.required:
         return ""
     value: object = None if each.doc.default is None else json.loads(each.doc.default)
     if each.doc.default is None or isinstance(value, list | dict):
         return "..."
     accepted = each.shape.definition.shape or UNKNOWN if isinstance(each.shape, TypeReference) else each.shape
-    given = constants([value])
-    if union((accepted, given)) != accepted:
+    shape = constants([value])
+    if union((accepted, shape)) != accepted:
         return "..."
-    return constant_text(given) if isinstance(given, Constant) else "None"
+    return constant_text(shape) if isinstance(shape, Constant) else "None"

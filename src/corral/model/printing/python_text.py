@@ -1,4 +1,4 @@
-"""Texts, names and constants as they may stand in Python source: nothing of a schema ends them, or directs a tool."""
+"""Escapes texts, names and constants for Python source, so that schemas cannot end them or add tool directives."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from corral.model.shapes.shape import Constant, Doc
 
 _ENDS_DOCSTRING = re.compile(r'\\|"(?="")')
 _DIRECTIVE = re.compile(r"#(?=\s*[\w-]+\s*:)")
-"""Such as `# type: ignore` or `# pyright: basic`, which type checkers find anywhere in a comment."""
+"""Matches directives such as `# type: ignore` or `# pyright: basic`, which type checkers find in any comment."""
 
 
 def is_name(text: str) -> bool:
-    """True if the text can be written as a name, and is not changed by that: names in classes can be."""
+    """True if the text is an identifier that is not changed by normalization or by class scope."""
     plain = text.isidentifier() and normalize("NFKC", text) == text and not text.startswith("__")
     return plain and not keyword.iskeyword(text)
 
 
 def quoted(text: str) -> str:
-    """A string literal; what cannot be seen is escaped."""
+    """Returns a string literal; invisible characters are escaped."""
     marked = json.dumps(text, ensure_ascii=False)
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in marked)
 
@@ -35,7 +35,7 @@ def constant_text(constant: Constant) -> str:
 
 
 def literal(value: object) -> str:
-    """A JSON value as Python writes it."""
+    """Writes a JSON value as Python does."""
     match value:
         case str():
             return quoted(value)
@@ -48,14 +48,14 @@ def literal(value: object) -> str:
             return repr(value)
 
 
-def told(doc: Doc, *, default: bool = True) -> list[str]:
-    """The description for the reader, line by line."""
+def description_lines(doc: Doc, *, default: bool = True) -> list[str]:
+    """Returns the lines of the description."""
     shown = literal(json.loads(doc.default)) if default and doc.default not in (None, "null") else None
-    return describing.told(doc, default=shown)
+    return describing.description_lines(doc, default=shown)
 
 
 def docstring(lines: Sequence[str]) -> list[str]:
-    """The lines of a docstring that says this; none if it says nothing."""
+    """Returns the lines as a docstring; empty if there are none."""
     safe = [_ENDS_DOCSTRING.sub(r"\\\g<0>", line) for line in lines]
     if not safe:
         return []
@@ -67,12 +67,12 @@ def docstring(lines: Sequence[str]) -> list[str]:
 
 
 def commented(lines: Sequence[str]) -> list[str]:
-    """The lines as comments, none of which type checkers take for a directive to them."""
+    """Returns the lines as comments that type checkers cannot take for directives."""
     return [f"#: {_DIRECTIVE.sub('#:', printable(line))}".rstrip() for line in lines]
 
 
 def with_comment(line: str, lines: Sequence[str]) -> list[str]:
-    """The line and its comments: one comment ends it, more stand above."""
+    """Adds comments to the line: a single one at its end, several above it."""
     if len(lines) == 1:
         return [f"{line} {commented(lines)[0]}"]
     return [*commented(lines), line]

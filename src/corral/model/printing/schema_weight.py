@@ -1,4 +1,4 @@
-"""Weights of schemas, and outlines of tools whose schemas are too large: for a language server to read beside every
+"""Weights of schemas, and outlines of tools whose schemas are too large: for a language server to check with every
 program, or for the event loop to read for a catalog.
 """
 
@@ -16,49 +16,49 @@ from corral.types import JsonSchema, ToolName
 logger = get_logger("corral.checking")
 
 MAX_WEIGHT = 20_000
-"""Of one tool. ty takes 0.2 s for a union of that weight, and minutes for one four times as large."""
+"""Maximum weight of one tool. ty takes 0.2 s for a union of that weight, and minutes for one four times as large."""
 _CHARS = 50
-"""So many of a text weigh as much as a member."""
+"""Characters of a string that weigh as much as a member."""
 _MAX_NAMES = 200
 _DEFINITIONS = ("$defs", "definitions")
 
 
 def weight(tool: Tool) -> int:
-    """Number of members, items and strings in a tool's schemas. Counting stops when it is too large."""
+    """Returns the number of members, items and strings in a tool's schemas. Stops counting at the maximum."""
     waiting: list[Any] = [tool.input_schema, tool.output_schema]
-    found = 0
-    while waiting and found <= MAX_WEIGHT:
+    total = 0
+    while waiting and total <= MAX_WEIGHT:
         each = waiting.pop()
-        found += _own_weight(each)
+        total += _own_weight(each)
         if isinstance(each, dict):
             waiting += cast("dict[str, Any]", each).values()
         elif isinstance(each, list):
             waiting += cast("list[Any]", each)
-    return found
+    return total
 
 
 def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
-    """The tools; those that weigh too much take and give anything."""
-    found: dict[ToolName, ToolShape] = {}
+    """Returns the tools; too heavy ones accept and return anything."""
+    shapes: dict[ToolName, ToolShape] = {}
     for name, tool in tools.items():
-        found[name] = tool
+        shapes[name] = tool
         if weight(tool) > MAX_WEIGHT:
             logger.warning("programs are not checked against the schemas of tool %r, which are too large", str(name))
-            found[name] = outline(tool)
-    return found
+            shapes[name] = outline(tool)
+    return shapes
 
 
 def reachable_weight(schema: JsonSchema | None) -> int:
-    """Number of members, items and strings in a schema, of its definitions only those that it mentions.
+    """Returns the number of members, items and strings in a schema, counting only the definitions that it mentions.
 
-    Counting stops when it is too large.
+    Stops counting at the maximum.
     """
     definitions: dict[str, object] = {}
     waiting: list[object] = [schema]
-    found = 0
-    while waiting and found <= MAX_WEIGHT:
+    total = 0
+    while waiting and total <= MAX_WEIGHT:
         each = waiting.pop()
-        found += _own_weight(each)
+        total += _own_weight(each)
         if isinstance(each, dict):
             for key, member in cast("dict[str, object]", each).items():
                 if each is schema and key in _DEFINITIONS:
@@ -69,11 +69,11 @@ def reachable_weight(schema: JsonSchema | None) -> int:
                     waiting.append(member)
         elif isinstance(each, list):
             waiting += cast("list[object]", each)
-    return found
+    return total
 
 
 def _own_weight(part: object) -> int:
-    """Weight of a part of a schema without what is in it."""
+    """Returns the weight of a part of a schema without its contents."""
     match part:
         case dict():
             return sum(1 + len(key) // _CHARS for key in cast("dict[str, object]", part))
@@ -86,13 +86,13 @@ def _own_weight(part: object) -> int:
 
 
 def outline(tool: ToolShape) -> ToolOutline:
-    """The tool with the names of its parameters, which take anything, and a result that may be anything."""
-    given = _outlined(tool.input_schema)
-    return ToolOutline(tool.description, given, None, tool.needs_approval, tool.stream, tool.rate_limit)
+    """Returns the tool with its parameter names; all types are unknown."""
+    names = _outline_schema(tool.input_schema)
+    return ToolOutline(tool.description, names, None, tool.needs_approval, tool.stream, tool.rate_limit)
 
 
-def _outlined(schema: JsonSchema | None) -> JsonSchema | None:
-    """The names of an object's members, of which anything may be a value; None if there are none, or too many."""
+def _outline_schema(schema: JsonSchema | None) -> JsonSchema | None:
+    """Keeps an object's member names, without their types; None if there are none, or too many."""
     members: object = None if schema is None else schema.get("properties")
     if not isinstance(members, dict):
         return None

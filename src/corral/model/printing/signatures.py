@@ -1,4 +1,4 @@
-"""Signatures, from which all declarations are printed: shapes of tools' inputs and outputs, and names for types."""
+"""Signatures, from which all declarations are printed: shapes of tools' inputs and outputs, and type names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RETURNS = "Returns"
 
 
 class ToolShape(Protocol):
-    """The parts of a tool that a declaration needs. A schema of None says nothing: the type is unknown.
+    """The attributes of a tool that a declaration needs. A schema of None means that the type is unknown.
 
-    `needs_approval` is a bool, or something else if it depends on the input. The output of a `stream` is one item. A
-    tool that `returns_bytes` has bytes where its output schema says `format: binary`; others may have texts there.
+    `needs_approval` is a bool, or any other value if it depends on the input. The output of a `stream` is one item. A
+    tool that `returns_bytes` has bytes where its output schema has `format: binary`; others may have strings there.
     """
 
     @property
@@ -46,7 +46,7 @@ class ToolShape(Protocol):
 
 
 class ToolOutline(NamedTuple):
-    """The parts of a tool by themselves."""
+    """A standalone implementation of `ToolShape`."""
 
     description: str
     input_schema: JsonSchema | None
@@ -61,18 +61,18 @@ class Signature(NamedTuple):
     input: Shape
     output: Shape
     doc: Doc
-    """Of the tool; its tags are for lines of their own."""
+    """Description of the tool; its tags get separate lines."""
     omissible: bool | None = None
-    """True if a call may go without input; None: if its shape says so."""
+    """True if a call can omit the input; None if the shape decides."""
     is_empty: bool = False
-    """True if no members are announced at all, so that calls are written without input."""
+    """True if no members are announced, so that calls are written without input."""
     inline_input: bool = False
-    """True if objects of the input are spelt out where they are, also where the language has no types for that."""
+    """True if objects of the input are always spelt out, even if the language has no types for that."""
     inline_output: bool = False
     is_elided: bool = False
     """True if the input has further members."""
     is_stream: bool = False
-    """True if a call gives a stream, of which the output is one item."""
+    """True if a call returns a stream; the output is then the type of one item."""
 
     @property
     def needs_input(self) -> bool:
@@ -80,18 +80,18 @@ class Signature(NamedTuple):
 
 
 def in_order(names: Iterable[ToolName]) -> list[ToolName]:
-    """The order to declare tools in: those without a namespace first, then by namespace."""
+    """Sorts tools for declaration: those without a namespace first, then by namespace."""
     return sorted(names, key=lambda name: (name.namespace or "", name.name))
 
 
 def read_signatures(tools: Mapping[ToolName, ToolShape], language: TypeSystem) -> dict[ToolName, Signature]:
-    """The signatures in the order to declare them."""
+    """Reads the signatures in the order of declaration."""
     definitions = Definitions()
     return {name: read_signature(name, tools[name], language, definitions) for name in in_order(tools)}
 
 
 def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, definitions: Definitions) -> Signature:
-    """The signature of a tool, which may mention what is defined for others."""
+    """Reads the signature of a tool; it can refer to definitions of other tools."""
 
     def read(schema: JsonSchema | None, root_name: str, *, returns_bytes: bool = False) -> Shape:
         if schema is None:
@@ -102,31 +102,31 @@ def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, defini
         )
         return reader.read_root(root)
 
-    given = read(tool.input_schema, f"{name.name}-input")
+    input = read(tool.input_schema, f"{name.name}-input")
     returned = read(tool.output_schema, f"{name.name}-output", returns_bytes=tool.returns_bytes)
     return Signature(
-        given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given), is_stream=tool.stream
+        input, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, input), is_stream=tool.stream
     )
 
 
 class TypeNames:
-    """Gives out distinct names. Those that Python takes for the same are the same: it normalizes names to NFKC."""
+    """Gives out distinct names. Names that are equal after NFKC count as one, as in Python."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
 
     def pick(self, *candidates: str) -> str:
-        """The first of the candidates that is not taken yet, or else the first one with a number."""
+        """Returns the first candidate that is not taken, or else the first one with a number."""
         base = candidates[0]
         numbered = (f"{base}{number}" for number in self._numbers[base])
-        found = next(name for name in chain(candidates, numbered) if normalize("NFKC", name) not in self._taken)
-        self._taken.add(normalize("NFKC", found))
-        return found
+        name = next(each for each in chain(candidates, numbered) if normalize("NFKC", each) not in self._taken)
+        self._taken.add(normalize("NFKC", name))
+        return name
 
 
 def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> dict[Definition, str]:
-    """A type name for each definition that is mentioned. Namesakes are told apart by `Output`, or a number."""
+    """Names each definition that is mentioned. Duplicates get the suffix `Output`, or a number."""
     names: dict[Definition, str] = {}
     roots = chain.from_iterable((("Input", each.input), ("Output", each.output)) for each in signatures)
     for role, root in roots:
@@ -141,17 +141,17 @@ def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> 
     return names
 
 
-def _is_empty(schema: JsonSchema | None, given: Shape) -> bool:
-    closed = given == Object(additional=NEVER)
-    return closed or (given == ANY_OBJECT and mapping(schema).get("properties") == {})
+def _is_empty(schema: JsonSchema | None, input: Shape) -> bool:
+    closed = input == Object(additional=NEVER)
+    return closed or (input == ANY_OBJECT and mapping(schema).get("properties") == {})
 
 
 def _doc(tool: ToolShape, output: Shape) -> Doc:
     returns = mapping(tool.output_schema).get("description")
     tags = [(RETURNS, returns)] if isinstance(returns, str) and not isinstance(output, TypeReference) else []
-    found = examples(tool.input_schema)
-    if found:
-        tags.insert(0, ("E.g.", found))
+    samples = examples(tool.input_schema)
+    if samples:
+        tags.insert(0, ("E.g.", samples))
     if tool.needs_approval is not False:
         tags.append(("Approval", "required" if tool.needs_approval is True else "depends on the input"))
     if isinstance(tool.rate_limit, str):

@@ -1,4 +1,4 @@
-"""Tools as TypeScript declarations: what a model reads, and what its program is checked against."""
+"""Prints tools as TypeScript declarations, for models to read and programs to be checked against."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.model.printing.signatures import Signature, ToolShape, TypeNames, na
 from corral.model.shapes import descriptions as describing
 from corral.model.shapes.algebra import union
 from corral.model.shapes.arrays import layout
-from corral.model.shapes.descriptions import told_of_tool
+from corral.model.shapes.descriptions import tool_lines
 from corral.model.shapes.names import string_literal
 from corral.model.shapes.shape import (
     NEVER,
@@ -41,42 +41,42 @@ from corral.types import ToolName
 
 _BARE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _DIRECTIVE = re.compile(r"^(\s*)@")
-"""Such as `@ts-ignore`, which compilers find where a comment begins."""
+"""Matches directives such as `@ts-ignore`, which compilers find where a comment begins."""
 _ESCAPED = r"\1\\@"
 _LINE_CHARACTERS = 240
-"""Maximum length of a type with members that stands on one line."""
+"""Maximum length of an object type on one line."""
 _PRIMITIVES = {"bytes": "Uint8Array", "integer": "number", "object": "{…}"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
 )
-"""Members that every object has for TypeScript: an optional property of such a name must allow them."""
+"""Members that every TypeScript object has: an optional property with such a name must allow their types."""
 
 
 def type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: str = "unknown") -> str:
-    """The type, on one line if it is short and has no comments. Each definition in it needs a name.
+    """Prints the type, on one line if it is short and has no comments. Each definition in it needs a name.
 
-    `unknown` is the type of what nothing is known of.
+    `unknown` is printed for unknown types.
     """
     return _Printer(names, unknown).show(shape)
 
 
 def indented(text: str) -> str:
-    """The text two columns further in. No literal of ours contains a line break."""
+    """Indents the text by two columns. No literal contains a line break."""
     return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
 
 
 def commented(lines: Sequence[str]) -> str:
-    """The lines as comments, of which nothing can become a directive."""
+    """Returns the lines as comments that cannot become directives."""
     return "".join(f"{_comment(line)}\n" for line in lines)
 
 
-def told(doc: Doc) -> list[str]:
-    """The description for the reader, line by line."""
-    return describing.told(doc, default=None if doc.default == "null" else doc.default)
+def description_lines(doc: Doc) -> list[str]:
+    """Returns the lines of the description."""
+    return describing.description_lines(doc, default=None if doc.default == "null" else doc.default)
 
 
 def property_key(name: str) -> str:
-    """The name as a key of an object type, quoted if it has to be."""
+    """Returns the name as a key of an object type, quoted if necessary."""
     return name if _BARE_KEY.fullmatch(name) else string_literal(name)
 
 
@@ -113,14 +113,16 @@ class _Printer:
     # --- arrays
 
     def _array(self, shape: Array) -> str:
-        found = layout(shape)
-        if found is None:
+        tuple_layout = layout(shape)
+        if tuple_layout is None:
             return "never"
-        spread = [] if found.rest is None else [f"{self._grouped(found.rest, Union, Intersection)}[]"]
-        if spread and not found.spelt:
+        spread = [] if tuple_layout.rest is None else [f"{self._grouped(tuple_layout.rest, Union, Intersection)}[]"]
+        if spread and not tuple_layout.spelt:
             return spread[0]
-        required = map(self.show, found.spelt[: found.required])
-        optional = (f"{self._grouped(item, Union, Intersection)}?" for item in found.spelt[found.required :])
+        required = map(self.show, tuple_layout.spelt[: tuple_layout.required])
+        optional = (
+            f"{self._grouped(item, Union, Intersection)}?" for item in tuple_layout.spelt[tuple_layout.required :]
+        )
         return f"[{', '.join((*required, *optional, *(f'...{items}' for items in spread)))}]"
 
     # --- objects
@@ -131,7 +133,7 @@ class _Printer:
             return f"Record<string, {'never' if shape.additional == NEVER else self._unknown}>"
         if not shape.properties and not shape.patterns and isinstance(shape.additional, Primitive | Unknown):
             return f"Record<string, {self.show(shape.additional)}>"
-        texts = [told(each.doc) for each in shape.properties]
+        texts = [description_lines(each.doc) for each in shape.properties]
         line = f"{{ {'; '.join(members)} }}"
         if len(line) <= _LINE_CHARACTERS and "\n" not in line and not any(texts):
             return line
@@ -144,7 +146,7 @@ class _Printer:
         return f"{property_key(each.name)}{optional}: {types}"
 
     def _index_signatures(self, shape: Object) -> Iterator[str]:
-        """An index signature has to allow what each property and narrower signature in its range is."""
+        """Yields index signatures; each must allow the types of all properties and narrower signatures in its range."""
         is_explicit = shape.additional not in (None, NEVER)
         general = [shape.additional] if is_explicit and shape.additional is not None else []
         templates: dict[KeyPattern, Shape] = {}
@@ -171,7 +173,7 @@ class _Printer:
 
 
 def _member(member: str, lines: Sequence[str]) -> str:
-    """A line of an object's type; a comment of one line ends it, longer ones stand above."""
+    """Prints a line of an object's type; a one-line comment goes at its end, a longer one above it."""
     if len(lines) == 1 and "\n" not in member:
         return indented(f"{member}; {_comment(lines[0])}")
     return indented(f"{commented(lines)}{member};")
@@ -190,48 +192,48 @@ def _template(pattern: KeyPattern) -> str:
 
 
 def _template_text(text: str) -> str:
-    """The text as part of a template literal."""
+    """Escapes the text for a template literal."""
     return string_literal(text)[1:-1].replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")
 
 
 _WITH_OPTIONS = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
-"""Corral's own tools, which take their first member by itself and the others after it; no other has these names."""
+"""Corral's own tools, which take their first member by position and options after it; the names are reserved."""
 _ALIAS = "declare const codemode: typeof tools;\n"
 
 
 def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = False) -> str:
     """Declares `tools`, its alias `codemode`, and a type for each definition that the schemas refer to.
 
-    The text is the same whatever the order of the tools. It never throws: what a type cannot express is widened, up
-    to `unknown`, and whatever the texts and names in the schemas contain stays a text or a name.
+    The text does not depend on the order of the tools. Never raises: types that TypeScript cannot express are widened,
+    up to `unknown`, and texts and names in the schemas cannot break out of their place.
 
     Args:
-        tools: by the names that programs call them by.
-        checked: for a compiler and not for a reader: without texts; what nothing is known of is `any`, and a tool that
-            takes nothing may be called with `{}`.
+            tools: by the names that programs call them by.
+            checked: for a compiler instead of a reader: leaves out descriptions, prints unknown types as `any`, and
+                lets a tool without input be called with `{}`.
     """
     signatures = share(read_signatures(tools, TYPESCRIPT), TYPESCRIPT, texts=not checked)
     return print_typescript(signatures, checked=checked) + _ALIAS
 
 
 def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool = False) -> str:
-    """Declares `tools`, and the types that it mentions."""
+    """Declares `tools`, and the types that they mention."""
     names = name_definitions(signatures.values(), TypeNames())
     show = partial(type_expression, names=names, unknown="any" if checked else "unknown")
     types = [
-        f"{commented(told(definition.doc))}type {name} = {show(definition.shape or UNKNOWN)};\n"
+        f"{commented(description_lines(definition.doc))}type {name} = {show(definition.shape or UNKNOWN)};\n"
         for definition, name in sorted(names.items(), key=lambda item: item[1])
     ]
     legend = abbreviate({name: each.doc for name, each in signatures.items()})
     methods = {
-        name: f"{commented(told_of_tool(legend.docs[name]))}{_method(name, each, show, checked=checked)};"
+        name: f"{commented(tool_lines(legend.docs[name]))}{_method(name, each, show, checked=checked)};"
         for name, each in signatures.items()
     }
     return "".join((*types, commented(legend.lines), f"declare const tools: {_tree(methods)};\n"))
 
 
 def typescript_call(name: ToolName, signature: Signature) -> str:
-    """One line that says how a tool is called that mentions no definitions and has no comments."""
+    """Prints the call of a tool that mentions no definitions on one line, without comments."""
     return f"tools.{name}{_parameters(signature, partial(type_expression, names={}))}"
 
 
@@ -247,16 +249,16 @@ def _parameters(
     optional = "" if signature.needs_input else "?"
     if signature.is_elided and isinstance(signature.input, Object):
         signature = signature._replace(input=replace(signature.input, additional=UNKNOWN))
-    given = "" if signature.is_empty and not checked else f"input{optional}: {show(signature.input)}"
-    given += "".join(f", options?: Partial<{show(each)}>" for each in options)
+    parameters = "" if signature.is_empty and not checked else f"input{optional}: {show(signature.input)}"
+    parameters += "".join(f", options?: Partial<{show(each)}>" for each in options)
     output = show(signature.output)
     if signature.is_stream:
-        return f"({given}): AsyncIterable<{output}>"
-    return f"({given}): Promise<{'void' if output == 'null' else output}>"
+        return f"({parameters}): AsyncIterable<{output}>"
+    return f"({parameters}): Promise<{'void' if output == 'null' else output}>"
 
 
 def _tree(methods: Mapping[ToolName, str]) -> str:
-    """The type of `tools`: methods without a namespace first, then an object for each namespace."""
+    """Prints the type of `tools`: methods without a namespace first, then an object for each namespace."""
     entries: list[str] = []
     for namespace, group in groupby(methods.items(), key=lambda item: item[0].namespace):
         members = [method for _, method in group]

@@ -1,8 +1,7 @@
 """Unions and intersections of shapes, simplified as far as that makes them shorter or more exact.
 
-TypeScript's own `&` is right for objects that are open. Where an index signature or a closed object takes part it is
-not, and such objects are merged into one. Both are bounded: what would multiply out to too many alternatives is
-widened instead.
+TypeScript's own `&` is right for open objects. It is not right for index signatures and closed objects, so these are
+merged into one object. Both operations are bounded: an intersection with too many alternatives is widened.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from corral.model.shapes.shape import (
 from corral.model.shapes.traits import members_of, primitives_around, properties_of, traits
 
 _MAX_PAIRS = 64
-"""Most pairs of alternatives that an intersection of unions is expanded to."""
+"""Maximum number of pairs of alternatives that an intersection of unions is expanded to."""
 _MAX_ALTERNATIVES = 256
-"""Most alternatives that TypeScript may find in one intersection."""
+"""Maximum number of alternatives that TypeScript has to consider in one intersection."""
 _MOST_IN_A_ROW = 8
 _MAX_PATTERNS = 32
-"""Most patterns of an object for property names: each property is compared with each pattern."""
+"""Maximum number of an object's name patterns: each property is compared with each pattern."""
 MAX_EXPANSIONS = 3
-"""Maximum nesting of expanded unions and definitions; below it they are intersected by name."""
+"""Maximum nesting of expanded unions and definitions; deeper ones are intersected by name."""
 
 _SCALARS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null"))
 _OTHERWISE_OPEN = Object(additional=UNKNOWN)
@@ -53,7 +52,7 @@ _TRUE_AND_FALSE = (Constant("boolean", "true"), Constant("boolean", "false"))
 
 
 def union(shapes: Iterable[Shape]) -> Shape:
-    """The union of the shapes, in their order."""
+    """Returns the union of the shapes, in their order."""
     members = dict.fromkeys(member for shape in shapes for member in members_of(shape))
     members.pop(NEVER, None)
     if UNKNOWN in members:
@@ -67,7 +66,7 @@ def union(shapes: Iterable[Shape]) -> Shape:
 
 
 def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
-    """The intersection of two shapes."""
+    """Returns the intersection of two shapes."""
     if left == right or right == UNKNOWN:
         return left
     if left == UNKNOWN:
@@ -95,7 +94,7 @@ def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
 
 
 def intersect_all(shapes: Sequence[Shape]) -> Shape:
-    """The intersection of shapes. Many are combined pairwise, so that no large one is merged with each small one."""
+    """Intersects shapes. Many are combined pairwise, so that no large one is merged with each small one."""
     while len(shapes) > _MOST_IN_A_ROW:
         pairs = (shapes[start : start + 2] for start in range(0, len(shapes), 2))
         shapes = [reduce(intersect, pair) for pair in pairs]
@@ -103,25 +102,25 @@ def intersect_all(shapes: Sequence[Shape]) -> Shape:
 
 
 def intersect_kind(shape: Shape, kind: Kind, constraint: Shape) -> Shape:
-    """Applies the constraint, which is of that kind, to the values of that kind and to no others.
+    """Applies the constraint, which is of that kind, to values of that kind and no others.
 
-    Of a shape that accepts everything, only what the constraint accepts is left: schemas mean it so.
+    A shape that accepts everything is replaced by the constraint: that is how schemas are meant.
     """
     if kind not in traits(shape).kinds:
         return shape
     match shape:
         case Union(members=members):
             return union(intersect_kind(member, kind, constraint) for member in members)
-        case TypeReference(definition=Definition(shape=found)) if found and len(traits(found).kinds) > 1:
-            return intersect_kind(found, kind, constraint)
+        case TypeReference(definition=Definition(shape=defined)) if defined and len(traits(defined).kinds) > 1:
+            return intersect_kind(defined, kind, constraint)
         case _:
             return intersect(shape, constraint)
 
 
 def fill_additional(shape: Shape, additional: Shape) -> Shape:
-    """Says what the properties are like that no part of the shape speaks of.
+    """Sets the shape of properties that no part of the shape mentions.
 
-    Named definitions keep their names where they are only to be closed, which would not show.
+    A named definition keeps its name if closing it is the only change, which would not be visible.
     """
 
     def filled(each: Shape) -> Shape:
@@ -132,7 +131,7 @@ def fill_additional(shape: Shape, additional: Shape) -> Shape:
 
 
 def fill_rest(shape: Shape, rest: Shape) -> Shape:
-    """Says what the items are like that no part of the shape speaks of."""
+    """Sets the shape of items that no part of the shape mentions."""
 
     def filled(each: Shape) -> Shape:
         return replace(each, rest=rest) if isinstance(each, Array) and each.rest is None else each
@@ -174,7 +173,7 @@ def _conflict(left: Shape, right: Shape) -> bool:
 
 
 def _by_name(left: Shape, right: Shape, expansions: int) -> Shape:
-    """An intersection for TypeScript to work out: references, then one object of all that has no name, then unions."""
+    """Makes an intersection for TypeScript to expand: references, one object of everything unnamed, then unions."""
     references: dict[Shape, None] = {}
     unions: dict[Shape, None] = {}
     nameless: Shape = UNKNOWN
@@ -198,24 +197,24 @@ def _factors(shape: Shape) -> tuple[Shape, ...]:
     return shape.members if isinstance(shape, Intersection) else (shape,)
 
 
-# --- intersections worked out
+# --- expanded intersections
 
 
 def _multiply(left: Shape, right: Shape, expansions: int) -> Shape | None:
-    """The intersection without `&`; None if that cannot be had, or would be too long."""
+    """Returns the intersection without `&`; None if it cannot be expressed, or would be too long."""
     if expansions >= MAX_EXPANSIONS:
         return None
     if isinstance(left, Union) or isinstance(right, Union):
         return _distribute(members_of(left), members_of(right), expansions + 1)
     for one, other in ((left, right), (right, left)):
         match one:
-            case TypeReference(definition=Definition(shape=found)) if found:
-                both = intersect(found, other, expansions + 1)
-                return one if both == found else both
+            case TypeReference(definition=Definition(shape=defined)) if defined:
+                both = intersect(defined, other, expansions + 1)
+                return one if both == defined else both
             case Intersection():
-                found = alternatives(one, expansions + 1)
-                if found is not None:
-                    return union(intersect(each, other, expansions + 1) for each in found)
+                expanded = alternatives(one, expansions + 1)
+                if expanded is not None:
+                    return union(intersect(each, other, expansions + 1) for each in expanded)
             case _:
                 pass
     return None
@@ -244,18 +243,18 @@ def _distribute(lefts: Sequence[Shape], rights: Sequence[Shape], expansions: int
 
 
 def alternatives(shape: Shape, expansions: int = 0) -> list[Shape] | None:
-    """Shapes without names, unions or intersections that the shape is the union of; None if they are too many."""
+    """Splits a shape into a union of shapes without names, unions or intersections; None if there are too many."""
     match shape:
         case TypeReference(definition=definition):
             return None if definition.shape is None else alternatives(definition.shape, expansions)
         case Union(members=members):
-            found: list[Shape] = []
+            shapes: list[Shape] = []
             for member in members:
                 more = alternatives(member, expansions)
-                if more is None or len(found) + len(more) > _MAX_PAIRS:
+                if more is None or len(shapes) + len(more) > _MAX_PAIRS:
                     return None
-                found += more
-            return found
+                shapes += more
+            return shapes
         case Intersection(members=members):
             factors = [alternatives(member, expansions) for member in members]
             known = [each for each in factors if each is not None]
@@ -286,23 +285,23 @@ def _merge_objects(left: Object, right: Object, expansions: int) -> Shape:
         for pattern, constraint in own.patterns
         if (shape := intersect(constraint, unlisted(other, pattern), expansions)) != NEVER
     }
-    given = [each.additional for each in (left, right) if each.additional is not None]
-    additional = reduce(lambda one, other: intersect(one, other, expansions), given) if given else None
+    announced = [each.additional for each in (left, right) if each.additional is not None]
+    additional = reduce(lambda one, other: intersect(one, other, expansions), announced) if announced else None
     return Object(tuple(properties), few_patterns(patterns.items()), additional)
 
 
 def few_patterns(patterns: Iterable[tuple[KeyPattern, Shape]]) -> tuple[tuple[KeyPattern, Shape], ...]:
-    """The patterns; if they are many, one for all names in place of the last ones."""
-    found = tuple(patterns)
-    if len(found) <= _MAX_PATTERNS:
-        return found
-    kept = dict(found[: _MAX_PATTERNS - 1])
-    others = (shape for _, shape in found[_MAX_PATTERNS - 1 :])
+    """Returns the patterns; if there are many, replaces the last ones by one for all names."""
+    listed = tuple(patterns)
+    if len(listed) <= _MAX_PATTERNS:
+        return listed
+    kept = dict(listed[: _MAX_PATTERNS - 1])
+    others = (shape for _, shape in listed[_MAX_PATTERNS - 1 :])
     return tuple((kept | {ANY_KEY: union((kept.get(ANY_KEY, NEVER), *others))}).items())
 
 
 def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
-    """An object's shape for a property that it does not list, or for all that match a pattern."""
+    """Returns an object's shape for a property that it does not list, or for all that match a pattern."""
     sure = [constraint for pattern, constraint in shape.patterns if pattern.exact and pattern.covers(key)]
     if sure:
         return reduce(intersect, sure)
@@ -313,8 +312,8 @@ def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
 def _merge_arrays(left: Array, right: Array, expansions: int) -> Shape:
     length = max(len(left.prefix), len(right.prefix))
     prefix = tuple(intersect(_item(left, index), _item(right, index), expansions) for index in range(length))
-    given = [each.rest for each in (left, right) if each.rest is not None]
-    rest = reduce(lambda one, other: intersect(one, other, expansions), given) if given else None
+    announced = [each.rest for each in (left, right) if each.rest is not None]
+    rest = reduce(lambda one, other: intersect(one, other, expansions), announced) if announced else None
     ends = [each.max_items for each in (left, right) if each.max_items is not None]
     return Array(prefix, rest, max(left.min_items, right.min_items), min(ends, default=None))
 

@@ -1,4 +1,4 @@
-"""Schemas that choose: keeping the members of a union apart, and conditions as unions."""
+"""Reads schemas with alternatives: keeps the members of a union apart, and turns conditions into unions."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from corral.model.shapes.traits import members_of, properties_of
 
 _MAX_HOPS = 20
 _MAX_FORBIDDEN = 24
-"""Most properties added to a union to keep its members apart."""
+"""Maximum number of properties added to a union to keep its members apart."""
 
 
 def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[str] | None, with_named: bool) -> Shape:
-    """The union, in which each object forbids what only others announce: TypeScript lets literals mix members.
+    """Returns the union, with each object forbidding properties that only others announce: TypeScript lets literals
+    mix.
 
-    That is done for closed objects and, with `one_of`, for a property whose presence decides for another member.
-    Members that a property with constants tells apart need nothing.
+    Applies to closed objects and, with `one_of`, to a property whose presence selects another member. Members that are
+    discriminated by a property with constants need no change.
 
     Args:
         members: of the union.
-        one_of: whether a value must fit no more than one of them.
-        announced: the properties described beside the union; None if that could be any.
-        with_named: whether that is done for references too, which then are no mere names any more.
+            one_of: True if a value must match exactly one member.
+            announced: the properties described beside the union; None if that could be any.
+            with_named: True to treat references too, which replaces them by their objects.
     """
-    objects = {position: found for position, member in enumerate(members) if (found := _object(member)) is not None}
+    objects = {position: own for position, member in enumerate(members) if (own := _object(member)) is not None}
     if not 2 <= len(objects) <= _MAX_FORBIDDEN or _discriminated(list(objects.values())):
         return union(members)
     forbidden: dict[int, list[str]] = {}
     for position, own in objects.items():
-        others = {other: found for other, found in objects.items() if other != position}
+        others = {place: other for place, other in objects.items() if place != position}
         names: list[str] = []
         if own.additional == NEVER and not own.patterns:
-            names = [each.name for found in others.values() for each in found.properties]
+            names = [each.name for other in others.values() for each in other.properties]
         elif one_of and own.additional is None and not own.patterns:
             names = [name for other in others if (name := _decisive(objects, other, announced))]
         known = {each.name for each in own.properties}
@@ -61,12 +62,12 @@ def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[s
 
 
 def mixed(members: Sequence[Shape]) -> list[Shape]:
-    """The members, in which each open object may have what only others announce: Python keeps literals to one member.
+    """Lets each open object have properties that only others announce: Python keeps literals to one member.
 
-    That is done for objects without a name. Members that a property with constants tells apart do not mix.
+    Applies to objects without a name. Members that are discriminated by a property with constants do not mix.
     """
-    found = [_open_object(member) for member in members]
-    objects = [each for each in found if each is not None]
+    candidates = [_open_object(member) for member in members]
+    objects = [each for each in candidates if each is not None]
     if not 2 <= len(objects) <= _MAX_FORBIDDEN:
         return list(members)
     announced: dict[str, Property] = {}
@@ -75,18 +76,18 @@ def mixed(members: Sequence[Shape]) -> list[Shape]:
         announced[each.name] = replace(each, shape=union((*shapes, each.shape)), required=False)
     if len(objects) * len(announced) > _MAX_FORBIDDEN or _discriminated(objects):
         return list(members)
-    return [member if own is None else _with(own, announced) for member, own in zip(members, found, strict=True)]
+    return [member if own is None else _with(own, announced) for member, own in zip(members, candidates, strict=True)]
 
 
 def forbid(name: str) -> Object:
-    """Objects without a property of that name."""
+    """Returns the shape of objects without that property."""
     return Object((Property(name, NEVER, required=False),))
 
 
 def branch(shape: Shape, condition: Shape, then: Shape, otherwise: Shape) -> Shape:
-    """Objects of the shape that are like `then` if they are like `condition`, else like `otherwise`.
+    """Restricts objects of the shape to `then` if they match `condition`, else to `otherwise`.
 
-    The two cases become a union. They overlap where the opposite of the condition cannot be expressed.
+    The two cases become a union. They overlap if the opposite of the condition cannot be expressed.
     """
     then, otherwise = intersect(ANY_OBJECT, then), intersect(ANY_OBJECT, otherwise)
     if then == otherwise == ANY_OBJECT:
@@ -94,20 +95,22 @@ def branch(shape: Shape, condition: Shape, then: Shape, otherwise: Shape) -> Sha
     positive = intersect(intersect(ANY_OBJECT, condition), then)
     opposite = _opposite(condition, shape)
     if opposite is None:
-        said = properties_of(shape).keys()
-        if otherwise == ANY_OBJECT and properties_of(positive).keys() <= said:
+        names = properties_of(shape).keys()
+        if otherwise == ANY_OBJECT and properties_of(positive).keys() <= names:
             return shape
         opposite = Object(tuple(Property(name, UNKNOWN, required=False) for name in properties_of(condition)))
     return intersect(shape, union((positive, intersect(opposite, otherwise))))
 
 
 def _decisive(objects: dict[int, Object], position: int, announced: Collection[str] | None) -> str | None:
-    """The property that makes an object fit that member as soon as it has it, if there is one."""
+    """Returns a property whose presence alone makes an object match that member, if there is one."""
     own = objects[position]
     required = [each.name for each in own.properties if each.required]
     if len(required) != 1 or own.additional is not None or own.patterns:
         return None
-    elsewhere = {each.name for other, found in objects.items() if other != position for each in found.properties}
+    elsewhere = {
+        each.name for other, other_object in objects.items() if other != position for each in other_object.properties
+    }
     for each in own.properties:
         constrained_twice = announced is None or each.name in announced or each.name in elsewhere
         if constrained_twice and each.shape != UNKNOWN:
@@ -116,7 +119,7 @@ def _decisive(objects: dict[int, Object], position: int, announced: Collection[s
 
 
 def _open_object(shape: Shape) -> Object | None:
-    """The shape, if it is an object without a name that may have any other properties."""
+    """Returns the shape, if it is an object without a name that can have any other properties."""
     return shape if isinstance(shape, Object) and shape.additional is None and not shape.patterns else None
 
 
@@ -133,11 +136,11 @@ def _without(member: Shape, names: list[str]) -> Shape:
 
 
 def _object(shape: Shape) -> Object | None:
-    """The object that the shape is, or is a name of."""
+    """Returns the object that the shape is, or refers to."""
     for _ in range(_MAX_HOPS):
         match shape:
-            case TypeReference(definition=Definition(shape=found)) if found:
-                shape = found
+            case TypeReference(definition=Definition(shape=defined)) if defined:
+                shape = defined
             case Object():
                 return shape
             case _:
@@ -146,8 +149,8 @@ def _object(shape: Shape) -> Object | None:
 
 
 def _discriminated(objects: list[Object]) -> bool:
-    """True if there is a property whose constants say which of the objects a value is."""
-    shapes = [{found.name: found.shape for found in each.properties} for each in objects]
+    """True if a property's constants tell which of the objects a value is."""
+    shapes = [{member.name: member.shape for member in each.properties} for each in objects]
     return any(_tells_apart(candidate.name, shapes) for candidate in objects[0].properties)
 
 
@@ -162,23 +165,23 @@ def _tells_apart(name: str, shapes: list[dict[str, Shape]]) -> bool:
 
 
 def _constants(shape: Shape) -> list[Shape]:
-    """The constants that are all the shape accepts; none if it accepts something else."""
+    """Returns the constants that a shape consists of; empty if it accepts anything else."""
     members = members_of(shape)
     return list(members) if all(isinstance(member, Constant) for member in members) else []
 
 
 def _opposite(condition: Shape, shape: Shape) -> Shape | None:
-    """The shape of objects that do not meet the condition; None if it has no shape.
+    """Returns the shape of objects that do not meet the condition; None if it cannot be expressed.
 
-    It can where the condition is about one property: that it is there, or which of the shape's constants it has.
+    It can be if the condition is about one property: its presence, or which of the shape's constants it has.
     """
     match condition:
-        case Object(properties=(Property(name=name, shape=wanted, required=required),), patterns=(), additional=None):
-            if wanted == UNKNOWN:
+        case Object(properties=(Property(name=name, shape=value, required=required),), patterns=(), additional=None):
+            if value == UNKNOWN:
                 return forbid(name) if required else None
         case _:
             return None
-    excluded = frozenset(_constants(wanted))
+    excluded = frozenset(_constants(value))
     possible = _possible_constants(shape, name)
     if not excluded or not possible:
         return None
@@ -187,10 +190,10 @@ def _opposite(condition: Shape, shape: Shape) -> Shape | None:
 
 
 def _possible_constants(shape: Shape, name: str) -> list[Shape]:
-    """The constants that are all the property of that name can be; none if it can be something else."""
+    """Returns the constants that a property is limited to; empty if it can have other values."""
     for factor in shape.members if isinstance(shape, Intersection) else (shape,):
         own = _object(factor)
         declared = [each.shape for each in own.properties if each.name == name] if own else []
-        if declared and (found := _constants(declared[0])):
-            return found
+        if declared and (values := _constants(declared[0])):
+            return values
     return []

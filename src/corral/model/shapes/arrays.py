@@ -1,4 +1,4 @@
-"""Items of an array that a type spells out one by one."""
+"""Layouts of arrays whose items a type spells out one by one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple
 from corral.model.shapes.shape import NEVER, UNKNOWN, Array, Shape
 
 _MAX_SPELT_ITEMS = 4
-"""Maximum number of items beyond the prefix that are each spelt out."""
+"""Maximum number of items beyond the prefix that are spelt out."""
 
 
 class Layout(NamedTuple):
     spelt: tuple[Shape, ...]
-    """Nothing is spelt out of a mere list."""
+    """Items that are spelt out; empty for a plain list."""
     required: int
-    """The number of items that are always present."""
+    """Number of items that are always present."""
     rest: Shape | None
-    """The shape of further items; None if there are none."""
+    """Shape of further items; None if there cannot be any."""
 
 
 def layout(shape: Array) -> Layout | None:
-    """The layout of the array's type; None if there is no such array."""
+    """Returns the layout of the array's type; None if no array can match."""
     rest = UNKNOWN if shape.rest is None else shape.rest
     known, least = len(shape.prefix), shape.min_items
     ends = [end for end in (shape.max_items, known if rest == NEVER else None) if end is not None]
@@ -35,8 +35,8 @@ def layout(shape: Array) -> Layout | None:
 
 
 def _spelt_items(known: int, least: int, most: int | None) -> int:
-    """The number of items printed one by one: more than the known ones if that makes the length exact, cheaply."""
-    for wanted in (most, least):
-        if wanted is not None and wanted - known <= _MAX_SPELT_ITEMS:
-            return wanted if wanted == most else max(known, wanted)
+    """Returns the number of items to spell out: more than the prefix if a few more make the length exact."""
+    for target in (most, least):
+        if target is not None and target - known <= _MAX_SPELT_ITEMS:
+            return target if target == most else max(known, target)
     return known

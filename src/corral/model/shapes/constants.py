@@ -1,4 +1,4 @@
-"""JSON values as shapes that accept just that value, and back."""
+"""Converts JSON values to shapes that accept just that value, and back."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _MAX_LEVELS = 60
 
 
 def constants(values: Iterable[object], *, integers: bool = False) -> Shape:
-    """The shape of constant values. With `integers`, numbers with a fraction do not count."""
+    """Returns the shape of constant values. With `integers`, numbers with a fraction are ignored."""
     fitting = (each for each in values if not (integers and isinstance(each, float) and not each.is_integer()))
     return union(_constant(each, _MAX_LEVELS) for each in fitting)
 
 
 def strings_of(shape: Shape) -> list[str] | None:
-    """The strings that are all that the shape accepts; None if it accepts something else."""
+    """Returns the strings that a shape consists of; None if it accepts anything else."""
     match shape:
         case TypeReference(definition=Definition(shape=target)) if target:
             shape = target
         case _:
             pass
-    found: list[str] = []
+    strings: list[str] = []
     for member in members_of(shape):
         if not (isinstance(member, Constant) and member.kind == "string"):
             return [] if member == NEVER else None
-        found.append(json.loads(member.text))
-    return found
+        strings.append(json.loads(member.text))
+    return strings
 
 
 def _constant(value: object, levels: int) -> Shape:

@@ -1,4 +1,4 @@
-"""The definitions of all tools: equal ones are shared, whichever documents they stand in."""
+"""Definitions of all tools; equal ones are shared across documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFERENCE = re.compile(r"#/\$defs/([\w.-]+)", re.ASCII)
 
 
 class _SharedDocument:
-    """A document that takes in definitions, and schemas beside them."""
+    """A document that collects definitions, and schemas that use them."""
 
     def __init__(self) -> None:
         self.document = IndexedSchema({"$defs": {}, "$schemas": {}})
@@ -26,14 +26,14 @@ class _SharedDocument:
         self._numbers = count()
 
     def has_room_for(self, definitions: dict[str, object]) -> bool:
-        """True if it has none of the names for something else."""
+        """True if none of the names stands for another definition."""
         ours = self.definitions
         return self.document.size < _MAX_NODES and all(
             ours.get(name, each) is each for name, each in definitions.items()
         )
 
     def take_in(self, schema: dict[str, object], definitions: dict[str, object]) -> Pointer:
-        """New place of the schema."""
+        """Adds the schema and returns its new place."""
         number = str(next(self._numbers))
         self.document.adopt("$defs", {name: each for name, each in definitions.items() if name not in self.definitions})
         self.document.adopt("$schemas", {number: schema})
@@ -42,25 +42,25 @@ class _SharedDocument:
 
 
 class SharedDocuments:
-    """The documents of one text. A definition is shared by two schemas if it is the very same object."""
+    """The documents of one text. Two schemas share a definition if it is the same Python object."""
 
     def __init__(self) -> None:
         self._documents: list[_SharedDocument] = []
         self._names: dict[int, tuple[object, frozenset[str] | None]] = {}
 
     def document(self, schema: JsonSchema) -> tuple[IndexedSchema, Pointer]:
-        """A document with the schema, and where in it that is."""
+        """Returns a document with the schema, and its place there."""
         definitions = mapping(schema.get("$defs"))
         own = {keyword: each for keyword, each in schema.items() if keyword != "$defs"}
         if len(definitions) < _LEAST_DEFINITIONS or not self._is_plain((own, *definitions.values()), definitions):
             return IndexedSchema(schema), ()
-        found = next((each for each in self._documents if each.has_room_for(definitions)), None)
-        if found is None and len(self._documents) < _MOST_DOCUMENTS:
-            self._documents.append(found := _SharedDocument())
-        return (IndexedSchema(schema), ()) if found is None else (found.document, found.take_in(own, definitions))
+        shared = next((each for each in self._documents if each.has_room_for(definitions)), None)
+        if shared is None and len(self._documents) < _MOST_DOCUMENTS:
+            self._documents.append(shared := _SharedDocument())
+        return (IndexedSchema(schema), ()) if shared is None else (shared.document, shared.take_in(own, definitions))
 
     def _is_plain(self, schemas: Iterable[object], definitions: dict[str, object]) -> bool:
-        """True if they refer to nothing but these definitions, so that it does not matter where they stand."""
+        """True if the schemas refer only to these definitions, so that their place does not matter."""
         for schema in schemas:
             _, names = self._names.get(id(schema), (None, None))
             if id(schema) not in self._names:
@@ -72,15 +72,15 @@ class SharedDocuments:
 
 
 def _names_in(schema: object) -> frozenset[str] | None:
-    """The names of the definitions that a schema refers to; None if it says more about where it or others are."""
+    """Returns the names of the definitions that a schema refers to; None if it uses other references or ids."""
     names: set[str] = set()
     for members in objects_within(schema):
         for keyword in REFERRING.intersection(members) | ({"$schema"} & members.keys()):
             reference = members[keyword]
-            found = _REFERENCE.fullmatch(reference) if keyword == "$ref" and isinstance(reference, str) else None
-            if found is None:
+            match = _REFERENCE.fullmatch(reference) if keyword == "$ref" and isinstance(reference, str) else None
+            if match is None:
                 return None
-            names.add(found[1])
+            names.add(match[1])
     return frozenset(names)
 
 
@@ -93,7 +93,7 @@ class Definitions:
         self._namesakes: dict[tuple[str, str], list[tuple[IndexedSchema, ReferenceTarget]]] = {}
 
     def find(self, document: IndexedSchema, target: ReferenceTarget, base_name: str) -> Definition | None:
-        """The definition of the target, or of a target of that name elsewhere that means just the same."""
+        """Returns the definition of the target, or of a target of that name elsewhere with the same meaning."""
         known = self._known.get((document, target))
         if known is not None:
             return known
@@ -113,10 +113,10 @@ class Definitions:
 def _equal_targets(
     document: IndexedSchema, target: ReferenceTarget, other: IndexedSchema, place: ReferenceTarget
 ) -> list[tuple[ReferenceTarget, ReferenceTarget]]:
-    """The pairs of targets that mean the same if the first two do, these included; empty if they do not.
+    """Returns the pairs of targets that are equal if the first two are, including these; empty if they differ.
 
-    Schemas mean the same if they are equal, and so are all that they refer to. Of a document in which too much has been
-    compared, none do.
+    Schemas are equal if their texts are, and if all targets that they refer to are equal. After too many comparisons in
+    a document, all its targets count as different.
     """
     pairs = {(target, place): None}
     waiting = [(target, place)]

@@ -1,4 +1,4 @@
-"""Texts of a schema for its reader: all that the type cannot express."""
+"""Descriptions in a schema for its reader: everything that the type cannot express."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from corral.tools.json_schema.keywords import listing, mapping
 _MAX_TAG_CHARACTERS = 200
 _MAX_EXAMPLES = 3
 _MAX_EXAMPLE_CHARACTERS = 120
-"""In all: an example is to be short, or it is left out."""
+"""Maximum characters of all examples together; longer ones are left out."""
 _MAX_SUMMARY_CHARACTERS = 120
 _MIN_WRAPPED_CHARACTERS = 60
-"""A line of this length may have been broken only to keep it from getting longer."""
+"""A line of this length may have been wrapped."""
 
 _TEXT_TAGS = ("format", "pattern", "contentEncoding", "contentMediaType")
 _NUMBER_TAGS = (
@@ -32,13 +32,13 @@ _NUMBER_TAGS = (
     "maxProperties",
 )
 _LENGTH_TAGS = ("minItems", "maxItems")
-"""The type of a tuple says these already."""
+"""Tags that the type of a tuple already expresses."""
 _FLAG_TAGS = ("uniqueItems", "deprecated")
 _TAGGED = frozenset((*_TEXT_TAGS, *_NUMBER_TAGS, *_FLAG_TAGS, "example", "examples"))
 
 
 def describe(schema: object, name: str) -> Doc:
-    """The description in a schema of something of that name. A title counts if it says more than the name."""
+    """Reads a schema's description. A title counts if it says more than the name."""
     keywords = _value_keywords(mapping(schema)) | mapping(schema)
     text = keywords.get("description")
     if not isinstance(text, str) or not text.strip():
@@ -48,7 +48,7 @@ def describe(schema: object, name: str) -> Doc:
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a text, all of it visible, without blank ones. What was wrapped is one line again."""
+    """Returns the visible, non-blank lines of a text. Wrapped lines are joined."""
     lines: list[str] = []
     is_after_blank = True
     for line in inspect.cleandoc(text).splitlines():
@@ -62,14 +62,14 @@ def text_lines(text: str) -> list[str]:
 
 
 def _goes_on(line: str, is_after_blank: bool) -> bool:
-    """True if it may be the rest of a sentence or a paragraph, and is no item of a list."""
+    """True if the line may continue a sentence or a paragraph, and is not a list item."""
     return line[0].islower() or (not is_after_blank and line[0].isupper())
 
 
-def told(doc: Doc, *, default: str | None = None) -> list[str]:
-    """The lines for a reader: the text, then in parentheses what the type cannot say.
+def description_lines(doc: Doc, *, default: str | None = None) -> list[str]:
+    """Returns the lines for a reader: the text, then in parentheses the details that the type cannot express.
 
-    `default` is how the language writes the default of `doc`.
+    `default` is the default of `doc` in the language's notation.
     """
     lines = text_lines(doc.text)
     tags: list[str] = []
@@ -83,41 +83,41 @@ def told(doc: Doc, *, default: str | None = None) -> list[str]:
 
 
 def summary(text: str) -> str:
-    """The first line of a text, cut between words."""
+    """Returns the first line of a text, cut between words."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if len(line) <= _MAX_SUMMARY_CHARACTERS:
         return line
     return f"{line[:_MAX_SUMMARY_CHARACTERS].rpartition(' ')[0] or line[:_MAX_SUMMARY_CHARACTERS]} …"
 
 
-def told_of_tool(doc: Doc) -> list[str]:
-    """The description in a tool's declaration, line by line: each tag begins a line."""
+def tool_lines(doc: Doc) -> list[str]:
+    """Returns the lines of a tool's description: each tag begins a line."""
     return [*text_lines(doc.text), *(line for tag, text in doc.tags for line in text_lines(f"{tag}: {text}"))]
 
 
 def examples(schema: object) -> str:
-    """The first examples that a schema has, as JSON, as many as are short; maybe none."""
+    """Returns the first short examples of a schema, as JSON; may be empty."""
     keywords = mapping(schema)
-    given = [*listing(keywords.get("examples")), *([keywords["example"]] if "example" in keywords else [])]
-    found: dict[str, None] = {}
+    listed = [*listing(keywords.get("examples")), *([keywords["example"]] if "example" in keywords else [])]
+    texts: dict[str, None] = {}
     room = _MAX_EXAMPLE_CHARACTERS
-    for each in given[:_MAX_EXAMPLES]:
+    for each in listed[:_MAX_EXAMPLES]:
         text = json_literal(each)
-        if text and text not in found and len(text) <= room:
-            found[text] = None
+        if text and text not in texts and len(text) <= room:
+            texts[text] = None
             room -= len(text)
-    return ", ".join(found)
+    return ", ".join(texts)
 
 
 def printable(text: str) -> str:
-    """The text on one line, with a space for whatever cannot be seen."""
+    """Returns the text on one line, with spaces for invisible characters."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _value_keywords(keywords: dict[str, object]) -> dict[str, object]:
-    """The keywords of the other branch where a schema is a choice between null and something."""
+    """Returns the keywords of the other branch if a schema is a choice between null and something."""
     for keyword in ("anyOf", "oneOf"):
         branches = [mapping(branch) for branch in listing(keywords.get(keyword))]
         others = [branch for branch in branches if branch.get("type") != "null"]
@@ -127,7 +127,7 @@ def _value_keywords(keywords: dict[str, object]) -> dict[str, object]:
 
 
 def _choices(keywords: dict[str, object]) -> list[str]:
-    """A line for each constant of a choice that has a description of its own."""
+    """Returns a line for each described constant of a choice."""
     lines: list[str] = []
     for branch in (*listing(keywords.get("oneOf")), *listing(keywords.get("anyOf"))):
         match mapping(branch):

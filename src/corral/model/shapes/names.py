@@ -1,4 +1,4 @@
-"""Names and constants, spelt so that they are safe whatever they contain."""
+"""Spells names and constants so that they are safe whatever they contain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 
 def pascal_case(name: str, taken: Collection[str] = ()) -> str:
-    """A name for a type: `foo-bar` becomes `FooBar`, and `Date` becomes `DateType` if it is taken."""
+    """Makes a type name: `foo-bar` becomes `FooBar`, and `Date` becomes `DateType` if it is taken."""
     words = "".join(character if ("a" + character).isidentifier() and character != "_" else " " for character in name)
     joined = "".join(word[:1].upper() + word[1:] for word in words.split())
     if not joined.isidentifier():
@@ -16,12 +16,12 @@ def pascal_case(name: str, taken: Collection[str] = ()) -> str:
 
 
 def string_literal(text: str) -> str:
-    """A string literal; what cannot be seen is escaped."""
+    """Returns a string literal; invisible characters are escaped."""
     return "".join(_visible(character) for character in json.dumps(text, ensure_ascii=False))
 
 
 def json_literal(value: object) -> str | None:
-    """The value as compact JSON, or None if it is not a JSON value."""
+    """Returns the value as compact JSON, or None if it is not a JSON value."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Reads JSON Schema, draft 2020-12 and what is common in older drafts and in OpenAPI, into shapes."""
+"""Reads JSON Schema into shapes: draft 2020-12, and the common keywords of older drafts and OpenAPI."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class _Part(NamedTuple):
 
 
 def key_pattern(regular_expression: str) -> KeyPattern | str:
-    """The keys that match. A string is the only key that does.
+    """Returns the keys that match; a string if it is the only one.
 
-    What a template cannot express is widened, up to `ANY_KEY`; the result is then not `exact`.
+    Expressions that a template cannot express are widened, up to `ANY_KEY`; the result is then not `exact`.
     """
     parts = list(_parts(regular_expression))
     if any(part.source == "|" for part in parts):
@@ -86,12 +86,12 @@ def key_pattern(regular_expression: str) -> KeyPattern | str:
 
 
 def _literals(parts: list[_Part]) -> list[str]:
-    """The certain characters that the parts begin with."""
+    """Returns the certain characters that the parts begin with."""
     return [part.character for part in takewhile(lambda part: part.character is not None, parts) if part.character]
 
 
 def _parts(source: str) -> Iterator[_Part]:
-    """The pieces of a regular expression, each with its quantifier; groups and classes are one piece."""
+    """Yields the pieces of a regular expression, each with its quantifier; groups and classes are one piece."""
     position = 0
     while position < len(source):
         end = _end_of_atom(source, position)
@@ -147,12 +147,12 @@ def _character(atom: str) -> str | None:
 
 
 def read_object(keywords: dict[str, object], read: Callable[[object], Shape], names: object) -> Shape:
-    """The objects that the keywords allow.
+    """Returns the objects that the keywords allow.
 
     Args:
         keywords: a schema of objects.
         read: reads a schema within it.
-        names: its `propertyNames`, or the schema at the end of that if it is a reference; None if it has none.
+        names: its `propertyNames`, with references followed to their end; None if it has none.
     """
     schemas = mapping(keywords.get("properties"))
     required = {name: None for name in listing(keywords.get("required")) if isinstance(name, str)}
@@ -174,7 +174,7 @@ def read_object(keywords: dict[str, object], read: Callable[[object], Shape], na
 
 
 def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed: dict[str, Shape]) -> Object:
-    """Shapes of properties by pattern, and of the rest. A pattern for a single name adds to the listed ones."""
+    """Shapes of properties by pattern, and of the rest. A pattern for a single name adds to `listed`."""
     patterns: dict[KeyPattern, Shape] = {}
     alike: defaultdict[KeyPattern, list[Shape]] = defaultdict(list)
     for expression, schema in mapping(keywords.get("patternProperties")).items():
@@ -194,7 +194,7 @@ def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed
 def _restrict(
     shapes: dict[str, Shape], others: Object, names: Shape, expression: object
 ) -> tuple[dict[str, Shape], Object]:
-    """Leaves only properties of certain names: listed by constants, or else matching a regular expression."""
+    """Keeps only properties with certain names: listed by constants, or else matching a regular expression."""
     key = key_pattern(expression) if isinstance(expression, str) else ANY_KEY
     allowed = [key] if isinstance(key, str) else strings_of(names)
     if allowed is not None:
@@ -206,25 +206,25 @@ def _restrict(
 
 
 _MAX_LEVELS = 60
-"""Deeper schemas are unknown. Each level costs several frames of the interpreter's stack."""
+"""Maximum depth of reading; deeper schemas are unknown. Each level costs several frames of the interpreter's stack."""
 _MAX_LEVELS_AROUND_DEFINITION = 20
-"""Maximum depth of reading at which a definition may be read in between, to merge it."""
+"""Maximum depth of reading at which a definition can still be read, to merge it."""
 _MAX_ALIASES = 30
-"""Longest chain of schemas that are mere references or combinations of references."""
+"""Longest chain of schemas that only refer to or combine others."""
 _MAX_COMBINED = 500
-"""Most definitions that such combinations may reach in total."""
+"""Maximum number of definitions that such combinations can reach."""
 _MAX_CONDITIONS = 100
-"""Most conditions of a schema that count: each may look at all others."""
+"""Maximum number of conditions read per schema: each may be compared with all others."""
 _MIN_READS = 1_000
 _READS_PER_NODE = 10
 
 _OBJECT_KEYWORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties", "propertyNames"))
 _ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contains", "minItems", "maxItems"))
-"""These imply a type where none is given."""
+"""Keywords that imply a type if there is none."""
 _SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
 """Keywords whose subschemas describe the same value as the schema."""
 _BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluatedItems", "unevaluatedProperties"}
-"""Without any of these, types and constants are all that a schema says."""
+"""Keywords beyond types and constants; most schemas have none of them."""
 
 _NONE_ANNOUNCED: frozenset[str] = frozenset()
 
@@ -234,8 +234,8 @@ _MAYBE_BYTES = union((STRING, BYTES))
 class Reader:
     """Reads the schemas of one document.
 
-    Never raises, and takes a time that is linear in the size of the document: what is nested too deeply, refers to
-    itself with nothing in between, or would be read over and over, is unknown.
+    Never raises, and takes time linear in the size of the document: a schema that is nested too deeply, refers to
+    itself directly, or would be read over and over, is unknown.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Reader:
         self._reached: dict[ReferenceTarget, set[ReferenceTarget]] = {}
 
     def read_root(self, root: Pointer = ()) -> Shape:
-        """The shape of the values of the schema there: a reference if something in the document refers to all of it."""
+        """Returns the shape of the schema there: a reference if something in the document refers to all of it."""
         if root or not self._document.has_references:
             return self._read(self._document.at(root), ReferenceScope())
         targets = self._document.targets_within(ReferenceTarget((), ReferenceScope()))
@@ -343,16 +343,16 @@ class Reader:
         return self._circular[target]
 
     def _reached_from(self, target: ReferenceTarget) -> set[ReferenceTarget]:
-        """Targets of the references that describe the same value as the target."""
+        """Returns the targets of references that describe the same value as the target."""
         if target not in self._reached:
-            found: set[ReferenceTarget] = set()
+            reached: set[ReferenceTarget] = set()
             waiting = [(self._document.at(target.pointer), target.scope)]
-            while waiting and len(found) <= _MAX_COMBINED:
+            while waiting and len(reached) <= _MAX_COMBINED:
                 schema, outer = waiting.pop()
                 scope = self._document.enter(schema, outer)
-                found.update(each for each in self._document.references(schema, scope) if each is not None)
+                reached.update(each for each in self._document.references(schema, scope) if each is not None)
                 waiting += [(member, scope) for path, member in subschemas(schema) if path[0] in _SAME_VALUE_KEYWORDS]
-            self._reached[target] = found
+            self._reached[target] = reached
         return self._reached[target]
 
     # --- combinations
@@ -374,7 +374,7 @@ class Reader:
         return shape
 
     def _conditional(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
-        """Conditions that stand alone in an `allOf` are about this shape too."""
+        """Conditions that stand alone in an `allOf` apply to this shape too."""
         room = _MAX_CONDITIONS
         for schema in (keywords, *map(mapping, listing(keywords.get("allOf")))):
             inner = self._document.enter(schema, scope)
@@ -402,7 +402,7 @@ class Reader:
         return shape
 
     def _negated(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
-        """Understood are: nothing at all, not certain constants, not null, and not with a certain property."""
+        """Understands `not` with everything, certain constants, null, or a required property."""
         negated = keywords.get("not")
         if negated is True or negated == {}:
             return NEVER
@@ -476,7 +476,7 @@ class Reader:
         )
 
     def _names(self, keywords: dict[str, object], scope: ReferenceScope) -> object:
-        """The schema of the properties' names, at the end of a chain of references; None if there is none."""
+        """Returns the schema of property names, with references followed to their end; None if there is none."""
         schema = keywords.get("propertyNames")
         for _ in range(_MAX_ALIASES):
             target = next(self._document.references(schema, scope), None)
@@ -491,7 +491,7 @@ def _present(name: str) -> Object:
 
 
 def _announced(keywords: dict[str, object]) -> frozenset[str] | None:
-    """The properties that a schema itself describes; None if it describes any, whatever their names."""
+    """Returns the properties that a schema itself describes; None if it describes any name."""
     others = (keywords.get(each, False) for each in ("additionalProperties", "unevaluatedProperties"))
     if "$ref" in keywords or "patternProperties" in keywords or any(schema is not False for schema in others):
         return None

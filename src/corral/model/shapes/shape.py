@@ -1,6 +1,6 @@
-"""Shapes of values: the notion that JSON Schema is read into and that declarations are printed from.
+"""Shapes of values: the representation between JSON Schema and printed declarations.
 
-Shapes are frozen and compare by what they accept; texts for the reader do not count. A named shape is a `Definition`,
+Shapes are frozen and compare by the values they accept; descriptions do not count. A named shape is a `Definition`,
 which other shapes mention by `TypeReference`, so that recursive shapes are finite.
 """
 
@@ -19,7 +19,7 @@ OBJECTS: frozenset[Kind] = frozenset(("object",))
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """Description: lines of text, tags with their texts, and the default as JSON. Printing makes it safe."""
+    """Description: lines of text, tags with their texts, and the default as JSON. Printing escapes it."""
 
     text: str = ""
     tags: tuple[tuple[str, str], ...] = ()
@@ -57,7 +57,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """`prefix` says what the first items are, `rest` what the others are: None if that was left open."""
+    """Accepts arrays: `prefix` describes the first items, `rest` the others; None if that is left open."""
 
     prefix: tuple[Shape, ...] = ()
     rest: Shape | None = None
@@ -77,7 +77,7 @@ class Property:
 class KeyPattern:
     """Keys that begin with `prefix` and end with `suffix`, with a hole for a text or a number between the two.
 
-    Unless `exact`, the regular expression it stands for matches only some of these keys.
+    Unless `exact`, the regular expression matches only some of these keys.
     """
 
     prefix: str
@@ -86,7 +86,7 @@ class KeyPattern:
     exact: bool = True
 
     def covers(self, other: KeyPattern | str) -> bool:
-        """True if every key of the other pattern, or this one key, is among the keys of this one."""
+        """True if this pattern matches every key of the other pattern, or this one key."""
         if isinstance(other, KeyPattern):
             fits = self.hole == "string" or self == other
             return fits and other.prefix.startswith(self.prefix) and other.suffix.endswith(self.suffix)
@@ -96,7 +96,7 @@ class KeyPattern:
         return self.hole == "string" or hole.isdecimal()
 
     def overlaps(self, other: KeyPattern | str) -> bool:
-        """True if this one key is, or some keys of the other pattern may be, among the keys of this one."""
+        """True if this pattern matches this one key, or may match some keys of the other pattern."""
         if isinstance(other, str):
             return self.covers(other)
         prefixes = sorted((self.prefix, other.prefix), key=len)
@@ -106,9 +106,9 @@ class KeyPattern:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """`patterns` and `additional` say what properties not listed are like.
+    """Accepts objects: `patterns` and `additional` describe properties that are not listed.
 
-    `additional` is None if that was left open: other properties are then allowed, but nobody announced any.
+    `additional` is None if that was left open: other properties are allowed, but not announced.
     """
 
     properties: tuple[Property, ...] = ()
@@ -147,32 +147,32 @@ class Traits:
     """Facts about a shape for intersections."""
 
     kinds: frozenset[Kind]
-    """The kinds of values it may accept; too many rather than too few."""
+    """The kinds of values it may accept; rather too many than too few."""
     alternatives: int = 1
-    """Number of members of a union in its place."""
+    """Number of union members in its place."""
     transparent: bool = False
-    """True if it accepts only objects, and says nothing of properties that it does not list: `&` is then exact."""
+    """True if it accepts only objects, and leaves unlisted properties open: `&` is then exact."""
     accepts_empty: bool = False
-    """True if `{}` certainly is a value of it."""
+    """True if `{}` certainly matches."""
 
 
 @final
 class Definition:
-    """A shape that has a name. It is read when first needed, because definitions may mention each other."""
+    """A shape with a name. It is read when first needed, because definitions can refer to each other."""
 
     def __init__(self, base_name: str, doc: Doc, read: Callable[[], Shape | None]) -> None:
         self.base_name = base_name
-        """A valid type name; several definitions may want the same one."""
+        """A valid type name; several definitions may have the same one."""
         self.doc = doc
         self.traits: Traits | None = None
-        """A cache of what `algebra.traits` found out about the shape."""
+        """Cache of `traits`."""
         self._read = read
         self._reading = False
         self._shape: Shape | None = None
 
     @property
     def shape(self) -> Shape | None:
-        """None while it is being read, or where reading it now would nest too deeply."""
+        """The shape; None while it is being read, or where reading it now would nest too deeply."""
         if self._shape is None and not self._reading:
             self._reading = True
             try:

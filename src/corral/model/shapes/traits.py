@@ -1,4 +1,4 @@
-"""Traits of shapes that are known without taking them apart."""
+"""Traits of shapes, without expanding them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from corral.model.shapes.shape import (
 )
 
 _MAX_HOPS = 20
-"""Longest chain of definitions that are mere names of each other."""
+"""Longest chain of definitions that are aliases of each other."""
 
 
 def traits(shape: Shape, hops: int = 0) -> Traits:
-    """The traits of the shape; the least where they would need a definition that is being read."""
+    """Returns the traits of the shape; minimal ones if they depend on a definition that is being read."""
     match shape:
         case Unknown():
             return Traits(ALL_KINDS, accepts_empty=True)
@@ -64,20 +64,20 @@ def traits(shape: Shape, hops: int = 0) -> Traits:
             )
         case TypeReference(definition=definition):
             if definition.traits is None:
-                found = definition.shape if hops < _MAX_HOPS else None
-                if found is None:
+                defined = definition.shape if hops < _MAX_HOPS else None
+                if defined is None:
                     return Traits(ALL_KINDS, transparent=True)
-                definition.traits = traits(found, hops + 1)
+                definition.traits = traits(defined, hops + 1)
             return definition.traits
 
 
 def members_of(shape: Shape) -> tuple[Shape, ...]:
-    """The members of a union; of any other shape, itself."""
+    """Returns the members of a union; of any other shape, itself."""
     return shape.members if isinstance(shape, Union) else (shape,)
 
 
 def parts_of(shape: Shape) -> list[Shape]:
-    """The shapes within a shape: members, items, or the values of properties, in this order of attributes."""
+    """Returns the shapes within a shape: members, items, or values of properties, in the order of attributes."""
     match shape:
         case Union(members=members) | Intersection(members=members):
             return list(members)
@@ -91,7 +91,7 @@ def parts_of(shape: Shape) -> list[Shape]:
 
 
 def primitives_around(shape: Shape) -> tuple[Primitive, ...]:
-    """The other shapes without parts that accept all that this one does."""
+    """Returns the wider primitives, which accept everything that this one does."""
     match shape:
         case Constant(kind="number", text=text):
             return (NUMBER, INTEGER) if float(text).is_integer() else (NUMBER,)
@@ -104,15 +104,15 @@ def primitives_around(shape: Shape) -> tuple[Primitive, ...]:
 
 
 def properties_of(shape: Shape) -> dict[str, list[Shape]]:
-    """The shapes of all properties that the shape announces anywhere at its top level."""
-    found: dict[str, list[Shape]] = {}
+    """Returns the shapes of all properties that the shape announces anywhere at its top level."""
+    shapes: dict[str, list[Shape]] = {}
     seen: set[Shape] = set()
     waiting = [shape]
     while waiting:
         match waiting.pop():
             case Object(properties=properties):
                 for each in properties:
-                    found.setdefault(each.name, []).append(each.shape)
+                    shapes.setdefault(each.name, []).append(each.shape)
             case Union(members=members) | Intersection(members=members):
                 waiting += members
             case TypeReference(definition=Definition(shape=target)) as reference if target and reference not in seen:
@@ -120,4 +120,4 @@ def properties_of(shape: Shape) -> dict[str, list[Shape]]:
                 waiting.append(target)
             case _:
                 pass
-    return found
+    return shapes

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TypeSystem:
     taken: frozenset[str]
-    """Types of the language itself: programs, and the declarations too, go on to use them."""
+    """Types of the language itself, which programs and declarations keep using."""
     has_integers: bool
     """True if a type can tell integers from other numbers."""
     mixes_members: bool
-    """True if a literal may have properties of several members of a union, if none of them forbids it."""
+    """True if a literal can mix properties of several members of a union, unless they forbid it."""
     writes_defaults: bool
     """True if the default of a parameter is a part of its declaration."""
     has_object_types: bool
-    """True if the type of an object can be written where it is used. If not, each is declared under a name."""
+    """True if the type of an object can be written inline. If not, each is declared under a name."""
 
 
 TYPESCRIPT = TypeSystem(

@@ -1,4 +1,4 @@
-"""Bridge by the Connect protocol, for programs that run elsewhere. docs/connect.md specifies it.
+"""Bridge over the Connect protocol, for programs that run elsewhere. docs/connect.md specifies it.
 
 Needs the extra `grpc`.
 """

@@ -1,4 +1,4 @@
-"""`ConnectBridge`: the methods of the gRPC bridge, by the Connect protocol over HTTP."""
+"""`ConnectBridge`: the methods of the gRPC bridge, over the Connect protocol."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from corral.types import CallError, Language
 
 T = TypeVar("T")
 _INLINE_BYTES = 16_384
-"""Larger messages are read and written as JSON in a thread: protobuf does it in Python."""
+"""Size in bytes above which messages are converted to and from JSON in a thread: protobuf does that in Python."""
 _MOST_REASON = 300
 _ENDED = envelope(b"{}", END)
 _NOT_WRITTEN = "the tool ran, but its result was withheld: JSON has no form for it; application/proto has"
@@ -82,10 +82,10 @@ class ConnectExchange:
             body = opened(body, self._most_bytes, compressed=self._compressed)
         elif self._compressed:
             body = expanded(body, self._most_bytes)
-        message = await self._by_size(len(body), lambda: self._parsed(kind, body))
+        message = await self._by_size(len(body), lambda: self._parse(kind, body))
         yield message, len(body)
 
-    def _parsed(self, kind: Any, body: bytes) -> Any:
+    def _parse(self, kind: Any, body: bytes) -> Any:
         try:
             return Parse(body or b"{}", kind()) if self._form.json else kind.FromString(body)
         except DecodeError:
@@ -97,14 +97,14 @@ class ConnectExchange:
             raise MalformedMessage(f"the message is not of its type: {reason}") from None
 
     async def write(self, message: Any, *, last: bool = False) -> None:
-        data = await self._by_size(message.ByteSize(), lambda: self._written(message))
+        data = await self._by_size(message.ByteSize(), lambda: self._serialize(message))
         if self._form.stream:
             self._ended = last
             await self._parts.write(envelope(data) + (_ENDED if last else b""), last=last)
         else:
             self._response = data
 
-    def _written(self, message: Any) -> bytes:
+    def _serialize(self, message: Any) -> bytes:
         if not self._form.json:
             return message.SerializeToString()
         try:
@@ -118,12 +118,12 @@ class ConnectExchange:
         return await run_in_own_thread(work, abandon_on_cancel=True)
 
     async def heartbeat(self) -> None:
-        """Sends an empty message, where the method has one."""
+        """Sends an empty message, if the method has one."""
         if self._ping is not None:
             await self._parts.write(envelope(b"{}" if self._form.json else self._ping.SerializeToString()))
 
     async def end(self) -> None:
-        """Ends a response that succeeded, unless its last message has."""
+        """Ends a successful response, unless its last message has."""
         if self._ended:
             return
         if self._form.stream:
@@ -147,12 +147,12 @@ async def _nothing() -> dict[str, Any]:
 
 
 _MOST_DIGITS = 10
-"""Digits of a timeout in milliseconds."""
+"""Maximum digits of a timeout in milliseconds."""
 _ACCEPTED = b", ".join(sorted(CONTENT_TYPES))
 
 
 class ConnectApp:
-    """App over a pipeline. All of it requires a token, except `/health` and the runtimes."""
+    """ASGI app over a pipeline. Everything requires a token, except `/health` and the runtimes."""
 
     def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema]) -> None:
         self._host = host
@@ -196,7 +196,7 @@ class ConnectApp:
         body_came = False
         try:
             if encoding not in (b"identity", b"gzip"):
-                refused = CallError.of(BridgeError("messages are compressed by gzip or not at all"))
+                refused = CallError.of(BridgeError("messages must be compressed by gzip or not at all"))
                 await exchange.fail(refused, code=StatusCode.UNIMPLEMENTED)
                 return
             if headers.get(b"connect-protocol-version", b"1") != b"1":
@@ -226,29 +226,29 @@ class ConnectApp:
             await exchange.fail(ended() if body_came or grant.ended else late())
 
     async def _fail(self, exchange: ConnectExchange, error: CorralError) -> None:
-        unknown = type(error) is BridgeError  # a method that is not there, or of another kind
+        unknown = type(error) is BridgeError  # a method that does not exist, or of another kind
         await exchange.fail(CallError.of(error), code=StatusCode.UNIMPLEMENTED if unknown else None)
 
 
-def _deadline(given: bytes | None) -> AbstractContextManager[object]:
-    """Makes the context that ends at the client's deadline.
+def _deadline(milliseconds: bytes | None) -> AbstractContextManager[object]:
+    """Makes a context that ends at the client's deadline.
 
     Raises:
-        MalformedMessage: it is not a number of milliseconds.
+        MalformedMessage: the timeout is not a number of milliseconds.
     """
-    if given is None:
+    if milliseconds is None:
         return nullcontext()
-    if not given.isdigit() or len(given) > _MOST_DIGITS:
+    if not milliseconds.isdigit() or len(milliseconds) > _MOST_DIGITS:
         raise MalformedMessage("connect-timeout-ms must be a whole number of at most 10 digits")
-    return anyio.move_on_after(int(given) / 1000)
+    return anyio.move_on_after(int(milliseconds) / 1000)
 
 
 @checked
 class ConnectBridge(WebBridge):
-    """The methods of `GrpcBridge` by the Connect protocol, to an app that is mounted in a web server.
+    """The methods of `GrpcBridge` over the Connect protocol, as an app that is mounted in a web server.
 
     Messages are JSON or protobuf; methods are unary or stream their responses. `url`, `allowed_hosts` and
-    `allowed_origins` are those of every `WebBridge`.
+    `allowed_origins` are as in every `WebBridge`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.

@@ -1,4 +1,4 @@
-"""Forms of requests and responses: the content types of Connect, envelopes of streams, and errors."""
+"""Forms of requests and responses: content types of Connect, envelopes of streams, and errors."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _HTTP_STATUSES = {
     StatusCode.UNAUTHENTICATED: 401,
     StatusCode.UNIMPLEMENTED: 501,
 }
-"""HTTP statuses of unary errors, as the protocol lists them."""
+"""HTTP statuses of unary errors, from the protocol's table."""
 
 
 class Form(NamedTuple):
-    """Codec of the messages, and whether they are in envelopes."""
+    """Codec of the messages, and True if they are in envelopes."""
 
     json: bool
     stream: bool
@@ -52,7 +52,7 @@ CONTENT_TYPES = {
 
 
 def form_of(head: RequestHead) -> Form | None:
-    """Returns the form of a request; None if it is not one of Connect."""
+    """Returns the form of a request; None if it does not use Connect."""
     return CONTENT_TYPES.get((head.content_type or b"").partition(b";")[0].strip().lower())
 
 
@@ -67,7 +67,7 @@ def envelope(content: bytes, flags: int = 0) -> bytes:
 
 
 def opened(body: bytes, most_bytes: int, *, compressed: bool) -> bytes:
-    """Takes the one message of a request out of its envelope.
+    """Returns the only message of a request from its envelope.
 
     Raises:
         MalformedMessage: there is not exactly one, or it is compressed although the headers do not say so.
@@ -81,7 +81,7 @@ def opened(body: bytes, most_bytes: int, *, compressed: bool) -> bytes:
     if not body[0]:
         return content
     if not compressed:
-        raise MalformedMessage("the envelope is compressed; say so in the header connect-content-encoding")
+        raise MalformedMessage("the envelope is compressed; set the header connect-content-encoding")
     return expanded(content, most_bytes)
 
 
@@ -89,7 +89,7 @@ def expanded(content: bytes, most_bytes: int) -> bytes:
     """Decompresses gzip.
 
     Raises:
-        MalformedMessage: it is not gzip.
+        MalformedMessage: the content is not gzip.
         MessageTooLarge: it expands to more than `most_bytes`.
     """
     gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -100,7 +100,7 @@ def expanded(content: bytes, most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise MessageTooLarge(f"the message expands to more than {most_bytes} bytes")
     if not gzip.eof or gzip.unused_data:
-        raise MalformedMessage("the message is not one whole gzip member")
+        raise MalformedMessage("the message is not exactly one gzip member")
     return data
 
 
@@ -120,12 +120,12 @@ def error_json(error: CallError, code: StatusCode | None = None) -> dict[str, An
 
 
 def http_status(error: CallError, code: StatusCode | None = None) -> int:
-    """Returns the status of the response to a unary request that failed."""
+    """Returns the status of the response to a failed unary request."""
     return _HTTP_STATUSES[code or code_of(error)]
 
 
 def refusal(form: Form | None, error: CallError, status: int | None = None, code: StatusCode | None = None) -> ASGIApp:
-    """Makes the response to a request that failed before any message; of a stream, with status 200 and one envelope."""
+    """Makes the response to a request that failed before any message; a stream gets status 200 and one envelope."""
     content = error_json(error, code)
 
     async def refuse(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -1,8 +1,8 @@
-"""Calls as corral's Connect bridge takes them.
+"""Calls in the format of corral's Connect bridge.
 
-The calls of a batch are a request of corral.v1.Bridge/Calls, whose messages have the lines of the HTTP bridge in their
-one field. Each message is in an envelope: a byte of flags, four of the length. corral.v1.Bridge/Renew gives a fresh
-token.
+The calls of a batch are one request of corral.v1.Bridge/Calls; the only field of its messages has lines of the HTTP
+bridge. Each message is in an envelope: a byte of flags, and four bytes of length. corral.v1.Bridge/Renew returns
+a fresh token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from corral.protocols.messages import SERVICE, calls_message, read_message
 _HEAD_BYTES = 5
 _END = 2
 _BESIDE_LINE = 16
-"""Bytes of a message beside its line."""
+"""Bytes of a message besides its line."""
 
 
 class _ConnectTransport:
@@ -67,7 +67,7 @@ class _Envelopes:
                 yield from [(sequence, failure, None) for sequence in self._unanswered]
         elif flags:
             raise WrongReply("it sent a message that is not a reply")
-        elif message:  # an empty one keeps a slow connection alive
+        elif message:  # an empty message keeps a slow connection alive
             reply = read_message(message)
             if not isinstance(reply[2], Items):
                 self._unanswered.pop(reply[0], None)
@@ -78,7 +78,7 @@ class _Envelopes:
 
 
 def _read_error(error: dict[str, Any]) -> Failure:
-    """Reads an error of the protocol, whose details have the host's."""
+    """Reads an error of the protocol, whose details contain the host's error."""
     details = {each["type"]: each["debug"] for each in error["details"]}
     seconds = details.get("google.rpc.RetryInfo", {}).get("retryDelay")  # such as 1.5s
     return read_failure(

@@ -1,7 +1,7 @@
-"""Calls as corral's GraphQL bridge takes them.
+"""Calls in the format of corral's GraphQL bridge.
 
-The calls of a batch are one subscription to `_calls`, whose events have the lines of the HTTP bridge. POST {url}/token
-gives a fresh token.
+The calls of a batch are one subscription to `_calls`, whose events have lines of the HTTP bridge. POST {url}/token
+returns a fresh token.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class _GraphqlTransport:
 
 
 def _read_event(unanswered: dict[int, None], line: bytes) -> list[BridgeReply]:
-    """Reads a line of an event. Errors beside all calls are those of the calls without a reply."""
+    """Reads a line of an event. Errors outside calls apply to all unanswered calls."""
     if line.startswith(_LINE):
         reply = read_reply(line[len(_LINE) : -2])
         if not isinstance(reply[2], Items):
             unanswered.pop(reply[0], None)
         return [reply]
-    if not line.startswith(_EVENT):  # the kind of an event, or a comment
+    if not line.startswith(_EVENT):  # the type of an event, or a comment
         return []
     try:
         failure = _read_errors(line[len(_EVENT) :])

@@ -1,7 +1,7 @@
-"""Calls as corral's gRPC bridge takes them, by the library grpcio.
+"""Calls in the format of corral's gRPC bridge, with the library grpcio.
 
-The calls of a batch are a request of corral.v1.Bridge/Calls, whose replies have a message each.
-corral.v1.Bridge/Renew gives a fresh token.
+The calls of a batch are one request of corral.v1.Bridge/Calls, whose replies are one message each.
+corral.v1.Bridge/Renew returns a fresh token.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from corral.guest.python.transports.lines import encode_call
 from corral.protocols.messages import SERVICE, calls_message, read_message
 
 _ALIVE_SECONDS = 30
-"""After so long without a word the client asks if the server is there, and waits as long for its answer."""
+"""After this long without a message, the client pings the server, and waits as long for its answer."""
 _RENEWAL_TIMEOUT_SECONDS = 10.0
 _BESIDE_LINE_BYTES = 16
 _FINAL = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED"})
-"""With these, the host says that it will not renew the token."""
+"""Statuses by which the host refuses to renew the token."""
 
 
 class _GrpcTransport:
@@ -46,11 +46,11 @@ class _GrpcTransport:
         return _Messages()
 
     def refusal(self, _body: bytes, /) -> Failure:
-        raise WrongReply  # a status has it
+        raise WrongReply  # the reason is in the status
 
 
 class _Messages:
-    """Reads each message, as the library has split them."""
+    """Reads each message; the library has already split them."""
 
     def feed(self, chunk: bytes, /) -> Iterator[BridgeReply]:
         if chunk:
@@ -68,7 +68,7 @@ class _GrpcBridge(Bridge):
             import grpc
         except ModuleNotFoundError:
             raise ImportError(
-                "calls over gRPC need grpcio where the program runs: pip install grpcio there, or take ConnectBridge"
+                "calls over gRPC need grpcio where the program runs: pip install grpcio there, or use ConnectBridge"
             ) from None
         super().__init__(url, token, transport, max_output_bytes)
         self._error: type[Exception] = grpc.RpcError
@@ -96,7 +96,7 @@ class _GrpcBridge(Bridge):
             for message in messages:
                 yield from reader.feed(message)
         except self._error as error:
-            raise _refused(error) from None
+            raise _refusal_reason(error) from None
         finally:
             reading.stop = None
             messages.cancel()
@@ -120,13 +120,13 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def _roots() -> bytes | None:
-    """Certificates of SSL_CERT_FILE, which the library does not read; None: its own."""
+    """Returns the certificates of SSL_CERT_FILE, which the library does not read; None for its own."""
     file = os.environ.get("SSL_CERT_FILE")
     return Path(file).read_bytes() if file else None
 
 
-def _refused(error: Any) -> Exception:
-    """The host's reason for refusing a request, or what the library says of the connection."""
+def _refusal_reason(error: Any) -> Exception:
+    """Returns the host's reason for refusing a request, or the library's description of the connection error."""
     metadata: dict[str, str] = dict(error.trailing_metadata() or ())
     details: str = error.details() or error.code().name
     if "corral-error-code" not in metadata:
@@ -137,7 +137,7 @@ def _refused(error: Any) -> Exception:
 
 
 def _token_in(message: bytes) -> str:
-    """The first field of the reply to a renewal."""
+    """Returns the first field of the reply to a renewal."""
     if message[:1] != b"\x0a":
         raise WrongReply
     size = shift = 0

@@ -50,13 +50,13 @@ from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply,
 
 _EVENTS = b"text/event-stream"
 _CALLS = "corral/calls"
-"""Procedure of corral's own runtimes. No tool has such a name."""
+"""Procedure of corral's own runtimes. No tool can have this name."""
 _RENEWAL = "corral/token"
 _RETURN = b"event: return\ndata: \n\n"
 _JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
 
-class _Asked(NamedTuple):
+class _CallBatch(NamedTuple):
     """Calls of one request."""
 
     paths: list[str]
@@ -65,7 +65,7 @@ class _Asked(NamedTuple):
 
 
 class TrpcApp:
-    """App over a pipeline. All of it requires a token, except `/health`."""
+    """ASGI app over a pipeline. Everything requires a token, except `/health`."""
 
     def __init__(self, host: BridgeHost, transformer: Transformer) -> None:
         self._host = host
@@ -82,21 +82,21 @@ class TrpcApp:
         path = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
         if path == "health":
             return Response(to_json({"status": "ok"}), media_type="application/json")
-        if (found := RUNTIMES.get(f"/{path}")) is not None:
-            language, media_type = found
+        if (runtime := RUNTIMES.get(f"/{path}")) is not None:
+            language, media_type = runtime
             return Response(client_runtime(language, transport("trpc", language)), media_type=media_type)
         if scope["method"] not in ("GET", "POST"):
-            return self._failed(BridgeError("the method must be GET or POST"), 405)
+            return self._failure(BridgeError("the method must be GET or POST"), 405)
         grant = await grant_of(self._host, head, "trpc")
         if not isinstance(grant, Grant):
-            return self._failed(grant)
+            return self._failure(grant)
         try:
             if path in (_CALLS, _RENEWAL) and scope["method"] == "POST":
                 serve = self._calls if path == _CALLS else self._token
-                return await serve(head, grant, receive, send) if head.is_json else self._failed(NOT_JSON, 415)
+                return await serve(head, grant, receive, send) if head.is_json else self._failure(NOT_JSON, 415)
             return await self._procedures(head, unquote(path), grant, receive, send)
         except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
-            return self._failed(error)
+            return self._failure(error)
 
     async def _token(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> Response:
         async with watch_request(grant, receive, anyio.lowlevel.checkpoint):
@@ -104,7 +104,7 @@ class TrpcApp:
             token, expires = self._host.renew(grant)
             content = to_json({"token": token, "expires": expires})
             return Response(content, headers={"cache-control": "no-store"}, media_type="application/json")
-        return self._failed(ended() if grant.ended else late())
+        return self._failure(ended() if grant.ended else late())
 
     async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
         """Writes an event for each line of a batch. It is a subscription by POST."""
@@ -128,7 +128,7 @@ class TrpcApp:
             await batch.answer(write)
             return None
         if batch is None:
-            return self._failed(ended() if grant.ended else late())
+            return self._failure(ended() if grant.ended else late())
         await batch.end(write)
         return None
 
@@ -137,7 +137,7 @@ class TrpcApp:
     ) -> Response | None:
         is_get = head.scope["method"] == "GET"
         if not is_get and not head.is_json and not _has_no_body(head):
-            return self._failed(NOT_JSON, 415)
+            return self._failure(NOT_JSON, 415)
         headers = dict(head.scope["headers"])
         stream = _Subscription(send)
         lines = ResponseStream(send, *_JSON_HEADERS)
@@ -147,23 +147,25 @@ class TrpcApp:
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
-            asked = await grant.run_by_size(self._asked, head, path, None if is_get else bytes(body), size=len(body))
+            calls = await grant.run_by_size(
+                self._read_calls, head, path, None if is_get else bytes(body), size=len(body)
+            )
             body_came = True
             watch.body_received()
-            if _EVENTS in headers.get(b"accept", b"") and not asked.batch:
-                tool = grant.peek_tool(asked.paths[0])
+            if _EVENTS in headers.get(b"accept", b"") and not calls.batch:
+                tool = grant.peek_tool(calls.paths[0])
                 if tool is not None and tool.stream:
-                    await self._subscription(asked, grant, stream, len(body))
+                    await self._subscription(calls, grant, stream, len(body))
                     return None
             if is_get:
-                for each in asked.paths:
+                for each in calls.paths:
                     self._expect_query(grant, each)
-            requests = await self._requests(asked, grant, len(body) or len(head.scope["query_string"]))
-            if asked.batch and b"application/jsonl" in headers.get(b"trpc-accept", b""):
+            requests = await self._requests(calls, grant, len(body) or len(head.scope["query_string"]))
+            if calls.batch and b"application/jsonl" in headers.get(b"trpc-accept", b""):
                 unanswered = dict(enumerate(requests))
                 await self._lines(unanswered, grant, lines)
                 return None
-            return await self._answered(requests, grant, batch=asked.batch)
+            return await self._answer(requests, grant, batch=calls.batch)
         if lines.started:
             for number, request in unanswered.items():
                 await self._line(lines, number, request, Reply(error=ended()), grant)
@@ -172,13 +174,13 @@ class TrpcApp:
         if stream.started:
             await stream.fail(ended(), self._transformer)
             return None
-        return self._failed(ended() if body_came or grant.ended else late())
+        return self._failure(ended() if body_came or grant.ended else late())
 
-    def _asked(self, head: RequestHead, path: str, body: bytes | None) -> _Asked:
+    def _read_calls(self, head: RequestHead, path: str, body: bytes | None) -> _CallBatch:
         """Reads the calls of a request.
 
         Raises:
-            BridgeError: the form is wrong.
+            BridgeError: the request is malformed.
         """
         parameters = dict(parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         batch = parameters.get("batch") == "1"
@@ -188,37 +190,37 @@ class TrpcApp:
         if not all(0 < len(each) <= MAX_TOOL_PATH for each in paths):
             raise MalformedMessage("the path of a procedure is empty or too long")
         text = parameters.get("input", "").encode() if body is None else body
-        given: Any = parse_json(text) if text else None
+        document: Any = parse_json(text) if text else None
         if not batch:
-            return _Asked(paths, [self._input(given)], batch)
-        if not isinstance(given, dict | None):
-            raise MalformedMessage('the inputs of a batch are an object: {"0": ..., "1": ...}')
-        by_number = cast("dict[str, Any]", given or {})
+            return _CallBatch(paths, [self._input(document)], batch)
+        if not isinstance(document, dict | None):
+            raise MalformedMessage('the inputs of a batch must be an object: {"0": ..., "1": ...}')
+        by_number = cast("dict[str, Any]", document or {})
         inputs = [self._input(by_number.get(str(number))) for number in range(len(paths))]
-        return _Asked(paths, inputs, batch)
+        return _CallBatch(paths, inputs, batch)
 
-    def _input(self, given: object) -> Any:
-        if self._transformer is None or given is None:
-            return without_undefined(given)
-        return without_undefined(from_superjson(given))
+    def _input(self, raw: object) -> Any:
+        if self._transformer is None or raw is None:
+            return without_undefined(raw)
+        return without_undefined(from_superjson(raw))
 
     def _expect_query(self, grant: Grant, path: str) -> None:
-        """GET is for what changes nothing: a link or an image of a web page can make one."""
+        """Refuses GET for tools that are not read-only: any link or image of a web page can send it."""
         tool = grant.peek_tool(path)
         if tool is not None and not tool.read_only:
             raise AccessDenied(f"tool {path!r} is not read-only; call it as a mutation, by POST")
 
-    async def _requests(self, asked: _Asked, grant: Grant, size: int) -> list[CallRequest]:
-        first = load_of(grant).count(len(asked.paths))
+    async def _requests(self, calls: _CallBatch, grant: Grant, size: int) -> list[CallRequest]:
+        first = load_of(grant).count(len(calls.paths))
         requests = [
             CallRequest(path, input, first + number, size)
-            for number, (path, input) in enumerate(zip(asked.paths, asked.inputs, strict=True))
+            for number, (path, input) in enumerate(zip(calls.paths, calls.inputs, strict=True))
         ]
         if size <= INLINE_BYTES:
             return requests
         return await grant.run_by_size(lambda: [*map(with_own_size, requests)], size=size)
 
-    async def _answered(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
+    async def _answer(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
         replies: dict[int, Reply] = {}
 
         async def call(number: int, request: CallRequest) -> None:
@@ -252,7 +254,7 @@ class TrpcApp:
             del unanswered[number]
             await self._line(lines, number, request, reply, grant)
 
-        await lines.write(self._written({str(number): [[0], [None, 0, number]] for number in unanswered}))
+        await lines.write(self._serialize({str(number): [[0], [None, 0, number]] for number in unanswered}))
         async with anyio.create_task_group() as tasks:
             for number, request in list(unanswered.items()):
                 tasks.start_soon(call, number, request)
@@ -261,19 +263,19 @@ class TrpcApp:
     async def _line(self, lines: ResponseStream, number: int, request: CallRequest, reply: Reply, grant: Grant) -> None:
         def written() -> bytes:
             try:
-                return self._written([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
+                return self._serialize([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
             except MessageTooLarge as error:
-                return self._written([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
+                return self._serialize([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
 
         await lines.write(await grant.run_by_size(written, size=size_of(reply)))
 
-    def _written(self, content: Any) -> bytes:
+    def _serialize(self, content: Any) -> bytes:
         """Writes a line."""
         return to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null") + b"\n"
 
-    async def _subscription(self, asked: _Asked, grant: Grant, stream: _Subscription, size: int) -> None:
+    async def _subscription(self, calls: _CallBatch, grant: Grant, stream: _Subscription, size: int) -> None:
         """Writes each item of a stream as an event."""
-        [request] = await self._requests(asked, grant, size)
+        [request] = await self._requests(calls, grant, size)
         transformer = self._transformer
         refused: list[CallError] = []
 
@@ -304,7 +306,7 @@ class TrpcApp:
     async def _handle(self, request: CallRequest, grant: Grant) -> Reply:
         return await self._host.handle(Call(request, grant, protocol="trpc"))
 
-    def _failed(self, error: Any, status: int | None = None) -> Response:
+    def _failure(self, error: Any, status: int | None = None) -> Response:
         return failed(error, self._transformer, status)
 
 
@@ -321,18 +323,18 @@ class _Subscription(EventStream):
 
 
 def _has_no_body(head: RequestHead) -> bool:
-    """True if a request says that it has none: a mutation without an input."""
+    """True if a request declares no body, as a mutation without an input."""
     headers = dict(head.scope["headers"])
     return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0"
 
 
 @checked
 class TrpcBridge(WebBridge):
-    """Tools as tRPC procedures, to an app that is mounted in a web server.
+    """Tools as tRPC procedures, as an app that is mounted in a web server.
 
     Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. With
-    the transformer `superjson`, which clients must have too, bytes, large integers and NaN keep their types.
-    `url`, `allowed_hosts` and `allowed_origins` are those of every `WebBridge`.
+    the transformer `superjson`, which clients must also use, bytes, large integers and NaN keep their types.
+    `url`, `allowed_hosts` and `allowed_origins` are as in every `WebBridge`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.
@@ -350,7 +352,7 @@ class TrpcBridge(WebBridge):
     ) -> None:
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
         self.transformer: Transformer = transformer
-        self._documents = DocumentCache(self._typed)
+        self._documents = DocumentCache(self._router_types)
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
@@ -368,8 +370,8 @@ class TrpcBridge(WebBridge):
     def guest_transport(self, language: Language) -> Transport:
         return transport("trpc", language)
 
-    def _typed(self, tools: Mapping[ToolName, Tool]) -> bytes:
-        """Writes the type `AppRouter` for `createTRPCClient<AppRouter>`, over the declarations that programs have."""
+    def _router_types(self, tools: Mapping[ToolName, Tool]) -> bytes:
+        """Writes the type `AppRouter` for `createTRPCClient<AppRouter>`, from the declarations for programs."""
         queries = " | ".join(json.dumps(str(name)) for name, tool in tools.items() if tool.read_only) or "never"
         return _ROUTER.format(
             declarations=declare_tools(tools, "typescript"),

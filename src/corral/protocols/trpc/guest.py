@@ -1,7 +1,7 @@
-"""Calls as corral's tRPC bridge takes them.
+"""Calls in the format of corral's tRPC bridge.
 
-The calls of a batch are a subscription by POST, whose events have the lines of the HTTP bridge. POST {url}/corral/token
-gives a fresh token.
+The calls of a batch are a subscription by POST, whose events have lines of the HTTP bridge. POST {url}/corral/token
+returns a fresh token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _TrpcTransport:
 
     def refusal(self, body: bytes, /) -> Failure:
         error = json.loads(body)["error"]
-        error = error.get("json", error)  # of a bridge with the transformer superjson
+        error = error.get("json", error)  # from a bridge with the transformer superjson
         return read_failure({**error["data"]["corral"], "message": error["message"]})
 
 

@@ -1,4 +1,4 @@
-"""Results and errors in the form of tRPC."""
+"""Results and errors in the format of tRPC."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def status_of_reply(reply: Reply) -> int:
 
 
 def size_of(reply: Reply) -> int:
-    """Returns the bytes of a result."""
+    """Returns the size of a result in bytes."""
     return 0 if reply.encoded is None else len(reply.encoded.text)
 
 
 def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, Any]:
-    """Makes `{"result": {"data": ...}}`, or `{"error": ...}`; the data are for the transformer still to write."""
+    """Makes `{"result": {"data": ...}}`, or `{"error": ...}`; the transformer has yet to write the data."""
     if reply.error is not None:
         return {"error": error_shape(reply.error, path)}
     if reply.nothing:
@@ -74,7 +74,7 @@ def error_shape(error: CallError, path: str = "", status: int | None = None) -> 
 
 
 def shown(content: dict[str, Any], transformer: Transformer) -> dict[str, Any]:
-    """Has the transformer write the data or the error of one call."""
+    """Applies the transformer to the data or the error of one call."""
     if transformer is None:
         return content
     if "error" in content:

@@ -1,7 +1,7 @@
-"""The transformer `superjson`: JSON beside a tree that says which values are of other types.
+"""The transformer `superjson`: JSON beside a tree of the values with other types.
 
-Wire facts: npm's superjson 2, `{"json": ..., "meta": {"values": {"a.b": ["Date"]}, "v": 1}}`. A key of `values` is a
-path, in which `.` and `\\` have a backslash before them; a list is a type, and the tree of what is inside.
+Wire format: npm's superjson 2, `{"json": ..., "meta": {"values": {"a.b": ["Date"]}, "v": 1}}`. A key of `values` is a
+path, in which `.` and `\\` are escaped by a backslash; a list has a type, and the tree of the values inside.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from corral.errors import MalformedMessage, MessageTooLarge
 _SAFE_INTEGER = 2**53 - 1
 _MOST_DEPTH = 200
 _MOST_PATH_CHARS = 4_000_000
-"""Characters of the paths to values of other types: each has all keys above its value again."""
+"""Maximum characters of the paths to values of other types: each repeats all keys above its value."""
 _PIECES = re.compile(r"\\(.?)|\.|[^\\.]+", re.DOTALL)
 
 
 def to_superjson(value: object) -> dict[str, Any]:
-    """Writes a value that a tool returned, its tags revived.
+    """Writes a value that a tool returned, with its tags converted.
 
     Raises:
         MessageTooLarge: the paths to values of other types are too long.
     """
-    found = _Found()
-    plain = _plain(value, (), found)
-    if not found.kinds:
+    types = _ValueTypes()
+    plain = _plain(value, (), types)
+    if not types.kinds:
         return {"json": plain}
-    return {"json": plain, "meta": {"values": found.kinds.get("", found.kinds), "v": 1}}
+    return {"json": plain, "meta": {"values": types.kinds.get("", types.kinds), "v": 1}}
 
 
-class _Found:
+class _ValueTypes:
     """Types by path."""
 
     def __init__(self) -> None:
@@ -49,74 +49,74 @@ class _Found:
     def add(self, path: tuple[str, ...], kind: object) -> None:
         if path[:-1] != self._above:
             self._above = path[:-1]
-            self._prefix = "".join(f"{_escaped(step)}." for step in self._above)
+            self._prefix = "".join(f"{_escape(step)}." for step in self._above)
         self._room -= len(self._prefix) + 1
         if self._room < 0:
             raise MessageTooLarge(
                 "the call was made, but its result was withheld: the paths to its integers over 2^53, bytes and other "
-                f"values without a form in JSON have more than {_MOST_PATH_CHARS} characters"
+                f"values that JSON cannot express have more than {_MOST_PATH_CHARS} characters"
             )
-        self.kinds[self._prefix + "".join(map(_escaped, path[-1:]))] = [kind]
+        self.kinds[self._prefix + "".join(map(_escape, path[-1:]))] = [kind]
 
 
-def _escaped(step: str) -> str:
+def _escape(step: str) -> str:
     return step.replace("\\", "\\\\").replace(".", "\\.")
 
 
-def from_superjson(given: object) -> Any:
-    """Reads an input. What JSON has a form for stays in it, such as a date as its text.
+def from_superjson(raw: object) -> Any:
+    """Reads an input. Values that JSON can express stay unchanged, such as a date as its string.
 
     Raises:
-        MalformedMessage: it is no document of superjson.
+        MalformedMessage: the input is not a superjson document.
     """
-    if not isinstance(given, dict) or "json" not in given:
+    if not isinstance(raw, dict) or "json" not in raw:
         raise MalformedMessage('with the transformer superjson an input is {"json": ..., "meta": ...}')
-    document = cast("dict[str, Any]", given)
+    document = cast("dict[str, Any]", raw)
     meta: Any = document.get("meta") or {}
     if not isinstance(meta, dict):
-        raise MalformedMessage("the meta of an input is no object")
+        raise MalformedMessage("the meta of an input is not an object")
     return _read(document["json"], cast("dict[str, Any]", meta).get("values"), 0)
 
 
-def _plain(value: object, path: tuple[str, ...], found: _Found) -> Any:
+def _plain(value: object, path: tuple[str, ...], types: _ValueTypes) -> Any:
     match value:
         case None | bool() | str():
             return value
         case int():
             if -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
                 return value
-            return _typed(str(value), "bigint", path, found)
+            return _typed(str(value), "bigint", path, types)
         case float():
             if math.isfinite(value):
-                return _typed("-0", "number", path, found) if not value and math.copysign(1, value) < 0 else value
+                return _typed("-0", "number", path, types) if not value and math.copysign(1, value) < 0 else value
             text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-            return _typed(text, "number", path, found)
+            return _typed(text, "number", path, types)
         case bytes() | bytearray() | memoryview():
-            return _typed([*bytes(cast("bytes", value))], ["typed-array", "Uint8Array"], path, found)
+            return _typed([*bytes(cast("bytes", value))], ["typed-array", "Uint8Array"], path, types)
         case Mapping():
             items = cast("Mapping[Any, Any]", value).items()
-            return {str(key): _plain(each, (*path, str(key)), found) for key, each in items}
+            return {str(key): _plain(each, (*path, str(key)), types) for key, each in items}
         case list() | tuple():
             elements = cast("Iterable[Any]", value)
-            return [_plain(each, (*path, str(number)), found) for number, each in enumerate(elements)]
+            return [_plain(each, (*path, str(number)), types) for number, each in enumerate(elements)]
         case _:
-            return _plain(to_jsonable_python(value, by_alias=True, inf_nan_mode="constants"), path, found)
+            return _plain(to_jsonable_python(value, by_alias=True, inf_nan_mode="constants"), path, types)
 
 
-def _typed(value: Any, kind: object, path: tuple[str, ...], found: _Found) -> Any:
-    found.add(path, kind)
+def _typed(value: Any, kind: object, path: tuple[str, ...], types: _ValueTypes) -> Any:
+    types.add(path, kind)
     return value
 
 
 def _read(value: Any, tree: Any, depth: int) -> Any:
-    """A value with what the tree says of it and of what is inside."""
+    """Converts a value by the tree of its own types and of those inside."""
     if depth > _MOST_DEPTH:
         raise MalformedMessage("the meta of an input is nested too deeply")
     if isinstance(tree, list) and tree:
         kind, *inner = cast("list[Any]", tree)
         if inner:
             value = _read(value, inner[0], depth + 1)
-        return _converted(value, kind)
+        return _convert(value, kind)
     if isinstance(tree, dict):
         for key, subtree in cast("dict[str, Any]", tree).items():
             value = _put(value, _path(key), subtree, depth)
@@ -141,23 +141,23 @@ def _at(parent: Any, step: str) -> Any:
     try:
         return parent[int(step) if isinstance(parent, list) else step]
     except (LookupError, ValueError, TypeError):
-        raise MalformedMessage("the meta of an input names a value that is not there") from None
+        raise MalformedMessage("the meta of an input names a value that does not exist") from None
 
 
 def _path(key: str) -> list[str]:
     steps: list[list[str]] = [[]]
-    for found in _PIECES.finditer(key):
-        if found[0] == ".":
+    for match in _PIECES.finditer(key):
+        if match[0] == ".":
             steps.append([])
         else:
-            steps[-1].append(found[0] if found[1] is None else found[1])
+            steps[-1].append(match[0] if match[1] is None else match[1])
     return ["".join(step) for step in steps]
 
 
 _UNDEFINED = object()
 
 
-def _converted(value: Any, kind: Any) -> Any:
+def _convert(value: Any, kind: Any) -> Any:
     try:
         match kind:
             case "undefined":
@@ -169,7 +169,7 @@ def _converted(value: Any, kind: Any) -> Any:
             case "map":
                 return {str(key): each for key, each in value}
             case ["typed-array", *_]:
-                if not isinstance(value, list):  # bytes() of a number would allocate as many
+                if not isinstance(value, list):  # bytes() of a number would allocate that many
                     raise TypeError
                 return b64encode(bytes(cast("list[int]", value))).decode()
             case "Error":
@@ -181,5 +181,5 @@ def _converted(value: Any, kind: Any) -> Any:
 
 
 def without_undefined(value: object) -> Any:
-    """Returns an input: an empty object instead of undefined."""
+    """Returns an input, with an empty object in place of undefined."""
     return {} if value is _UNDEFINED or value is None else value

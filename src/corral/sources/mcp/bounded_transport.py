@@ -1,4 +1,4 @@
-"""Messages from an MCP server, between its transport and the session: bounded in rate, and mended if needed."""
+"""Messages from an MCP server to the session: bounded in rate, and repaired if necessary."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from corral.types import JsonSchema
 
 RAW = "corral/raw"
-"""Member of `_meta` that has the result of a call as the server sent it, within a result that mcp accepts."""
+"""Member of `_meta` with the result of a call as the server sent it, inside a result that mcp accepts."""
 _CALLS = frozenset({"tools/call", "tasks/result", "tasks/cancel"})
 
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
-"""Cost of a message that answers no request, in answers: at most 500 such messages are read in a second."""
+"""Cost of a message that answers no request, in answers: at most 500 such messages are read per second."""
 MAX_LIST_BYTES = 4_000_000
 """Maximum size of a list of tools over all of its pages; in Python it can take 30 times as much."""
 
@@ -37,7 +37,7 @@ class RateLimiter:
         self._since = time.monotonic()
 
     def take(self, cost: int = 1) -> bool:
-        """Spends `cost` if so much is left; False if not."""
+        """Spends `cost` if that much is left; returns False if not."""
         now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._left = now, self._per_second
@@ -60,7 +60,7 @@ class ListRoom:
     def __init__(self) -> None:
         self.left = MAX_LIST_BYTES
         self.page: RequestId | None = None
-        """The request for a page that is not answered yet."""
+        """The request for a page that has not been answered yet."""
 
     def notice(self, request: JSONRPCRequest) -> None:
         """Remembers a request that is about to be sent if it is for a page."""
@@ -70,7 +70,7 @@ class ListRoom:
             self.page = request.id
 
     def take(self, size: int) -> bool:
-        """Counts bytes of a page; False if there are too many."""
+        """Counts bytes of a page; returns False if there are too many."""
         self.left -= size
         return self.left >= 0
 
@@ -78,9 +78,9 @@ class ListRoom:
 class BoundedMessages:
     """The messages of a server as mcp's session reads them (`mcp.shared._stream_protocols.ReadStream`).
 
-    A server that sends more than its quota is read slowly, so that it waits in its pipe or its socket. `ended` is
-    called once no more messages come. Results of calls pass mcp unread, under `RAW`. While `mends`, lists of tools are
-    made to fit the protocol.
+    A server that exceeds its quota is read slowly, so that its pipe or socket fills up. `ended` is called once no more
+    messages come. Results of calls pass through mcp unread, under `RAW`. If `mends`, lists of tools are repaired to fit
+    the protocol.
     """
 
     def __init__(self, ended: Callable[[], None], lists: ListRoom) -> None:
@@ -88,13 +88,13 @@ class BoundedMessages:
         self._ended = ended
         self._lists = lists
         self._calls: set[str] = set()
-        """Requests of calls that are not answered."""
+        """Requests of calls that have not been answered."""
         self._limit = RateLimiter(_BUDGET_PER_SECOND)
         self._stream: Any = None
 
     @asynccontextmanager
     async def over(self, transport: Transport) -> AsyncGenerator[Any]:
-        """Makes a transport of another one, whose messages are read through this object."""
+        """Wraps a transport so that its messages are read through this object."""
         async with transport as (self._stream, write):
             yield self, _Sent(write, self._sending)
 
@@ -149,7 +149,7 @@ class BoundedMessages:
 
 
 class _Sent:
-    """The messages to a server, each of which is shown to `sending` (`mcp.shared._stream_protocols.WriteStream`)."""
+    """Passes on messages to a server and shows each to `sending` (`mcp.shared._stream_protocols.WriteStream`)."""
 
     def __init__(self, stream: Any, sending: Callable[[object], None]) -> None:
         self._stream = stream
@@ -173,33 +173,33 @@ class _Sent:
 
 
 def readable(data: bytes, log: Callable[[int, str], None]) -> bytes:
-    """A message that mcp cannot read as one that it can, if that is possible; else as it is.
+    """Repairs a message that mcp cannot read, if possible; returns others unchanged.
 
-    Bytes that are not UTF-8 and halves of surrogate pairs become U+FFFD; control characters are escaped. A result that
-    is not an object becomes structured content.
+    Invalid UTF-8 and lone surrogates become U+FFFD; control characters are escaped. A result that is not an object
+    becomes structured content.
     """
     try:
         message: dict[str, Any] = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
         if not isinstance(message.get("result", {}), dict):
             message["result"] = {"structuredContent": message["result"]}
         text = json.dumps(message, ensure_ascii=False)
-    except (ValueError, RecursionError, AttributeError):  # the last: it is no object
+    except (ValueError, RecursionError, AttributeError):  # the last: it is not an object
         return data
-    log(logging.WARNING, "a message is not valid, and is read as far as possible")
+    log(logging.WARNING, "a message is invalid; it is read as far as possible")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
 def _mend(result: dict[str, Any]) -> None:
-    """Reduces each tool to the members that programs need and mcp accepts; tools without a name are left out."""
+    """Reduces each tool to the members that programs need and mcp accepts; omits tools without a name."""
     tools = result.get("tools")
     if isinstance(tools, list):
         known = [cast("dict[str, Any]", each) for each in cast("list[object]", tools) if isinstance(each, dict)]
-        result["tools"] = [_mended(each) for each in known if isinstance(each.get("name"), str)]
+        result["tools"] = [_mend_tool(each) for each in known if isinstance(each.get("name"), str)]
         if not isinstance(result.get("nextCursor"), str):
             result.pop("nextCursor", None)
 
 
-def _mended(tool: dict[str, Any]) -> dict[str, Any]:
+def _mend_tool(tool: dict[str, Any]) -> dict[str, Any]:
     mended: dict[str, Any] = {"name": tool["name"], "inputSchema": _input_schema(tool.get("inputSchema"))}
     if isinstance(tool.get("description"), str):
         mended["description"] = tool["description"]

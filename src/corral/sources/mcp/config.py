@@ -1,4 +1,4 @@
-"""MCP servers as other programs are told of them: JSON with `mcpServers`, or `servers` as VS Code writes it."""
+"""Reads configurations of MCP servers: JSON with `mcpServers`, or `servers` as in VS Code."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\
 
 @checked
 def mcp_servers(config: str | Path | Mapping[str, Any]) -> list[McpServer]:
-    """The servers of a file or a mapping, but those that are `disabled`. Nothing is started yet.
+    """Reads the servers of a file or a mapping, except those that are `disabled`. Starts none of them.
 
-    `${NAME}`, `${env:NAME}` and `${NAME:-otherwise}` in texts are variables of this process's environment. Keys that
-    are not known are warned about. A server of which something is wrong is one that is never connected: that is logged,
-    and said to programs that call it.
+    `${NAME}`, `${env:NAME}` and `${NAME:-otherwise}` in strings are environment variables of this process. Unknown keys
+    are logged as warnings. A server with an error in its configuration is never connected; the error is logged, and
+    reported to programs that call the server.
 
     Raises:
-        ConfigError: the file as a whole is wrong, saying where.
+        ConfigError: the file as a whole is invalid; the message has the place.
     """
     if isinstance(config, Mapping):
         return list(_servers(config, _Place("the configuration of MCP servers")))
@@ -109,7 +109,7 @@ class _Misconfigured(McpServer):
         try:
             namespace_identifier(self.namespace or self.name)
             object.__setattr__(self, "namespace", self.namespace or self.name)
-        except ToolDefinitionError:  # no program can name it
+        except ToolDefinitionError:  # its name is not possible as a namespace
             object.__setattr__(self, "namespace", None)
 
     @override
@@ -125,11 +125,11 @@ class _Misconfigured(McpServer):
 def _server(name: str, entry: Mapping[str, Any], place: _Place) -> McpServer:
     kind = entry.get("type") or ("stdio" if "command" in entry else "http")
     if kind == "sse":
-        raise (place / "type").wrong("is sse, which Corral does not speak; use the server's streamable HTTP")
+        raise (place / "type").wrong("is sse, which Corral does not support; use the server's streamable HTTP")
     if kind != "stdio" and kind not in _HTTP:
         raise (place / "type").wrong("must be stdio or http")
     if unused := sorted(entry.keys() - _KNOWN | entry.keys() & (_OF_A_URL if kind == "stdio" else _OF_A_PROCESS)):
-        logger.warning("%s: not used: %s", place, ", ".join(unused))
+        logger.warning("%s: ignored: %s", place, ", ".join(unused))
     needed = "command" if kind == "stdio" else "url"
     if needed not in entry:
         raise place.wrong(f"has no {needed}")
@@ -168,18 +168,18 @@ def _texts(value: object, place: _Place) -> dict[str, str]:
 
 def _text(value: object, place: _Place) -> str:
     if not isinstance(value, str):
-        raise place.wrong(f"must be a text, not {_kind(value)}")
+        raise place.wrong(f"must be a string, not {_kind(value)}")
 
-    def expanded(found: re.Match[str]) -> str:
-        name, otherwise, unknown = found.groups()
+    def expanded(match: re.Match[str]) -> str:
+        name, otherwise, unknown = match.groups()
         if unknown is not None:
             raise place.wrong(f"has ${{{unknown}}}; only ${{NAME}}, ${{env:NAME}} and ${{NAME:-otherwise}} are known")
-        given = os.environ.get(name)
-        if not given and otherwise is not None:  # `:-` is also for empty ones, as in a shell
-            given = otherwise
-        if given is None:
+        variable = os.environ.get(name)
+        if not variable and otherwise is not None:  # `:-` also replaces empty variables, as in a shell
+            variable = otherwise
+        if variable is None:
             raise place.wrong(f"needs the environment variable {name}, which is not set")
-        return given
+        return variable
 
     return _VARIABLE.sub(expanded, value)
 
@@ -193,7 +193,7 @@ def _kind(value: object) -> str:
         case int() | float():
             return "a number"
         case str():
-            return "a text"
+            return "a string"
         case list():
             return "a list"
         case _:

@@ -1,4 +1,4 @@
-"""One Corral's connection to an MCP server: kept by a task of its own, lost and made again, and called through."""
+"""One Corral's connection to an MCP server: a task keeps it open and reconnects; calls use it."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ logger = get_logger("corral.sources.mcp")
 _FIRST_PAUSE_SECONDS = 1.0
 _LAST_PAUSE_SECONDS = 60.0
 _STABLE_SECONDS = 10.0
-"""After a connection of this length, the pause before the next one is the shortest again."""
+"""After a connection of at least this length, the pause before the next one is the shortest again."""
 _FRESH_SECONDS = 5.0
-"""A call fails at once if an attempt to connect has failed so recently."""
+"""A call fails at once if an attempt to connect has failed within this time."""
 _WAIT_SECONDS = 5.0
 """Seconds that a call waits for an attempt to connect."""
 _GRACE_SECONDS = 4.0
 """Seconds that closing a connection may take; a process needs up to three times as long."""
 _RELIST_PAUSE_SECONDS = 0.5
 _RELIST_PAUSE_FACTOR = 10
-"""The pause after a list of tools, as a multiple of the time it took to read it, and to make tools of it."""
+"""Pause after a list of tools, as a multiple of the time that reading and converting it took."""
 _MAX_TEXT_CHARACTERS = 1_000
 _MAX_ERROR_CHARACTERS = 2_000
 _MAX_LOG_CHARACTERS = 500
 _LINES_PER_SECOND = 50
 _REFUSALS_SECONDS = 1.0
-"""Seconds that calls may take to end, each by a refusal of its own, once one has been refused as of no session."""
+"""Seconds that other calls have to end with their own refusals, once one was refused for lack of a session."""
 _LOST = ("Connection closed", "SSE stream ")
-"""Message of mcp for a request that gets no answer."""
+"""Beginnings of mcp's messages for a request that gets no answer."""
 
 _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -60,22 +60,22 @@ _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 
 
 class _TooLargeList(RuntimeError):
-    """A server lists more than it may."""
+    """A server lists more than the maximum."""
 
 
 class Connection:
-    """State of one connection while it lasts."""
+    """State of one connection."""
 
     def __init__(self) -> None:
         self.over = anyio.Event()
-        """Set once the connection is lost or no longer wanted."""
+        """Set once the connection is lost or no longer needed."""
         self.changed = anyio.Event()
-        """Set when the server may have other tools."""
+        """Set when the tools of the server may have changed."""
         self.messages: BoundedMessages | None = None
         self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
-        """The HTTP status of the last answer if that was an error."""
+        """The HTTP status of the last answer if it was an error."""
         self.stood = False
         """True once the connection has been made."""
         self.scope = anyio.CancelScope()
@@ -98,7 +98,7 @@ class Connection:
                 self.idle.set()
 
     def leave(self) -> None:
-        """Closes the connection in good order if it has been made, else at once."""
+        """Closes the connection gracefully if it has been made, else at once."""
         self.over.set()
         if not self.stood:
             self.scope.cancel()
@@ -114,9 +114,9 @@ class Connection:
 
 
 class Link:
-    """Connects to a server whenever it is not connected, offers its tools as they change, and calls them.
+    """Connects to a server whenever it is disconnected, offers its tools as they change, and calls them.
 
-    `run` is the task that does so, until `close`. All of it belongs to one event loop.
+    `run` is the task that does so, until `close`. Everything belongs to one event loop.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ class Link:
         meta: Callable[[ExecutionContext], Mapping[str, Any]] | None,
     ) -> None:
         self.settled = anyio.Event()
-        """Set once the first attempt to connect is over."""
+        """Set once the first attempt to connect has ended."""
         self.refused: ToolDefinitionError | None = None
-        """The reason that the tools of the first attempt cannot be offered."""
+        """The reason why the tools of the first attempt cannot be offered."""
         self.problem: str | None = None
-        """The reason that it is not connected."""
+        """The reason why it is not connected."""
         self._label = f"the MCP server {name!r}"
         self._offer = offer
         self._connect = connect
@@ -149,7 +149,7 @@ class Link:
         """A digest of the list that its tools were made of."""
         self._tools: Sequence[Tool] = ()
         self._as_tasks: frozenset[str] = frozenset()
-        """Tools that run as tasks only."""
+        """Tools that run only as tasks."""
         self._wanted = anyio.Event()
         self._attempted = anyio.Event()
         self._failed_at = -math.inf
@@ -159,7 +159,7 @@ class Link:
     # --- keeping the connection
 
     async def run(self) -> None:
-        """Connects, again and again, with growing pauses; a call that needs it makes a pause shorter."""
+        """Connects again and again, with growing pauses; a call that needs it shortens a pause."""
         pause = _FIRST_PAUSE_SECONDS
         while not self._closing.is_set():
             began = anyio.current_time()
@@ -185,19 +185,19 @@ class Link:
             self._connection.leave()
 
     async def _attempt(self) -> None:
-        """Connects, and stays connected until that is over."""
+        """Connects, and stays connected until the connection ends."""
         self._connection = connection = Connection()
         try:
             reason = await self._stay(connection)
-        except Exception as error:  # whatever a server, or a library at its mercy, does
+        except Exception as error:  # a server, or a library that handles its data, can cause any error
             logger.debug("%s: the connection failed", self._label, exc_info=True)
-            reason = connection.reason or _described(error, connection)
+            reason = connection.reason or _describe_error(error, connection)
         self._connection = self._session = None
         if not self._closing.is_set():
             self._out_of_order(reason, connection)
 
     async def _stay(self, connection: Connection) -> str:
-        """Returns, or raises, why it is no longer connected."""
+        """Returns or raises the reason why it is no longer connected."""
         reason = f"it did not answer within {self._connect_timeout_seconds:g} s"
         with connection.scope as scope:
             scope.deadline = anyio.current_time() + self._connect_timeout_seconds
@@ -237,7 +237,7 @@ class Link:
             logger.warning("%s", self.problem)
             self._offer_them()
         self.settled.set()
-        if not connection.stood:  # else calls wait for what comes of the next attempt
+        if not connection.stood:  # otherwise calls wait for the next attempt
             self._failed_at = anyio.current_time()
             self._wake_calls()
 
@@ -257,12 +257,12 @@ class Link:
         except ValidationError:
             if connection.messages is None or connection.messages.mends:
                 raise
-            self.log(logging.WARNING, "its list of tools breaks the protocol, and is read as far as possible")
+            self.log(logging.WARNING, "its list of tools violates the protocol; it is read as far as possible")
             connection.messages.mends = True
             return await listed_tools(client, self.log)
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
-        """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
+        """Makes tools of the list, in a thread, since it may take a second; returns True if they have changed."""
         digest = await run_in_own_thread(_digest, listed)
         if digest == self._listed:
             return False
@@ -295,12 +295,12 @@ class Link:
                     async for _ in subscription:
                         connection.changed.set()
             except (MCPError, SubscriptionLost) as error:
-                self.log(logging.DEBUG, f"does not tell of changes: {error}")
+                self.log(logging.DEBUG, f"does not report changes: {error}")
             await anyio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     async def _list_again(self, client: Client, connection: Connection) -> None:
-        """Lists the tools again whenever they change, with growing pauses while they go on changing."""
+        """Lists the tools again whenever they change, with growing pauses while changes continue."""
         pause = _RELIST_PAUSE_SECONDS
         while True:
             if not connection.changed.is_set():
@@ -312,7 +312,7 @@ class Link:
                 with anyio.fail_after(self._connect_timeout_seconds):
                     listed = await self._listed_by(client, connection)
             except (MCPError, ValidationError, TimeoutError, _TooLargeList) as error:
-                self.log(logging.WARNING, f"does not list its tools again: {_described(error, connection)}")
+                self.log(logging.WARNING, f"does not list its tools again: {_describe_error(error, connection)}")
             else:
                 if await self._build(listed):
                     self._offer_them()
@@ -322,11 +322,11 @@ class Link:
     # --- calls
 
     async def call(self, name: str, arguments: Any, context: ExecutionContext) -> object:
-        """Calls a tool, and returns the result as it was sent. If the caller is cancelled, the server is told to stop.
+        """Calls a tool, and returns the result as it was sent. Cancelling the caller cancels the request at the server.
 
         Raises:
-            ToolError: it is not connected, or does not answer as it should.
-            InvalidArguments: they cannot be written as JSON.
+                ToolError: the server is not connected, or its answer is invalid.
+                InvalidArguments: the arguments cannot be written as JSON.
         """
         params = types.CallToolRequestParams(
             name=name,
@@ -339,9 +339,7 @@ class Link:
             case {"task": {"taskId": str(task)}} if params.task is not None:
                 result = await self._result_of(task)
             case {"resultType": "input_required"}:
-                raise ToolError(
-                    f"{self._label} asks for input of a user before it does {name}, which nobody can give here"
-                )
+                raise ToolError(f"{self._label} asks for user input before it does {name}, which is not supported here")
             case _:
                 pass
         if error := failure(result, f"{self._label}: {name}", self._without_secrets):
@@ -351,7 +349,7 @@ class Link:
         return result
 
     async def _result_of(self, task: str) -> object:
-        """The result of a task, once it has ended. If the caller is cancelled, so is the task."""
+        """Returns the result of a task, once it has ended. Cancelling the caller cancels the task."""
         try:
             return await self._request(
                 types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=task))
@@ -371,7 +369,7 @@ class Link:
             if error.message != FORGOTTEN or again:
                 raise self._call_failed(error, connection) from error
         except ValidationError as error:
-            raise ToolError(f"{self._label} answered with what MCP does not allow", outcome_known=False) from error
+            raise ToolError(f"{self._label} sent an answer that MCP does not allow", outcome_known=False) from error
         else:
             return as_sent(result)
         connection.lose(FORGOTTEN)
@@ -393,12 +391,12 @@ class Link:
         return None if session is None or connection is None or connection.over.is_set() else (session, connection)
 
     def _call_failed(self, error: MCPError, connection: Connection) -> ToolError:
-        lost = error.message.startswith(_LOST)  # the code for it is also that of many servers' own errors
+        lost = error.message.startswith(_LOST)  # many servers use its code for their own errors
         if lost:
             reason = connection.reason or error.message
-            text = f"{self._label} was lost during the call: {reason}; what it has done is not known"
+            text = f"{self._label} was lost during the call: {reason}; the call may have taken effect"
         else:
-            text = f"{self._label} refused the call: {_described(error, connection)}"
+            text = f"{self._label} refused the call: {_describe_error(error, connection)}"
         return ToolError(cut(self._without_secrets(text), _MAX_ERROR_CHARACTERS), outcome_known=not lost)
 
     # --- for the host only
@@ -415,7 +413,7 @@ class Link:
         self.log(logging.DEBUG, f"progress {progress:g} of {total}: {message}")
 
     def log(self, level: int, text: str) -> None:
-        """Logs a text without secrets in one line, at a limited rate. Callable from any thread."""
+        """Logs a text as one line, without secrets and at a limited rate. Can be called from any thread."""
         if logger.isEnabledFor(level) and self._limit.take():
             logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
 
@@ -425,15 +423,15 @@ def _digest(listed: Sequence[types.Tool]) -> bytes:
 
 
 def _as_json(arguments: Any) -> dict[str, Any]:
-    """Arguments as JSON has them: bytes as base64, dates as text, NaN as null."""
+    """Converts arguments to JSON: bytes as base64, dates as strings, NaN as null."""
     try:
         return from_json(to_json(arguments, by_alias=True, bytes_mode="base64"))
     except (ValueError, PydanticSerializationError) as error:
         raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
 
 
-def _described(error: BaseException, connection: Connection | None) -> str:
-    """Words an error for a program: with the server's message, without details of the host."""
+def _describe_error(error: BaseException, connection: Connection | None) -> str:
+    """Describes an error to a program: with the server's message, without details of the host."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     match error:
@@ -442,7 +440,7 @@ def _described(error: BaseException, connection: Connection | None) -> str:
             text = f"{error.message} (HTTP {status})" if status else error.message
             return f"{text}: {json.dumps(error.data, ensure_ascii=False, default=str)}" if error.data else text
         case ValidationError():
-            return "it answered with what MCP does not allow"
+            return "its answer is not allowed by MCP"
         case TimeoutError():
             return "it did not answer in time"
         case OSError():

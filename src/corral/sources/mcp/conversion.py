@@ -1,4 +1,4 @@
-"""Servers and clients of mcp as sources of tools."""
+"""Converts servers and clients of mcp to sources of tools."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from corral.sources.mcp.server import McpServer
 
 
 def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
-    """The tools of a server in this process, of `StdioServerParameters`, or of what a `Client` would connect to.
+    """Makes a source of a server in this process, of `StdioServerParameters`, or of the target of a `Client`.
 
-    Without a namespace, they are where the server's own name says: that of the program, or of the host of its URL.
+    Without a namespace, the server's name is used: that of the server, the program, or the host of its URL.
 
     Raises:
-        ToolDefinitionError: it is none of these, or a client that answers servers.
+        ToolDefinitionError: the object has another type, or is a client that answers servers.
     """
     target = _target(thing) if isinstance(thing, Client) else thing
     match target:
@@ -33,7 +33,7 @@ def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
             return [McpServer(namespace or _host(target), url=target)]
         case _:
             raise ToolDefinitionError(
-                f"no tools can be made of {type(target).__name__}; give McpServer(name, command=..., url=... or "
+                f"{type(target).__name__} cannot be converted to tools; pass McpServer(name, command=..., url=... or "
                 "server=...) of corral.sources.mcp"
             )
 
@@ -42,11 +42,11 @@ def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
-        raise ToolDefinitionError("the URL of a Client is not one that can be read") from None
+        raise ToolDefinitionError("the URL of a Client cannot be parsed") from None
 
 
 def _target(client: Client) -> object:
-    """Corral makes clients of its own, because each Corral has its own connection, and connects again."""
+    """Returns the client's target: Corral makes its own clients, because each Corral has its own connection."""
     answers = [
         name
         for name in ("sampling_callback", "list_roots_callback", "elicitation_callback", "extensions")

@@ -1,4 +1,4 @@
-"""MCP servers over streamable HTTP: mcp's transport, over an HTTP client that bounds what it takes."""
+"""MCP servers over streamable HTTP: mcp's transport, over an HTTP client that bounds responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing_extensions import override
 from corral.sources.mcp.bounded_transport import ListRoom, readable
 
 FORGOTTEN = "it has forgotten the session"
-"""Message of the error for a request that a server has refused because of its session, so that it has done nothing."""
+"""Error message for a request that a server has refused because of its session, so that it had no effect."""
 _ASKED = "corral.request"
 """Extension of an HTTP request: the id of the MCP request in it, or None. Redirected requests keep it."""
 _OF_A_SESSION = re.compile(rb"session|not initiali[sz]ed", re.IGNORECASE)
@@ -33,11 +33,11 @@ async def streamable_http(
     refused: Callable[[int | None], None],
     lost: Callable[[str], None],
 ) -> AsyncGenerator[Any]:
-    """A transport to a server at a URL.
+    """Yields a transport to a server at a URL.
 
-    `refused` hears the status of each answer if it is an error, of which mcp does not tell; `lost` hears why a request
-    could not be sent, which ends the connection. A user and a password in the URL are sent as a header, because httpx2
-    logs URLs. Answers may take for ever: calls are bounded by their callers.
+    `refused` is called with the status of each answer if it is an error, which mcp does not report; `lost` is called
+    with the reason why a request could not be sent, which ends the connection. A user and a password in the URL are
+    sent as a header, because httpx2 logs URLs. Answers have no time limit: callers limit their calls.
     """
     timeout = httpx2.Timeout(None, connect=connect_timeout_seconds, write=connect_timeout_seconds)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
@@ -53,7 +53,7 @@ async def streamable_http(
         if asked is not None:
             refused(response.status_code if response.status_code >= 400 else None)
         if response.status_code in (301, 302) and response.request.method == "POST":
-            response.status_code = 308  # as it is meant; mcp follows it, with the body, where it stays at the server
+            response.status_code = 308  # the intended meaning; mcp follows it, with the body, within the same server
 
     target = httpx2.URL(url)
     client = _Client(
@@ -73,7 +73,7 @@ async def streamable_http(
 
 
 class _Client(httpx2.AsyncClient):
-    """Says why a request could not be sent, and that a server has forgotten a session, whatever its words are."""
+    """Reports why a request could not be sent, and that a server has forgotten a session, in whatever words."""
 
     def __init__(self, lost: Callable[[str], None], **options: Any) -> None:
         super().__init__(**options)
@@ -115,7 +115,7 @@ async def _is_forgotten(response: httpx2.Response) -> bool:
 
 
 def _reason(error: httpx2.TransportError) -> str:
-    """Without what the error itself says: that may be of a proxy, with its password."""
+    """Omits the error's own text: it may come from a proxy, with its password."""
     match error:
         case httpx2.ConnectTimeout():
             return "it did not accept a connection in time"
@@ -126,12 +126,12 @@ def _reason(error: httpx2.TransportError) -> str:
 
 
 def _bound(response: httpx2.Response, max_bytes: int) -> bool:
-    """True for a stream of events, which mcp bounds by event; all else is bounded as a whole.
+    """True for a stream of events, which mcp bounds by event; other answers are bounded as a whole.
 
-    That includes streams that mcp or httpx2 reads to the end without a look at them: redirects, and answers to DELETE.
+    Those include streams that mcp or httpx2 discards: redirects, and answers to DELETE.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for", request=response.request)
+        raise httpx2.RemoteProtocolError("the answer is compressed, which was not requested", request=response.request)
     events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     if events and response.status_code == 200 and response.request.method != "DELETE":
         return True
@@ -140,7 +140,7 @@ def _bound(response: httpx2.Response, max_bytes: int) -> bool:
 
 
 class _Room:
-    """For one answer."""
+    """Bytes left for one answer."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
@@ -171,7 +171,7 @@ class _Bounded(httpx2.AsyncByteStream):
 class _Readable(httpx2.AsyncByteStream):
     """JSON, or a stream of events whose data is JSON, with messages that mcp can read.
 
-    Of events, a line of more than `max_line_bytes` passes as it is: mcp refuses it.
+    A line of an event stream that exceeds `max_line_bytes` is passed on unchanged: mcp refuses it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`McpServer`: the address of an MCP server, and the choice of its tools for programs."""
+"""`McpServer`: the address of an MCP server, and the selection of its tools for programs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from corral.tools.tool import OutputValidation, ToolSettings, check_settings
 from corral.types import ExecutionContext
 
 Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
-"""Tools by their names, or by a function that is asked about each."""
+"""Tools by name, or a function that decides for each tool."""
 _SHORTEST_SECRET = 6
-"""Shorter texts occur in others by chance."""
+"""Minimum length of a secret: shorter texts occur in others by chance."""
 _PARTS = re.compile(r"[\s;,=]+")
 """Separators of the parts of a header, such as those of a cookie."""
 
@@ -46,13 +46,13 @@ _PARTS = re.compile(r"[\s;,=]+")
 @checked
 @dataclass(frozen=True, eq=False)
 class McpServer(ToolSource):
-    """The tools of an MCP server: of one to start (`command`), at a URL (`url`), or in this process (`server`).
+    """The tools of an MCP server: one to start (`command`), at a URL (`url`), or in this process (`server`).
 
-    Opening waits for at most `connect_timeout_seconds`. While the server is not connected, its tools fail, and
-    connecting is tried again and again.
+    Opening waits for at most `connect_timeout_seconds`. While the server is disconnected, its tools fail, and
+    Corral keeps trying to connect.
 
     Raises:
-        ConfigError: not one of `command`, `url` and `server` is given, or something in them is wrong.
+        ConfigError: not exactly one of `command`, `url` and `server` is set, or one of the options is wrong.
     """
 
     name: str
@@ -60,37 +60,37 @@ class McpServer(ToolSource):
     command: Sequence[str] | None = field(default=None, repr=False)
     """The program and its arguments."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables for the process, besides PATH, HOME, LOGNAME, SHELL, TERM and USER of ours."""
+    """Variables for the process, besides PATH, HOME, LOGNAME, SHELL, TERM and USER of this process."""
     cwd: str | Path | None = None
     url: str | None = field(default=None, repr=False)
-    """Of its streamable HTTP."""
+    """Headers of its streamable HTTP requests."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     server: MCPServer | Server[Any] | None = field(default=None, repr=False)
     namespace: str | None = None
-    """Namespace of its tools for programs; None: its name."""
+    """Namespace of its tools for programs; None for its name."""
     include: Chosen = None
-    """The tools to take; None: all."""
+    """The tools to use; None for all."""
     exclude: Chosen = None
-    """The tools to leave, of those."""
+    """The tools of these to leave out."""
     needs_approval: Literal["annotated"] | bool | Callable[[types.Tool], Approval] = "annotated"
-    """Calls that need an approval: of tools that the server declares destructive, of all or of none; a function decides
+    """Calls that need approval: of tools that the server declares destructive, of all or of none; a function decides
     for each tool."""
     scopes: Iterable[str] = frozenset()
     """Scopes that a caller needs for any of its tools."""
     sequential: Chosen = ()
-    """The tools that run alone within an execution."""
+    """The tools whose calls run without other calls of an execution."""
     rate_limit: RateLimit | None = None
-    """Of each of its tools."""
+    """Timeout of each tool."""
     meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
-    """The `_meta` to send with a call, such as the user for whom a program runs."""
+    """Returns the `_meta` to send with a call, such as the user for whom a program runs."""
     required: bool = False
     """True if a Corral must not open without it."""
     connect_timeout_seconds: float = 30.0
     call_timeout_seconds: float = 30.0
     max_message_bytes: int = 10_000_000
-    """Of one message of the server, which is one result or one page of its tools."""
+    """Maximum size of one message of the server, which is one result or one page of its tools."""
     validate_output: OutputValidation | bool = "warn"
-    """Treatment of results that do not fit the server's own output schemas."""
+    """Treatment of results that do not match the server's own output schemas."""
 
     def __post_init__(self) -> None:
         if self.namespace is None:
@@ -101,10 +101,10 @@ class McpServer(ToolSource):
             rate_limit=self.rate_limit,
             validate_output=self.validate_output,
         )
-        given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise self._wrong(f"needs exactly one of command, url and server; given: {found}")
+        targets = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
+        if len(targets) != 1:
+            names = " and ".join(targets) or "none"
+            raise self._wrong(f"needs exactly one of command, url and server; it has {names}")
         if self.command is not None and not self.command:
             raise self._wrong('command is empty; pass a list: ["program", "argument"]')
         if self.url is not None:
@@ -118,7 +118,7 @@ class McpServer(ToolSource):
             parts = urlsplit(url)
             _ = parts.port
         except ValueError:
-            raise self._wrong("url has a host or a port that cannot be read") from None
+            raise self._wrong("url has an invalid host or port") from None
         if parts.scheme not in ("http", "https"):
             raise self._wrong("url must begin with http:// or https://")
 
@@ -131,14 +131,14 @@ class McpServer(ToolSource):
         """As `ToolSource.open`.
 
         Raises:
-            StartFailed: it is `required`, and not there.
-            ToolDefinitionError: its tools cannot be together with others.
+                StartFailed: the server is `required` and not available.
+                ToolDefinitionError: its tools conflict with others.
         """
         link = Link(
             self.name,
             offer,
             connect=self._client,
-            make=self._made,
+            make=self._make_tools,
             without_secrets=self._without_secrets,
             connect_timeout_seconds=self.connect_timeout_seconds,
             meta=self.meta,
@@ -190,7 +190,7 @@ class McpServer(ToolSource):
         connection.messages = BoundedMessages(partial(connection.lose, "it closed the connection"), connection.lists)
         return connection.messages.over(transport)
 
-    def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
+    def _make_tools(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
         chosen = [each for each in listed if _has(self.include, each, without=True) and not _has(self.exclude, each)]
         for names in (self.include, self.exclude, self.sequential):
             missing = [] if names is None or callable(names) else sorted({*names} - {each.name for each in listed})
@@ -244,7 +244,7 @@ class McpServer(ToolSource):
 
 
 def _has(chosen: Chosen, tool: types.Tool, *, without: bool = False) -> bool:
-    """True if a tool is among the chosen; `without` is the answer if nothing was chosen."""
+    """True if a tool is among the chosen ones; `without` is the result for None."""
     if chosen is None:
         return without
     return chosen(tool) if callable(chosen) else tool.name in chosen

@@ -1,6 +1,6 @@
 """MCP servers as child processes, over their standard input and output.
 
-The transport of the mcp package buffers lines of any length, and lets the server write errors to our terminal.
+Replaces the transport of the mcp package, which buffers lines of any length and lets the server write to our terminal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.sources.mcp.bounded_transport import ListRoom, RateLimiter, readable
 
 _GRACE_SECONDS = 1.0
-"""Seconds that a server may take to end once its input is closed, and again once it is told to."""
+"""Seconds that a server has to end after its input is closed, and again after SIGTERM."""
 _POLL_SECONDS = 0.01
 _LINES_PER_SECOND = 20
 _HEAD_BYTES = 10_000
@@ -36,7 +36,7 @@ _TAIL_BYTES = 300
 
 _INVALID = "its answer is not valid, or too deeply nested; it begins with"
 _UNKNOWN_BYTES = 100_000
-"""While a list is read, a longer line counts as a page of it, unless it says that it is another answer."""
+"""While a list is read, a longer line counts as a page of it, unless its id is that of another answer."""
 
 _VERSION = r'"jsonrpc"\s*:\s*"2\.0"'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")'
@@ -44,7 +44,7 @@ _OUTCOME = r'"(?:result|error)"\s*:'
 _ID_FIRST = re.compile(rf"\s*\{{\s*(?:{_VERSION}\s*,\s*)?{_ID}\s*,\s*(?:{_VERSION}\s*,\s*)?{_OUTCOME}".encode())
 _ID_LAST = re.compile(rf",\s*{_ID}\s*(?:,\s*{_VERSION}\s*)?\}}\s*\Z".encode())
 _OUTCOME_FIRST = re.compile(rf"\s*\{{\s*(?:{_VERSION}\s*,\s*)?{_OUTCOME}".encode())
-"""The members of an answer, in the orders in which servers write them. Any other `"id"` may be of its data."""
+"""Match the members of an answer, in the orders in which servers write them. Other `"id"`s may be data."""
 
 
 @asynccontextmanager
@@ -58,17 +58,17 @@ async def stdio(
     log: Callable[[int, str], None],
     lost: Callable[[str], None],
 ) -> AsyncGenerator[Any]:
-    """A transport to a new process, in a group of its own, of which nothing is left afterwards.
+    """Yields a transport to a new process in its own process group, which is killed afterwards.
 
-    Of our environment it gets what mcp takes for harmless (PATH, HOME and the like). What it writes to stderr, and on
-    stdout beside messages, goes to `log`; `lost` hears why there will be no more messages. An answer over
-    `max_message_bytes`, or that is not valid, fails the request that it belongs to.
+    The process gets those of our environment variables that mcp considers harmless (PATH, HOME and the like). Its
+    stderr, and lines of stdout that are not messages, go to `log`; `lost` is called with the reason why no more
+    messages will come. An answer that exceeds `max_message_bytes`, or is invalid, fails its request.
 
     Raises:
         OSError: the process cannot be started.
-        ValueError: the command or the environment has a NUL in it.
+        ValueError: the command or the environment contains a NUL.
     """
-    process = await _started(command, {**get_default_environment(), **env}, cwd)
+    process = await _start(command, {**get_default_environment(), **env}, cwd)
     received, receive = anyio.create_memory_object_stream[SessionMessage | Exception]()
     send, sending = anyio.create_memory_object_stream[SessionMessage]()
     assert process.stdin is not None
@@ -89,7 +89,7 @@ async def stdio(
                         message = _error(lists.page, lists.problem)
                     elif whole:
                         message = _message(line) or _message(readable(line, log))
-                        message = message or _failure(line, f"{_INVALID} {_shown(line)}")
+                        message = message or _failure(line, f"{_INVALID} {_excerpt(line)}")
                     else:
                         message = _failure(
                             line, f"its answer is larger than {max_message_bytes} bytes; ask for less at a time"
@@ -97,9 +97,9 @@ async def stdio(
                     if message is not None:
                         await received.send(message)
                     elif limit.take():
-                        log(logging.WARNING, f"not a message: {_shown(line)}")
+                        log(logging.WARNING, f"not a message: {_excerpt(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
-                await _ended(process)
+                await _wait(process)
                 _signal_group(process, signal.SIGKILL)  # at once: later, the number may be another group's
                 cleared = True
                 await no_more_words.wait()
@@ -120,9 +120,9 @@ async def stdio(
         limit = RateLimiter(_LINES_PER_SECOND)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for line, _ in _lines(stderr, _HEAD_BYTES):
-                last_words = _shown(line) or last_words
+                last_words = _excerpt(line) or last_words
                 if limit.take():
-                    log(logging.INFO, f"stderr: {_shown(line)}")
+                    log(logging.INFO, f"stderr: {_excerpt(line)}")
         no_more_words.set()
 
     try:
@@ -144,21 +144,21 @@ async def stdio(
             await process.aclose()
 
 
-async def _started(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
+async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
     try:
-        with anyio.CancelScope(shield=True):  # what has been started is there to be stopped
+        with anyio.CancelScope(shield=True):  # a process that was started must be returned, to be stopped
             return await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
     except FileNotFoundError as error:
         program, has_more, _ = command[0].partition(" ")
         if not has_more or error.filename != command[0]:
             raise
-        wrong = f"{error.strerror}; put its arguments into args, each by itself"
-        raise FileNotFoundError(error.errno, wrong, f"{program} …") from None
+        problem = f"{error.strerror}; pass its arguments separately in args"
+        raise FileNotFoundError(error.errno, problem, f"{program} …") from None
     raise AssertionError("unreachable: nothing cancels the scope")
 
 
 async def _lines(stream: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[tuple[bytes, bool]]:
-    """Lines without their ends, and whether they are whole: of one that is too long only its head and its tail."""
+    """Yields lines without their ends, and True if they are complete: of an overlong line only its head and tail."""
     line, whole = bytearray(), True
     async for chunk in stream:
         for number, piece in enumerate(chunk.split(b"\n")):
@@ -179,8 +179,8 @@ def _message(line: bytes) -> SessionMessage | None:
 
 
 def _failure(line: bytes, problem: str) -> SessionMessage | None:
-    """An error for the request that a line answers, if it says which before or after the result."""
-    answered = _answered(line)
+    """Makes an error for the request that a line answers, if its id comes before or after the result."""
+    answered = _answered_request(line)
     return None if answered is None else _error(answered, problem)
 
 
@@ -190,18 +190,18 @@ def _error(request: RequestId, problem: str) -> SessionMessage:
     )
 
 
-def _answered(line: bytes) -> RequestId | None:
-    found = _ID_FIRST.match(line) or (_OUTCOME_FIRST.match(line) and _ID_LAST.search(line[-_TAIL_BYTES:]))
-    return None if found is None else json.loads(found[1])
+def _answered_request(line: bytes) -> RequestId | None:
+    match = _ID_FIRST.match(line) or (_OUTCOME_FIRST.match(line) and _ID_LAST.search(line[-_TAIL_BYTES:]))
+    return None if match is None else json.loads(match[1])
 
 
 def _is_page(line: bytes, page: RequestId) -> bool:
-    """True if a line answers the request for a page, or is overlong and does not say what it answers."""
-    answered = _answered(line)
+    """True if a line answers the request for a page, or is overlong and its id is unknown."""
+    answered = _answered_request(line)
     return len(line) > _UNKNOWN_BYTES if answered is None else str(answered) == str(page)
 
 
-def _shown(line: bytes) -> str:
+def _excerpt(line: bytes) -> str:
     return line[:_HEAD_BYTES].decode(errors="replace").rstrip()
 
 
@@ -209,7 +209,7 @@ def _shown(line: bytes) -> str:
 
 
 async def _stop(process: Process) -> None:
-    """Ends a process and what it has started, unless that has left its group."""
+    """Ends a process and its children, except those that have left its group."""
     assert process.stdin is not None
     with suppress(OSError, anyio.BrokenResourceError):
         await process.stdin.aclose()
@@ -217,15 +217,15 @@ async def _stop(process: Process) -> None:
         if sign is not None:
             _signal_group(process, sign)
         with anyio.move_on_after(_GRACE_SECONDS):
-            await _ended(process)
+            await _wait(process)
             break
-    _signal_group(process, signal.SIGKILL)  # what it has left behind
+    _signal_group(process, signal.SIGKILL)  # children that are still running
     if process.returncode is not None:
         await run_shielded_in_thread(partial(reap, -process.pid))
 
 
-async def _ended(process: Process) -> None:
-    """`process.wait()` would also wait for those that have inherited its pipes."""
+async def _wait(process: Process) -> None:
+    """Waits for the process only; `process.wait()` would also wait for those that have inherited its pipes."""
     while process.returncode is None:
         await anyio.sleep(_POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The tools of an MCP server as tools of ours. What it says of them is hostile: bounded, and used if it can be."""
+"""Converts the tools of an MCP server. Their descriptions and schemas are untrusted: bounded, and used if possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_NAME_CHARACTERS = 128
 _MAX_DESCRIPTION_CHARACTERS = 4_000
 _MAX_SCHEMA_BYTES = 100_000
 _MAX_ALL_SCHEMAS_BYTES = 2_000_000
-"""Of one server. Plain ones of 1,900,000 bytes took 0.5 s to be made into validators."""
+"""Maximum for one server. Making validators of 1,900,000 bytes of plain schemas took 0.5 s."""
 
 CallTool: TypeAlias = Callable[[str, Any, ExecutionContext], Awaitable[object]]
 """Returns the result as `as_sent` does."""
@@ -34,31 +34,29 @@ Log: TypeAlias = Callable[[int, str], None]
 
 
 async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
-    """All tools of a server, page by page, at most 1,000; without those that need tasks where it has none.
+    """Lists all tools of a server, page by page, at most 1,000; omits those that need tasks if the server has none.
 
     Raises:
         MCPError: the server does not list them.
-        ValidationError: what it sent is not a list of tools.
+        ValidationError: the answer is not a list of tools.
     """
-    found: list[types.Tool] = []
+    tools: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
-        if not cursor or len({tool.name for tool in found}) > _MAX_TOOLS:
+        if not cursor or len({tool.name for tool in tools}) > _MAX_TOOLS:
             break
     if not _has_tasks(client.server_capabilities):
-        for tool in filter(needs_task, found):
-            log(
-                logging.WARNING, f"tool {cut(tool.name)!r} is left out: it runs as a task only, and the server has none"
-            )
-        found = [tool for tool in found if not needs_task(tool)]
-    return distinct_tools(found, log, has_more=bool(cursor))
+        for tool in filter(needs_task, tools):
+            log(logging.WARNING, f"tool {cut(tool.name)!r} is omitted: the server lacks the tasks that it needs")
+        tools = [tool for tool in tools if not needs_task(tool)]
+    return distinct_tools(tools, log, has_more=bool(cursor))
 
 
 def needs_task(tool: types.Tool) -> bool:
-    """True if a tool runs as a task only."""
+    """True if a tool runs only as a task."""
     return tool.execution is not None and tool.execution.task_support == "required"
 
 
@@ -68,14 +66,14 @@ def _has_tasks(server: types.ServerCapabilities) -> bool:
 
 
 def distinct_tools(listed: Iterable[types.Tool], log: Log, *, has_more: bool = False) -> list[types.Tool]:
-    """The first tool of each name, at most 1,000; what is left out is logged."""
-    found: dict[str, types.Tool] = {}
+    """Returns the first tool of each name, at most 1,000; logs omitted tools."""
+    tools: dict[str, types.Tool] = {}
     for tool in listed:
-        if found.setdefault(tool.name, tool) is not tool:
-            log(logging.WARNING, f"two tools are called {cut(tool.name)!r}; the second is left out")
-    if has_more or len(found) > _MAX_TOOLS:
-        log(logging.WARNING, f"has too many tools; only the first {min(len(found), _MAX_TOOLS)} are offered")
-    return list(found.values())[:_MAX_TOOLS]
+        if tools.setdefault(tool.name, tool) is not tool:
+            log(logging.WARNING, f"two tools are called {cut(tool.name)!r}; the second is omitted")
+    if has_more or len(tools) > _MAX_TOOLS:
+        log(logging.WARNING, f"has too many tools; only the first {min(len(tools), _MAX_TOOLS)} are offered")
+    return list(tools.values())[:_MAX_TOOLS]
 
 
 def made(
@@ -86,7 +84,7 @@ def made(
     settings: Callable[[types.Tool], ToolSettings],
     log: Log,
 ) -> Sequence[Tool]:
-    """Tools that call `call`. One whose name cannot be used is left out; a schema that cannot be used is loosened."""
+    """Makes tools that call `call`. Omits those with unusable names; loosens unusable schemas."""
     tools: list[Tool] = []
     left, without = _MAX_ALL_SCHEMAS_BYTES, 0
     for each in listed:
@@ -100,17 +98,17 @@ def made(
         try:
             if len(each.name) > _MAX_NAME_CHARACTERS:
                 raise ToolDefinitionError(f"its name is longer than {_MAX_NAME_CHARACTERS} characters")
-            tools.append(_made(tool, owner, call, settings(each), log))
+            tools.append(_make_tool(tool, owner, call, settings(each), log))
         except ToolDefinitionError as error:
-            log(logging.WARNING, f"tool {cut(each.name)!r} is left out: {error}")
+            log(logging.WARNING, f"tool {cut(each.name)!r} is omitted: {error}")
     if without:
-        limit = f"all schemas together may have {_MAX_ALL_SCHEMAS_BYTES} bytes"
+        limit = f"all schemas together can have at most {_MAX_ALL_SCHEMAS_BYTES} bytes"
         them = f"{without} {'tool' if without == 1 else 'tools'}"
-        log(logging.WARNING, f"the schemas of {them} are ignored: {limit}; take fewer with include")
+        log(logging.WARNING, f"the schemas of {them} are ignored: {limit}; select fewer with include")
     return tools
 
 
-def _made(listed: types.Tool, owner: str, call: CallTool, settings: ToolSettings, log: Log) -> Tool:
+def _make_tool(listed: types.Tool, owner: str, call: CallTool, settings: ToolSettings, log: Log) -> Tool:
     name = listed.name
     input = _document(listed.input_schema, f"{owner}: tool {name!r}: input schema", log)
     unwrap = Unwrapping(listed.output_schema, owner=f"{owner}: {name}")
@@ -129,9 +127,9 @@ def _made(listed: types.Tool, owner: str, call: CallTool, settings: ToolSettings
 
 
 def _document(schema: JsonSchema, what: str, log: Log) -> DocumentSchema | None:
-    """The schema; without `$schema`, if that is what makes it unusable; None if nothing helps."""
+    """Returns the schema, or the schema without `$schema` if only that is usable; None if neither is."""
     if (size := len(to_json(schema))) > _MAX_SCHEMA_BYTES:
-        log(logging.WARNING, f"{what} is ignored: it has {size} bytes, and {_MAX_SCHEMA_BYTES} are allowed")
+        log(logging.WARNING, f"{what} is ignored: it has {size} bytes, more than {_MAX_SCHEMA_BYTES}")
         return None
     try:
         return DocumentSchema(schema, owner=what, foreign=True)

@@ -1,4 +1,4 @@
-"""The result of an MCP tool's call as the value that a program receives."""
+"""Converts the result of an MCP tool's call to the value that a program receives."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from corral.types import JsonSchema
 
 _MAX_ERROR_CHARACTERS = 2_000
 _WRAPPER = "result"
-"""Servers that return something other than an object put it under this name, and say so in the output schema."""
+"""Servers wrap results other than objects under this name, and declare that in the output schema."""
 _ENVELOPE = frozenset({"_meta", "content", "isError", "resultType", "structuredContent"})
 _BLOCKS = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
 def as_sent(result: CallToolResult | InputRequiredResult) -> object:
-    """A result as the server sent it: JSON of any kind."""
+    """Returns a result as the server sent it: JSON of any kind."""
     if isinstance(result, InputRequiredResult):
         return {"resultType": result.result_type}
     if RAW in (result.meta or {}):
@@ -34,7 +34,7 @@ def as_sent(result: CallToolResult | InputRequiredResult) -> object:
 
 
 def failure(result: object, owner: str, without_secrets: Callable[[str], str] = str) -> ToolError | None:
-    """The error of a result that says that the call failed, with all that it says of it."""
+    """Returns the error of a result that reports a failed call, with its whole text."""
     if not isinstance(result, dict):
         return None
     members = cast("dict[str, Any]", result)
@@ -46,11 +46,11 @@ def failure(result: object, owner: str, without_secrets: Callable[[str], str] = 
     if structured is not None and all(json_value(text) != structured for text in texts):
         texts.append(json.dumps(structured, ensure_ascii=False))
     text = cut(without_secrets("\n".join(texts)), _MAX_ERROR_CHARACTERS)
-    return ToolError(text or f"{owner} failed, and does not say why")
+    return ToolError(text or f"{owner} failed without a message")
 
 
 def oddity(result: object) -> str | None:
-    """The first thing in a result that MCP does not allow, as far as it is read."""
+    """Returns the first violation of MCP in a result, as far as it is read."""
     content: object = cast("dict[str, object]", result).get("content") if isinstance(result, dict) else None
     if not isinstance(content, list):
         return "no list of content"
@@ -62,9 +62,9 @@ def oddity(result: object) -> str | None:
 
 
 class Unwrapping:
-    """The way to unwrap the results of one tool, and the schema of the value, or None if the server gives none.
+    """Unwraps the results of one tool; `schema` is that of the value, or None if the server declares none.
 
-    Results are read as leniently as possible: what MCP does not allow is data all the same.
+    Results are read as leniently as possible: content that violates MCP is still data.
     """
 
     def __init__(self, output_schema: JsonSchema | None, *, owner: str) -> None:
@@ -75,10 +75,10 @@ class Unwrapping:
         self.schema = _inner(output_schema) if output_schema is not None and self._wraps else output_schema
 
     def __call__(self, result: object) -> object:
-        """The value; with a schema, what the schema is about, as far as that is there.
+        """Returns the value; with a schema, the part that it describes, if that exists.
 
         Raises:
-            ToolError: the server says that the call failed.
+            ToolError: the server reports that the call failed.
         """
         if error := failure(result, self._owner):
             raise error
@@ -92,7 +92,7 @@ class Unwrapping:
             value = _unstructured(members)
             if not self._declared or not isinstance(value, str):
                 return value
-            read = json_value(value)  # servers should say the same as text
+            read = json_value(value)  # servers should also send it as text
             value = cast("object", read) if isinstance(read, dict) else value
         if self._wraps and isinstance(value, dict) and _WRAPPER in value:
             return cast("dict[str, object]", value)[_WRAPPER]
@@ -115,7 +115,7 @@ def _text(block: object) -> str | None:
 
 
 def _unstructured(members: dict[str, Any]) -> object:
-    """The text; or else all of the content as it is, without what is null; without content, all else there is."""
+    """Returns the text; or else all content without nulls; without content, all other members."""
     blocks = _blocks(members)
     if not blocks:
         return {name: value for name, value in members.items() if name not in _ENVELOPE} or None
@@ -136,7 +136,7 @@ def _without_nulls(block: object) -> object:
 
 
 def _wraps(schema: JsonSchema) -> bool:
-    """True for a schema of an object with only a required "result", which no part of it refers back to."""
+    """True for a schema of an object with only a required "result", without references to the whole."""
     properties = schema.get("properties")
     return (
         schema.get("type") == "object"

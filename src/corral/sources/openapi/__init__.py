@@ -5,7 +5,7 @@ from __future__ import annotations
 from corral.errors import MissingExtra
 
 try:
-    # first, as corral.egress names another extra
+    # first, because corral.egress would name another extra
     import httpx  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from corral.sources.openapi.source import OpenApi

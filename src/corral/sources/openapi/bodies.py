@@ -56,7 +56,7 @@ class Content(NamedTuple):
 
 
 def kind_of(media: str) -> Kind:
-    """The way to read and write bodies of a media type. Wildcards count as JSON."""
+    """Returns how bodies of a media type are read and written. Wildcards count as JSON."""
     essence = media.partition(";")[0].strip().lower()
     if essence in ("application/json", "*/*", "application/*") or essence.endswith(("+json", "/json")):
         return "json"
@@ -74,9 +74,9 @@ class Body:
     required: bool
     schema: SchemaUse
     styles: Mapping[str, Style] = field(default_factory=dict[str, Style])
-    """Of the fields of a form, where the document gives one."""
+    """Styles of a form's fields, where the document declares them."""
     media_of: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the parts of a multipart body, where the document gives one."""
+    """Media types of a multipart body's parts, where the document declares them."""
 
     def write(self, value: Any) -> Content:
         """Raises Unwritable."""
@@ -93,17 +93,17 @@ class Body:
                 return Content(self.media, _raw(value))
 
     def _form(self, fields: dict[str, Any]) -> bytes:
-        found: list[tuple[str, str]] = []
+        encoded: list[tuple[str, str]] = []
         for name, value in fields.items():
             if value is None:
                 continue
             style = self.styles.get(name)
             if style is None and _is_nested(value):
-                found.append((quoted_all(name), quoted_all(_json(value).decode())))
+                encoded.append((quoted_all(name), quoted_all(_json(value).decode())))
             else:
                 style = style or Style("form", explode=True)
-                found += _named(name, partial(pairs, name, value, style, style.encode))
-        return "&".join(f"{name}={text}" for name, text in found).encode("ascii")
+                encoded += _with_field(name, partial(pairs, name, value, style, style.encode))
+        return "&".join(f"{name}={text}" for name, text in encoded).encode("ascii")
 
     def _parts(self, name: str, value: object) -> Form:
         if isinstance(value, list) and not self.media_of.get(name, "").endswith("json"):
@@ -114,16 +114,16 @@ class Body:
         media = self.media_of.get(name, "")
         file = _file(value)
         if file is not None:
-            given = str(file.get("content_type") or media or "application/octet-stream")
-            _named(name, lambda: header_value(given))
-            return name, (str(file.get("filename") or name), _raw(file["data"]), given)
+            content_type = str(file.get("content_type") or media or "application/octet-stream")
+            _with_field(name, lambda: header_value(content_type))
+            return name, (str(file.get("filename") or name), _raw(file["data"]), content_type)
         if isinstance(value, dict | list):
             return name, (None, _json(cast("object", value)), media or "application/json")
-        return name, (None, _named(name, lambda: plain_text(value)).encode("utf-8"), media or "text/plain")
+        return name, (None, _with_field(name, lambda: plain_text(value)).encode("utf-8"), media or "text/plain")
 
 
 def read_body(operation: DocumentNode, schemas: Schemas) -> Body | None:
-    """The body of an operation, in the media type that suits programs best. Raises Unusable."""
+    """Reads the body of an operation, in the media type that is easiest for programs. Raises Unusable."""
     declared = operation.member("requestBody")
     if declared is None:
         return None
@@ -164,7 +164,7 @@ def read_body(operation: DocumentNode, schemas: Schemas) -> Body | None:
 
 
 def _with_files(use: SchemaUse, declared: DocumentNode | None, schemas: Schemas) -> SchemaUse:
-    """The schema of a multipart body, whose binary fields are files. One behind a reference is written out."""
+    """Returns the schema of a multipart body, with its binary fields as files. A reference to one is replaced."""
     part = declared.resolved() if declared else None
     if part is None or not isinstance(part.value, dict) or part.own("properties") is None:
         return use
@@ -186,7 +186,7 @@ def _as_file(schema: Any) -> Any:
 
 
 def _file(value: object) -> dict[str, Any] | None:
-    """A file that is given in one of the ways of `_FILE`, as the second of them."""
+    """Converts a file in either form of `_FILE` to the second one."""
     if isinstance(value, bytes):
         return {"data": value}
     if not isinstance(value, dict):
@@ -198,7 +198,7 @@ def _file(value: object) -> dict[str, Any] | None:
 
 def _fields(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Unwritable("body: a form takes an object")
+        raise Unwritable("body: a form must be an object")
     return cast("dict[str, Any]", value)
 
 
@@ -217,11 +217,11 @@ def _json(value: object) -> bytes:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_base64)
         return text.encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError) as error:
-        raise Unwritable("body: it is not JSON: NaN, infinities and circles cannot be sent") from error
+        raise Unwritable("body: it is not JSON: NaN, infinities and cycles cannot be sent") from error
 
 
 def _base64(value: object) -> str:
-    """Bytes in JSON as OpenAPI's `format: byte` wants them."""
+    """Encodes bytes in JSON as OpenAPI's `format: byte`."""
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
     raise TypeError(type(value).__name__)
@@ -233,8 +233,8 @@ def _is_nested(value: object) -> bool:
     )
 
 
-def _named(name: str, write: Callable[[], T]) -> T:
-    """The result of `write`; its Unwritable names the field."""
+def _with_field(name: str, write: Callable[[], T]) -> T:
+    """Returns the result of `write`; adds the field to its Unwritable."""
     try:
         return write()
     except Unwritable as problem:

@@ -18,12 +18,12 @@ from corral.errors import ConfigError
 from corral.tools.json_schema.keywords import pointer_tokens, value_at
 
 _MAX_EVENTS = 500_000
-"""Reading them takes three seconds; Airflow's document, which has 460 kB, has 42,000."""
+"""Maximum number of YAML events. Reading them takes three seconds; Airflow's document (460 kB) has 42,000."""
 _MAX_MERGED = 100_000
 
 
 def load_yaml(text: str) -> Any:
-    """Raises ValueError if it is not YAML, nested too deeply, or more than it seems."""
+    """Parses YAML. Raises ValueError if it is invalid, too deeply nested, or expands too much."""
     try:
         _require_flat(text)
         return load(text, _Loader)  # noqa: S506 - a safe loader
@@ -32,15 +32,15 @@ def load_yaml(text: str) -> Any:
 
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""LibYAML's loader, where PyYAML was built with it."""
+"""LibYAML's loader, if PyYAML was built with it."""
 
 
 def _require_flat(text: str) -> None:
-    """LibYAML's loader recurses without a bound, in C; its parser does not."""
+    """Raises ValueError for deep nesting: LibYAML's loader recurses in C without a limit; its parser does not."""
     level = 0
     for number, event in enumerate(cast("Iterable[object]", parse(text, _SafeLoader))):
         if number >= _MAX_EVENTS:
-            raise ValueError("it has too many parts; as JSON it may have more")
+            raise ValueError("it has too many parts; JSON can have more")
         if isinstance(event, CollectionStartEvent):
             level += 1
         elif isinstance(event, CollectionEndEvent):
@@ -55,7 +55,7 @@ class _Loader(_SafeLoader):
     _merged = 0
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """Counts what merges bring before it is copied: they can multiply."""
+        """Counts the members of merges before they are copied: they can multiply."""
         for key, value in cast("list[tuple[Any, Any]]", node.value):
             if key.tag != "tag:yaml.org,2002:merge":
                 continue
@@ -65,7 +65,7 @@ class _Loader(_SafeLoader):
                     self.flatten_mapping(each)
                     self._merged += len(each.value)
                 if self._merged > _MAX_MERGED:
-                    raise ValueError("its merge keys bring too much")
+                    raise ValueError("its merge keys add too much")
         super().flatten_mapping(node)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -81,14 +81,14 @@ for _tag, _pattern, _first in (
 
 _MAX_JSON_BYTES = 64_000_000
 _MAX_YAML_BYTES = 8_000_000
-"""Parsing a megabyte of YAML takes a second."""
+"""Maximum size of YAML: parsing a megabyte takes a second."""
 _MAX_NODES = 5_000_000
-"""With what YAML's aliases repeat. GitHub's document has half a million."""
+"""Maximum number of parts, counting repetitions by YAML's aliases. GitHub's document has half a million."""
 _MAX_LEVELS = 200
 _MAX_HOPS = 32
-"""From a reference to a reference."""
+"""Maximum number of references from one to the next."""
 _SLASH = re.compile("%2F", re.IGNORECASE)
-"""Documents write it for a slash within a name, where RFC 6901 wants `~1`."""
+"""Documents use it for a slash within a name, where RFC 6901 requires `~1`."""
 
 
 class Unusable(Exception):
@@ -108,16 +108,16 @@ class DocumentNode:
 
     def member(self, name: str) -> DocumentNode | None:
         """Returns the member, with references resolved; None if it is null or missing."""
-        found = self.own(name)
-        return found and found.resolved()
+        node = self.own(name)
+        return node and node.resolved()
 
     def own(self, name: str) -> DocumentNode | None:
-        """Returns the member as `member` does, but with a reference as it is: schemas resolve their own."""
+        """Returns the member as `member` does, but does not resolve a reference: schemas resolve their own."""
         value = self.object().get(name)
         return None if value is None else self._below(name, value)
 
     def members(self) -> Iterator[tuple[str, DocumentNode]]:
-        """Yields all members, references not resolved."""
+        """Yields all members, with references not resolved."""
         return ((name, self._below(name, value)) for name, value in self.object().items())
 
     def items(self) -> list[DocumentNode]:
@@ -132,10 +132,10 @@ class DocumentNode:
         return cast("dict[str, Any]", self.value)
 
     def text(self, name: str) -> str:
-        """A member that is a text; "" if it is not there."""
+        """Returns a member that is a string; "" if it is missing."""
         value = self.object().get(name, "")
         if not isinstance(value, str):
-            raise self._below(name, value).refused("is not a text")
+            raise self._below(name, value).refused("is not a string")
         return value
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -145,7 +145,7 @@ class DocumentNode:
         return value
 
     def resolved(self) -> DocumentNode:
-        """The part at the end of a chain of references; itself if it is none."""
+        """Returns the part at the end of a chain of references; itself if it is not a reference."""
         part = self
         for _ in range(_MAX_HOPS):
             if not isinstance(part.value, dict):
@@ -154,10 +154,10 @@ class DocumentNode:
             if "$ref" not in known:
                 return part
             part = part.target(known["$ref"])
-        raise self.refused("its references lead nowhere: there are too many, or they lead in a circle")
+        raise self.refused("its references are circular, or too many")
 
     def target(self, reference: object) -> DocumentNode:
-        """The target of a reference, one step."""
+        """Returns the target of a reference, one step."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             shown = json.dumps(reference, default=str)[:100]
             raise self.refused(f"refers to {shown}, which is not in this document; bundle it into one document")
@@ -165,7 +165,7 @@ class DocumentNode:
         try:
             value = value_at(self.root, pointer_tokens(fragment))
         except LookupError:
-            raise self.refused(f"refers to {reference[:200]}, which is not there") from None
+            raise self.refused(f"refers to {reference[:200]}, which does not exist") from None
         return DocumentNode(self.root, value, reference)
 
     def _below(self, name: str, value: Any) -> DocumentNode:
@@ -177,18 +177,18 @@ def child_pointer(pointer: str, name: str) -> str:
 
 
 def read_document(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """From an object, from a file, or from text, which is JSON if it begins with a brace, and YAML otherwise.
+    """Reads a document from an object, a file, or text, which is JSON if it begins with a brace, and YAML otherwise.
 
     A text of one line, without a brace, is the path of a file.
 
     Raises:
-        ConfigError: it is none, too large, or not of OpenAPI 3.0 or 3.1 or Swagger 2.0.
+        ConfigError: the document is invalid, too large, or not OpenAPI 3.0 or 3.1 or Swagger 2.0.
     """
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         raise ConfigError("the OpenAPI document is a URL: download it first; nothing is fetched")
     if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source and "{" not in source):
         source = _file(Path(source))
-    root, size = _Copy().of(_parsed(source) if isinstance(source, str) else source)
+    root, size = _Copy().of(_parse(source) if isinstance(source, str) else source)
     if size > _MAX_NODES:
         raise ConfigError(f"the OpenAPI document has {size} parts; at most {_MAX_NODES} are allowed")
     if not isinstance(root, dict):
@@ -198,15 +198,13 @@ def read_document(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         return known
     version = known.get("openapi")
     if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
-        found = f"swagger {known['swagger']}" if "swagger" in known else f"openapi {json.dumps(version)[:40]}"
-        raise ConfigError(
-            f"an OpenAPI document of version 3.0 or 3.1, or Swagger 2.0, is needed; this one says {found}"
-        )
+        kind = f"swagger {known['swagger']}" if "swagger" in known else f"openapi {json.dumps(version)[:40]}"
+        raise ConfigError(f"the document must be OpenAPI 3.0 or 3.1, or Swagger 2.0; it is {kind}")
     return known
 
 
 def is_swagger(root: Mapping[str, Any]) -> bool:
-    """True if a document says that it is of Swagger 2.0."""
+    """True if a document declares itself as Swagger 2.0."""
     return str(root.get("swagger")) == "2.0"
 
 
@@ -214,18 +212,18 @@ def _file(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > _MAX_JSON_BYTES:
-            raise ConfigError(f"{path} has {size} bytes; at most {_MAX_JSON_BYTES} are allowed")
+            raise ConfigError(f"{path} has {size} bytes; the maximum is {_MAX_JSON_BYTES}")
         return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     is_json = text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
     allowed = _MAX_JSON_BYTES if is_json else _MAX_YAML_BYTES
     if len(text) > allowed:
-        hint = "" if is_json else "; JSON may be longer"
-        raise ConfigError(f"the OpenAPI document has {len(text)} characters; at most {allowed} are allowed{hint}")
+        hint = "" if is_json else "; JSON can be longer"
+        raise ConfigError(f"the OpenAPI document has {len(text)} characters; the maximum is {allowed}{hint}")
     try:
         if not is_json:
             return load_yaml(text)
@@ -234,7 +232,7 @@ def _parsed(text: str) -> object:
         except json.JSONDecodeError:
             if len(text) > _MAX_YAML_BYTES:
                 raise
-            return load_yaml(text)  # whose flow style begins with a brace too
+            return load_yaml(text)  # its flow style also begins with a brace
     except RecursionError:
         raise ConfigError("the OpenAPI document is nested too deeply") from None
     except ValueError as error:
@@ -242,17 +240,17 @@ def _parsed(text: str) -> object:
 
 
 class _Copy:
-    """Copies plain data; what is in it several times, as by YAML's aliases, is copied once and counted each time."""
+    """Copies plain data; repeated values, as by YAML's aliases, are copied once but counted each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
         self._kept: list[object] = []
-        """So that no other object gets an identity that is known."""
+        """Keeps the originals alive, so that no other object gets the identity of one."""
         self._path: list[str] = []
         self._open: set[int] = set()
 
     def of(self, value: Any) -> tuple[Any, int]:
-        """The copy, and how many parts it has."""
+        """Returns the copy and its number of parts."""
         if isinstance(value, str):
             return _well_formed(value), 1
         if value is None or isinstance(value, bool | int | float):
@@ -261,7 +259,7 @@ class _Copy:
         if identity in self._known:
             return self._known[identity]
         if len(self._path) >= _MAX_LEVELS or identity in self._open:
-            raise self._refused("is nested too deeply")
+            raise self._refusal("is nested too deeply")
         self._open.add(identity)
         copied: Any
         size = 1
@@ -269,7 +267,7 @@ class _Copy:
             copied = {}
             for key, each in cast("Mapping[object, object]", value).items():
                 if not isinstance(key, str | int) or isinstance(key, bool):
-                    raise self._refused(f"has the key {key!r:.50}, which is no text")
+                    raise self._refusal(f"has the non-string key {key!r:.50}")
                 name = _well_formed(str(key))
                 copied[name], more = self._member(name, each)
                 size += more
@@ -280,7 +278,7 @@ class _Copy:
                 copied.append(member)
                 size += more
         else:
-            raise self._refused(f"has a {type(value).__name__}, which is not data")
+            raise self._refusal(f"has a {type(value).__name__}, which is not data")
         self._open.discard(identity)
         self._kept.append(cast("object", value))
         self._known[identity] = copied, size
@@ -290,11 +288,11 @@ class _Copy:
         if value is None or value is True or value is False:
             return value, 1
         self._path.append(name)
-        found = self.of(value)
+        copied = self.of(value)
         self._path.pop()
-        return found
+        return copied
 
-    def _refused(self, why: str) -> ConfigError:
+    def _refusal(self, why: str) -> ConfigError:
         pointer = reduce(child_pointer, self._path, "#")
         return ConfigError(f"the OpenAPI document cannot be used. {pointer[:300]}: {why}")
 

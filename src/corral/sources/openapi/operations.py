@@ -24,10 +24,10 @@ _MAX_DESCRIPTION = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation, as a document lists it."""
+    """One operation, as listed in a document."""
 
     method: str
-    """In upper case."""
+    """HTTP method, in upper case."""
     path: str
     operation_id: str | None
     tags: tuple[str, ...]
@@ -47,7 +47,7 @@ class Operation:
 
 
 class Skipped(NamedTuple):
-    """An operation that is no tool."""
+    """An operation that is not offered as a tool."""
 
     operation: str
     """Its method and path."""
@@ -55,7 +55,7 @@ class Skipped(NamedTuple):
 
 
 Select: TypeAlias = str | Iterable[str] | Callable[[Operation], bool]
-"""Choice of operations: patterns, of which one must match, or a function.
+"""Selection of operations: patterns, of which one must match, or a function.
 
 A pattern is a method ("GET"), a path ("/repos/*"), both ("GET /repos/*"), a tag ("tag:issues") or an operationId
 ("issues/*"). In paths, tags and ids `*` stands for any text, and `?` for one character.
@@ -75,14 +75,14 @@ def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[List
     """Lists all readable operations; the others are added to `skipped`.
 
     Raises:
-        ConfigError: there are too many, or `paths` is no object.
+        ConfigError: there are too many, or `paths` is not an object.
     """
     try:
         paths = document.own("paths")
         members = list(paths.members()) if paths else []
     except Unusable as problem:
         raise ConfigError(f"the OpenAPI document cannot be used. {problem}") from None
-    found: list[tuple[Operation, DocumentNode, DocumentNode]] = []
+    operations: list[tuple[Operation, DocumentNode, DocumentNode]] = []
     for path, item in members:
         if path.startswith("x-"):
             continue
@@ -93,16 +93,16 @@ def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[List
             skipped.append(Skipped(path[:200], str(problem)))
             continue
         for method in (method for method in _METHODS if method in declared):
-            if len(found) >= _MAX_OPERATIONS:
+            if len(operations) >= _MAX_OPERATIONS:
                 raise ConfigError(f"the OpenAPI document has more than {_MAX_OPERATIONS} operations")
             try:
-                found.append((_operation(method.upper(), path, declared[method]), item, declared[method]))
+                operations.append((_operation(method.upper(), path, declared[method]), item, declared[method]))
             except Unusable as problem:
                 skipped.append(Skipped(f"{method.upper()} {path[:200]}", str(problem)))
         if "trace" in declared:
-            skipped.append(Skipped(f"TRACE {path[:200]}", "it would send credentials back"))
-    names = _names([operation for operation, _, _ in found])
-    return [Listed(operation, name, *parts) for (operation, *parts), name in zip(found, names, strict=True)]
+            skipped.append(Skipped(f"TRACE {path[:200]}", "it would echo credentials"))
+    names = _names([operation for operation, _, _ in operations])
+    return [Listed(operation, name, *parts) for (operation, *parts), name in zip(operations, names, strict=True)]
 
 
 def _operation(method: str, path: str, part: DocumentNode) -> Operation:
@@ -124,10 +124,10 @@ def _operation(method: str, path: str, part: DocumentNode) -> Operation:
 
 
 def _names(operations: list[Operation]) -> list[str]:
-    """One for each, which depends on no other's place in the document.
+    """Returns a name for each operation that does not depend on the order in the document.
 
-    Its operationId; without one, its method and path. Where several have the same, their methods and paths are added,
-    and where that is not enough, or too long, the start of a digest.
+    It is the operationId; without one, the method and path. If several are equal, their methods and paths are added,
+    and if that is not enough, or too long, the start of a digest.
     """
     first = [_usable(each.operation_id or "") or _by_path(each) for each in operations]
     shared = {name for name, times in Counter(first).items() if times > 1}
@@ -143,7 +143,7 @@ def _names(operations: list[Operation]) -> list[str]:
 
 
 def _usable(name: str) -> str:
-    """The name, if an identifier can be made of it; else ""."""
+    """Returns the name, if an identifier can be made of it; else ""."""
     return name if any(character.isalnum() for character in name) else ""
 
 
@@ -161,15 +161,15 @@ def _digest(operation: Operation) -> str:
 
 
 def selected(operations: Iterable[Operation], select: Select, option: str) -> set[Operation]:
-    """The chosen operations.
+    """Returns the chosen operations.
 
     Raises:
-        ConfigError: a pattern matches none.
+        ConfigError: a pattern matches no operation.
     """
     known = list(operations)
     if callable(select):
         return {each for each in known if select(each)}
-    found: set[Operation] = set()
+    chosen: set[Operation] = set()
     for pattern in [select] if isinstance(select, str) else select:
         matching = set(_matching(known, pattern))
         if not matching:
@@ -177,8 +177,8 @@ def selected(operations: Iterable[Operation], select: Select, option: str) -> se
                 f"{option}={pattern!r} matches no operation; patterns are an operationId, 'GET', '/path/*', "
                 "'GET /path/*' or 'tag:name'"
             )
-        found |= matching
-    return found
+        chosen |= matching
+    return chosen
 
 
 def _matching(operations: list[Operation], pattern: str) -> Iterator[Operation]:

@@ -1,4 +1,4 @@
-"""Styles by which parameters are written into a request: OpenAPI's, after RFC 6570."""
+"""Styles of parameters in a request: those of OpenAPI, after RFC 6570."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_LEVELS = 10
 
 
 class Unwritable(Exception):
-    """A value has no form at this place of a request; the text says why."""
+    """A value cannot be written at this place of a request; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Style:
     name: str
     explode: bool
     reserved: bool = False
-    """True if RFC 3986's reserved characters stay as they are, as far as they do not end the value."""
+    """True if RFC 3986's reserved characters are not encoded, unless they would end the value."""
 
     @property
     def encode(self) -> Encode:
@@ -38,11 +38,11 @@ class Style:
 quoted_all = cast("Encode", partial(quote, safe=""))
 _quoted_but_reserved = cast("Encode", partial(quote, safe="/:?@!$'()*,="))
 in_cookie = cast("Encode", partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~"))
-"""RFC 6265 lets all these stand in the value of a cookie."""
+"""Characters that RFC 6265 allows in the value of a cookie."""
 
 
 def plain_text(value: object) -> str:
-    """Raises Unwritable for lists, objects and bytes, and for numbers that are none."""
+    """Writes a scalar. Raises Unwritable for lists, objects and bytes, and for NaN and infinities."""
     match value:
         case None:
             return ""
@@ -59,11 +59,11 @@ def plain_text(value: object) -> str:
         case bytes():
             raise Unwritable("bytes cannot be sent here")
         case _:
-            raise Unwritable("lists and objects within lists and objects cannot be sent here")
+            raise Unwritable("nested lists and objects cannot be sent here")
 
 
 def pairs(name: str, value: Any, style: Style, encode: Encode) -> list[tuple[str, str]]:
-    """The names and values of one parameter in a query, a form or a cookie, both encoded; none for an empty list."""
+    """Returns encoded names and values of one parameter in a query, a form or a cookie; empty for an empty list."""
     key = quoted_all(name)
     if style.name == "deepObject" and isinstance(value, dict | list):
         return [(key + suffix, text) for suffix, text in _deep(cast("object", value), encode, 0)]
@@ -84,7 +84,7 @@ def pairs(name: str, value: Any, style: Style, encode: Encode) -> list[tuple[str
 
 
 def in_path(name: str, value: Any, style: Style, encode: Encode) -> str:
-    """One parameter in a path or a header: simple, label or matrix."""
+    """Writes a parameter in a path or a header: simple, label or matrix."""
     prefix, named = {"label": ".", "matrix": ";"}.get(style.name, ""), style.name == "matrix"
     between = (prefix or ",") if style.explode else ","
     match value:
@@ -109,7 +109,7 @@ def _members(value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _deep(value: Any, encode: Encode, level: int) -> Iterator[tuple[str, str]]:
-    """`[a][0]` and the text, for each that is in it."""
+    """Yields the keys in brackets, such as `[a][0]`, and the text of each scalar in the value."""
     if level > _MAX_LEVELS:
         raise Unwritable("it is nested too deeply")
     members: Iterator[tuple[str, object]]

@@ -26,7 +26,7 @@ BODY = "body"
 """The name of a request's body among the parameters."""
 
 NotOurs: TypeAlias = Callable[[Place, str], bool]
-"""True if a parameter is for credentials, which the host gives."""
+"""True if a parameter is for credentials, which the host sets."""
 
 _PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
 _STYLES: dict[Place, tuple[str, ...]] = {
@@ -35,12 +35,12 @@ _STYLES: dict[Place, tuple[str, ...]] = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""The first is the default."""
+"""Styles by place; the first one is the default."""
 _OWN_HEADERS = frozenset(
     """accept accept-encoding authorization connection content-encoding content-length content-type cookie expect
     forwarded host keep-alive proxy-authorization proxy-connection te trailer transfer-encoding upgrade via""".split()
 )
-"""Headers that OpenAPI allows no parameters for, and those that frame a request or name its sender."""
+"""Headers for which OpenAPI allows no parameters, and those that frame a request or name its sender."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 _MAX_DESCRIPTION = 1_000
@@ -65,11 +65,11 @@ class Parameter:
     required: bool
     schema: SchemaUse
     style: Style | None
-    """None: it is sent as `media`."""
+    """None if it is sent as `media`."""
     media: str = ""
 
     def path_text(self, value: object) -> str:
-        """For the path, percent-encoded. Raises Unwritable."""
+        """Writes the value for the path, percent-encoded. Raises Unwritable."""
         return (
             quoted_all(self._content(value))
             if self.style is None
@@ -98,9 +98,9 @@ class Parameter:
 
 
 def header_value(text: str) -> str:
-    """Raises Unwritable unless it may stand in a header."""
+    """Returns the text unchanged. Raises Unwritable if it is not allowed in a header."""
     if not _VALUE.fullmatch(text):
-        raise Unwritable("a header takes printable ASCII, without line breaks, and without spaces at its ends")
+        raise Unwritable("a header must be printable ASCII, without line breaks or surrounding spaces")
     return text
 
 
@@ -122,13 +122,13 @@ class PathTemplate:
                     parts.append(known[piece])
                     self.parameters.append(known[piece])
                 else:
-                    raise template.refused(f"its path has {{{piece[:50]}}}, which is none of its parameters")
+                    raise template.refused(f"its path has {{{piece[:50]}}}, which is not one of its parameters")
             if unquote(segment) in (".", ".."):
                 raise template.refused("its path has a segment of dots")
             self._segments.append(parts)
 
     def fill(self, values: dict[str, Any]) -> str:
-        """The path, percent-encoded. Raises Unwritable: a value would lead elsewhere."""
+        """Returns the path, percent-encoded. Raises Unwritable if a value would lead elsewhere."""
         return "".join(f"/{self._segment(parts, values)}" for parts in self._segments)
 
     def _segment(self, parts: list[str | Parameter], values: dict[str, Any]) -> str:
@@ -152,18 +152,18 @@ class PathTemplate:
 def read_parameters(
     item: DocumentNode, operation: DocumentNode, schemas: Schemas, not_ours: NotOurs
 ) -> list[Parameter]:
-    """Parameters of the path, and of the operation, which override them; without those that the host gives.
+    """Reads parameters of the path, and of the operation, which override them; omits those that the host sets.
 
-    A parameter has its own name in a tool's input. Where several have the same, or it is `body`, the first of path,
+    A parameter has its own name in a tool's input. If several have the same name, or it is `body`, the first of path,
     query, header, cookie keeps it, and others are called `query_id`, `header_id`, `cookie_id`. Raises Unusable.
     """
-    found: dict[tuple[str, str], DocumentNode] = {}
+    nodes: dict[tuple[str, str], DocumentNode] = {}
     for owner in (item, operation):
         declared = owner.member("parameters")
         for each in declared.items() if declared else ():
             name = each.text("name")
-            found[each.text("in"), name.lower() if each.text("in") == "header" else name] = each
-    parts = sorted(found.values(), key=lambda part: _PLACES.index(_place(part)))
+            nodes[each.text("in"), name.lower() if each.text("in") == "header" else name] = each
+    parts = sorted(nodes.values(), key=lambda part: _PLACES.index(_place(part)))
     keys = {BODY}
     parameters: list[Parameter] = []
     for part in parts:
@@ -184,7 +184,7 @@ def _place(part: DocumentNode) -> Place:
     for place in _PLACES:
         if part.text("in") == place:
             return place
-    raise part.refused(f"a parameter is in one of {', '.join(_PLACES)}")
+    raise part.refused(f"a parameter must be in one of {', '.join(_PLACES)}")
 
 
 def _parameter(part: DocumentNode, key: str, name: str, place: Place, schemas: Schemas) -> Parameter:

@@ -29,7 +29,7 @@ _NOISE = re.compile(
     r"|transfer-encoding|vary|via|x-(content-type|frame|powered|xss|runtime|served|cache|timer).*",
     re.IGNORECASE,
 )
-"""Headers that do not make a result have a place for headers: about the connection, the rate and the server."""
+"""Headers that are not reason enough for a result with headers: of the connection, the rate and the server."""
 _CHARSETS = re.compile(r"iso-8859-([1-9]|1[013-6])|windows-125[0-8]|us-ascii|utf-16(le|be)?", re.IGNORECASE)
 _KINDS: tuple[Kind, ...] = ("json", "text", "binary", "form", "multipart")
 
@@ -45,26 +45,26 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Responses:
-    """Responses of an operation that mean success."""
+    """Successful responses of an operation."""
 
     outcomes: tuple[_Outcome, ...]
     headers: dict[str, Any] | None
-    """Schemas of the headers that go along, by name in lower case; None: the result is the data alone."""
+    """Schemas of the headers to include, by name in lower case; None: the result is the data alone."""
     all_headers: bool
 
     @property
     def accept(self) -> str:
-        """The media types to ask for."""
+        """The media types to request."""
         return ", ".join(dict.fromkeys(each.media for each in self.outcomes if each.media)) or "*/*"
 
     @property
     def redirects(self) -> bool:
-        """True if a redirect is the operation's own result, and not to be followed."""
+        """True if a redirect is the operation's own result, which must not be followed."""
         return all(each.status.startswith("3") for each in self.outcomes) and bool(self.outcomes)
 
     @property
     def schema(self) -> SchemaUse:
-        """Of a result."""
+        """Schema of a result."""
         data = _either([each.schema for each in self.outcomes])
         if self.headers is None:
             return data
@@ -75,22 +75,22 @@ class Responses:
         return SchemaUse({**members, "additionalProperties": False}, data.names, data.same_value)
 
     def read(self, response: httpx.Response, operation: str) -> object:
-        """The value of a response for a program.
+        """Converts a response to a value for a program.
 
         Raises:
-            ToolError: it is not a success, or a page where JSON is promised.
+            ToolError: it is not a success, or it is a page where JSON is declared.
         """
         status = response.status_code
-        wanted = self._outcome(status)
+        outcome = self._outcome(status)
         if not (response.is_success or (self.redirects and response.is_redirect)):
             raise ToolError(_failure(response, operation))
-        data = _data(response, wanted, operation)
+        data = _data(response, outcome, operation)
         if self.headers is None:
             return data
         return {"data": data, "headers": self._headers(response.headers)}
 
     def _outcome(self, status: int) -> _Outcome | None:
-        """The declared content for a status; for one that is not declared, the first declared content."""
+        """Returns the declared content for a status, or the first declared content for an undeclared one."""
         by_status = {each.status: each for each in self.outcomes}
         for name in (str(status), f"{status // 100}XX", "default"):
             if name in by_status:
@@ -99,8 +99,8 @@ class Responses:
 
     def _headers(self, headers: httpx.Headers) -> dict[str, object]:
         assert self.headers is not None
-        wanted = [name for name in headers if name != "set-cookie"] if self.all_headers else self.headers
-        return {name: _typed(headers[name], self.headers.get(name)) for name in wanted if name in headers}
+        names = [name for name in headers if name != "set-cookie"] if self.all_headers else self.headers
+        return {name: _convert_header(headers[name], self.headers.get(name)) for name in names if name in headers}
 
 
 def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, *, is_head: bool) -> Responses:
@@ -119,27 +119,27 @@ def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, 
     outcomes = [_outcome(status, part, schemas, failures, is_head=is_head) for status, part in chosen.items()]
     if not outcomes:
         outcomes = [_Outcome("default", "", None, SchemaUse({"type": "null"}))]
-    found: dict[str, Any] = {}
+    schemas_by_name: dict[str, Any] = {}
     for part in chosen.values():
         named = part.member("headers")
         for name, each in named.members() if named and headers != "none" else ():
             if not _NOISE.fullmatch(name):
-                found[name.lower()] = _header(each.resolved(), schemas)
-    if headers != "none" and not found and all(status.startswith("3") for status in chosen) and chosen:
-        found["location"] = {"type": "string"}
-    goes_along = headers == "all" or (headers == "declared" and (bool(found) or is_head))
+                schemas_by_name[name.lower()] = _header(each.resolved(), schemas)
+    if headers != "none" and not schemas_by_name and all(status.startswith("3") for status in chosen) and chosen:
+        schemas_by_name["location"] = {"type": "string"}
+    goes_along = headers == "all" or (headers == "declared" and (bool(schemas_by_name) or is_head))
     return Responses(
         outcomes=tuple(outcomes),
-        headers=found if goes_along else None,
-        all_headers=headers == "all" or (is_head and not found),
+        headers=schemas_by_name if goes_along else None,
+        all_headers=headers == "all" or (is_head and not schemas_by_name),
     )
 
 
 def _successes(parts: dict[str, DocumentNode]) -> dict[str, DocumentNode]:
-    """2xx; where there is none, `default`, which otherwise is what errors look like; where there is neither, 3xx."""
+    """Returns the 2xx responses; or else `default`, which otherwise describes errors; or else the 3xx ones."""
     for first in ("2", "d", "3"):
-        if found := {status: part for status, part in sorted(parts.items()) if status.startswith(first)}:
-            return {status: part for status, part in found.items() if status != "304"} or found
+        if matching := {status: part for status, part in sorted(parts.items()) if status.startswith(first)}:
+            return {status: part for status, part in matching.items() if status != "304"} or matching
     return {}
 
 
@@ -167,15 +167,15 @@ def _outcome(
 
 
 def _or_failure(success: DocumentNode, failures: Iterable[DocumentNode]) -> DocumentNode:
-    """The schema of a success, with what a failure has besides as optional members, where an API sends both with 2xx.
+    """Adds the members of a failure to the schema of a success, as optional ones, where an API sends both with 2xx.
 
-    That is where both have a member that tells them apart, such as `ok`: a boolean, or with constants of its own.
+    That is so if both have a member that tells them apart, such as `ok`: a boolean, or one with different constants.
     """
     for failure in islice(failures, _MAX_FAILURES):
         try:
             ours, theirs = _properties(success), _properties(_json_schema(failure))
             telling = {name for name in ours.keys() & theirs.keys() if _tells(ours[name]) and _tells(theirs[name])}
-        except Unusable:  # nothing else is read of failures
+        except Unusable:  # failures are used for nothing else
             continue
         if telling:
             known = success.resolved()
@@ -192,7 +192,7 @@ def _json_schema(response: DocumentNode) -> DocumentNode | None:
 
 
 def _properties(schema: DocumentNode | None) -> dict[str, DocumentNode]:
-    """The properties of an object; none of one that has very many."""
+    """Returns the properties of an object; empty if there are very many."""
     properties = schema and schema.resolved().own("properties")
     return dict(properties.members()) if properties and len(properties.object()) <= _MAX_MEMBERS else {}
 
@@ -203,26 +203,26 @@ def _tells(member: DocumentNode) -> bool:
 
 
 def _open(member: DocumentNode) -> object:
-    """A member's schema without its constants, which may be many, and are not those of a success."""
+    """Returns a member's schema without its constants, which may be many, and differ from those of a success."""
     schema: Any = member.value
     if not isinstance(schema, dict) or ("$ref" in schema and not _tells(member)):
         return cast("object", schema)
-    found = member.resolved().object()
-    return {key: each for key, each in found.items() if key not in ("const", "enum")}
+    keywords = member.resolved().object()
+    return {key: each for key, each in keywords.items() if key not in ("const", "enum")}
 
 
 def _header(part: DocumentNode, schemas: Schemas) -> dict[str, Any]:
     declared = part.own("schema")
-    said = schemas.read(declared).schema if declared else {}
-    kind = said.get("type") if isinstance(said, dict) else None
+    declared_schema = schemas.read(declared).schema if declared else {}
+    kind = declared_schema.get("type") if isinstance(declared_schema, dict) else None
     schema: dict[str, Any] = {"type": kind if kind in ("integer", "number", "boolean") else "string"}
     if description := part.text("description")[:300]:
         schema["description"] = description
     return schema
 
 
-def _typed(text: str, schema: Any) -> object:
-    """A header's value as its schema wants it, as far as it is one."""
+def _convert_header(text: str, schema: Any) -> object:
+    """Converts a header's value to the type in its schema, if possible."""
     if schema and schema["type"] != "string":
         try:
             return from_json(text)
@@ -243,47 +243,47 @@ def _either(uses: list[SchemaUse]) -> SchemaUse:
     return SchemaUse({"anyOf": schemas}, names, total)
 
 
-# --- what came
+# --- received responses
 
 
-def _data(response: httpx.Response, wanted: _Outcome | None, operation: str) -> object:
-    if wanted is None or wanted.kind is None or response.status_code in (204, 205):
+def _data(response: httpx.Response, outcome: _Outcome | None, operation: str) -> object:
+    if outcome is None or outcome.kind is None or response.status_code in (204, 205):
         return None
     if response.request.method == "HEAD":
         return None
-    if wanted.kind == "binary":
+    if outcome.kind == "binary":
         return response.content
-    if wanted.kind != "json":
+    if outcome.kind != "json":
         return _text(response, response.content)
     try:
         return from_json(response.content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
     except ValueError:
-        return _unpromised(response, operation)
+        return _unexpected_body(response, operation)
 
 
-def _unpromised(response: httpx.Response, operation: str) -> object:
-    """The body of a response that should be JSON: the request was done, so it is delivered as it is.
+def _unexpected_body(response: httpx.Response, operation: str) -> object:
+    """Returns the body of a response that should be JSON, unchanged, because the request has been executed.
 
     Raises:
-        ToolError: it is a page, as of a proxy that wants somebody to sign in.
+        ToolError: it is a page, such as a proxy's sign-in page.
     """
     media = response.headers.get("content-type") or "text/plain"
     if "html" in media.lower():
-        said = f"{operation} answered {response.status_code} with {_media(response)} where JSON is promised"
-        raise ToolError(f"{said}; it may have taken effect: {_excerpt(response)}", outcome_known=False)
+        text = f"{operation} answered {response.status_code} with {_media(response)} instead of JSON"
+        raise ToolError(f"{text}; it may have taken effect: {_excerpt(response)}", outcome_known=False)
     if not response.content:
         return None
     return response.content if kind_of(media) == "binary" else _text(response, response.content)
 
 
 def _failure(response: httpx.Response, operation: str) -> str:
-    said = f"{operation} answered {response.status_code} {response.reason_phrase}".rstrip()
+    text = f"{operation} answered {response.status_code} {response.reason_phrase}".rstrip()
     if response.is_redirect:
-        said += f", a redirect to {response.headers.get('location', '')[:300]!r}, which is not followed"
+        text += f", a redirect to {response.headers.get('location', '')[:300]!r}, which is not followed"
     if wait := response.headers.get("retry-after"):
-        said += f" (retry after {wait[:50]}{' s' if wait.isdecimal() else ''})"
+        text += f" (retry after {wait[:50]}{' s' if wait.isdecimal() else ''})"
     excerpt = _excerpt(response)
-    return f"{said}: {excerpt}" if excerpt else said
+    return f"{text}: {excerpt}" if excerpt else text
 
 
 def _media(response: httpx.Response) -> str:
@@ -291,13 +291,13 @@ def _media(response: httpx.Response) -> str:
 
 
 def _excerpt(response: httpx.Response) -> str:
-    """The beginning of a body, if it is text."""
+    """Returns the beginning of a body, if it is text."""
     if kind_of(response.headers.get("content-type") or "text/plain") == "binary":
         return f"{len(response.content)} bytes of {_media(response)}" if response.content else ""
     return cut(" ".join(_text(response, response.content[: 4 * _EXCERPT_CHARS]).split()), _EXCERPT_CHARS)
 
 
 def _text(response: httpx.Response, content: bytes) -> str:
-    """Codecs of Python's that are none of text, such as `zlib`, can be named too."""
+    """Decodes the content; the charset can also name a codec of Python that is not for text, such as `zlib`."""
     charset = response.charset_encoding or ""
     return content.decode(charset if _CHARSETS.fullmatch(charset) else "utf-8", "replace")

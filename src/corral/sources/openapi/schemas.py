@@ -1,4 +1,4 @@
-"""Schema objects of a document as JSON Schema 2020-12 that stands by itself: what it refers to is in `$defs`."""
+"""Converts schema objects of a document to self-contained JSON Schema 2020-12, with references in `$defs`."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ from corral.tools.json_schema.older_drafts import upgraded
 from corral.types import JsonSchema
 
 _MAX_WEIGHT = 1_000
-"""Most schemas that may apply to one value: nested alternatives multiply."""
+"""Maximum number of schemas that can apply to one value: nested alternatives multiply."""
 _MAX_HOPS = 8
 _MAX_PARTS = 100
-"""Schemas that one consists of, in which is looked for what it hides."""
+"""Maximum number of a schema's parts that are searched for hidden properties."""
 _MAX_DESCRIPTION = 1_000
 
 _MAPS = frozenset(SCHEMAS_BY_NAME) - {"$defs", "definitions", "dependencies"}
-"""Definitions are taken along where something refers to them."""
+"""Definitions are included if something refers to them."""
 _HOLDING_SCHEMAS = _MAPS.union(ONE_SCHEMA, SCHEMA_LISTS)
 _SAME_VALUE = frozenset("allOf anyOf dependentSchemas else if not oneOf then".split())
-"""Keywords whose schemas are about the same value as the schema that they stand in."""
+"""Keywords whose schemas describe the same value as the schema that contains them."""
 _NUMBERS = frozenset({"maximum", "minimum", "multipleOf"})
 _COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split())
 _TEXTS = frozenset({"contentEncoding", "contentMediaType", "description", "format", "title"})
 _FLAGS = frozenset({"deprecated", "nullable", "uniqueItems", "writeOnly", "readOnly"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly", "x-nullable"})
-"""Keywords that count beside a `$ref` in OpenAPI 3.0 too. By the letter they do not; authors mean them."""
+"""Keywords that also apply beside a `$ref` in OpenAPI 3.0. The standard ignores them, but authors mean them."""
 
 Schema: TypeAlias = dict[str, Any] | bool
 
 
 @dataclass(slots=True)
 class SchemaUse:
-    """A schema, and what it refers to by the names in `$defs`."""
+    """A schema, and the names in `$defs` that it refers to."""
 
     schema: Schema
     names: set[str] = field(default_factory=set[str])
     same_value: Counter[str] = field(default_factory=Counter[str])
-    """Definitions that apply to the value itself, and their number of times."""
+    """Definitions that apply to the value itself, and how often."""
 
 
 class Schemas:
-    """The schemas of a document for one direction: requests have nothing `readOnly`, responses nothing `writeOnly`."""
+    """The schemas of a document for one direction: requests omit `readOnly`, responses omit `writeOnly` properties."""
 
     def __init__(self, root: dict[str, Any], *, in_requests: bool) -> None:
         self._root = DocumentNode(root, root)
         self._siblings_count = not str(root.get("openapi")).startswith("3.0")
         self._hiding = "readOnly" if in_requests else "writeOnly"
         self._names: dict[str, str] = {}
-        """By the pointer of what is referred to."""
+        """By the pointer of the reference's target."""
         self._pointers: dict[str, str] = {}
         """By name."""
         self._namesakes: Counter[str] = Counter()
         self._definitions: dict[str, SchemaUse] = {}
         self._waiting: list[str] = []
         self._wrong: dict[str, str] = {}
-        """Reasons that definitions cannot be used."""
+        """Reasons why definitions cannot be used."""
 
     def read(self, part: DocumentNode) -> SchemaUse:
-        """The schema that stands there. Raises Unusable."""
+        """Reads the schema there. Raises Unusable."""
         use = SchemaUse({})
         use.schema = upgraded(self._schema(part.value, part.pointer, use, same=True))
         return use
 
     def settle(self) -> None:
-        """Reads what the schemas refer to, and finds out what of it cannot be used."""
+        """Reads all targets of references, and finds those that cannot be used."""
         while self._waiting:
             name = self._waiting.pop()
             try:
@@ -92,14 +92,14 @@ class Schemas:
                     spreading.append(name)
 
     def objection(self, use: SchemaUse) -> str | None:
-        """The reason that it cannot be used, once all is settled."""
+        """Returns the reason why it cannot be used; call `settle` first."""
         for name in sorted(use.names):
             if name in self._wrong:
                 return self._wrong[name]
         return None
 
     def definitions(self, names: Iterable[str]) -> JsonSchema:
-        """`$defs` for these names and what they refer to; nothing if there are none."""
+        """Returns `$defs` for these names and everything they refer to; an empty object if there are none."""
         needed: set[str] = set()
         coming = set(names)
         while coming:
@@ -108,7 +108,7 @@ class Schemas:
         return {"$defs": {name: self._definitions[name].schema for name in sorted(needed)}} if needed else {}
 
     def _find_bombs(self) -> None:
-        """Definitions that apply to a value for ever, or too often: validation would not end."""
+        """Finds definitions that apply to a value infinitely, or too often: validation would not end."""
         weights: dict[str, int] = {}
         users: dict[str, list[str]] = {}
         open_: dict[str, int] = {}
@@ -135,42 +135,42 @@ class Schemas:
     def _schema(
         self, value: object, pointer: str, use: SchemaUse, *, same: bool, hidden: frozenset[str] = frozenset()
     ) -> Schema:
-        """`hidden` are properties that schemas around this one, about the same value, have hidden."""
+        """`hidden`: properties that enclosing schemas, about the same value, have hidden."""
         if isinstance(value, bool):
             return value
         if not isinstance(value, dict):
             raise Unusable(f"{pointer[:300]}: is not a schema")
-        said = cast("dict[str, Any]", value)
+        keywords = cast("dict[str, Any]", value)
         schema: dict[str, Any] = {}
-        if "$ref" in said:
-            name = self._reference(said["$ref"], pointer)
+        if "$ref" in keywords:
+            name = self._reference(keywords["$ref"], pointer)
             use.names.add(name)
             if same:
                 use.same_value[name] += 1
             schema["$ref"] = f"#/$defs/{name}"
             if not self._siblings_count:
-                said = {key: said[key] for key in _ANNOTATIONS & said.keys()}
-        hidden |= self._hidden(said, set())
-        for key, each in said.items():
+                keywords = {key: keywords[key] for key in _ANNOTATIONS & keywords.keys()}
+        hidden |= self._hidden(keywords, set())
+        for key, each in keywords.items():
             where = child_pointer(pointer, key)
             if key in _HOLDING_SCHEMAS:
                 below = same and key in _SAME_VALUE
                 passed = hidden if key == "allOf" else frozenset[str]()
                 schema[key] = self._subschemas(key, each, where, use, same=below, hidden=passed)
             elif key == "required":
-                wanted = [name for name in _texts(each, where) if name not in hidden]
-                if wanted:
-                    schema["required"] = list(dict.fromkeys(wanted))
-            elif (kept := _plain(key, each, where)) is not None:
-                schema[key] = kept
-        if said.get("x-nullable") is True:  # as Swagger 2.0 has no other way
+                names = [name for name in _texts(each, where) if name not in hidden]
+                if names:
+                    schema["required"] = list(dict.fromkeys(names))
+            elif (plain := _plain(key, each, where)) is not None:
+                schema[key] = plain
+        if keywords.get("x-nullable") is True:  # the only form that Swagger 2.0 has
             schema["nullable"] = True
-        if "const" in said:
-            schema["const"] = said["const"]
-        if "default" in said:
-            schema["default"] = said["default"]
-        if "discriminator" in said:
-            self._discriminate(said, schema)
+        if "const" in keywords:
+            schema["const"] = keywords["const"]
+        if "default" in keywords:
+            schema["default"] = keywords["default"]
+        if "discriminator" in keywords:
+            self._discriminate(keywords, schema)
         return schema
 
     def _subschemas(
@@ -208,45 +208,45 @@ class Schemas:
 
     # --- readOnly and writeOnly
 
-    def _hidden(self, said: Mapping[str, Any], seen: set[int]) -> frozenset[str]:
-        """The names of properties that are not for this direction, of the schema and of all that it consists of."""
-        found: set[str] = set()
-        seen.add(id(said))
-        properties = said.get("properties")
+    def _hidden(self, schema: Mapping[str, Any], seen: set[int]) -> frozenset[str]:
+        """Returns the names of properties that this direction omits, in the schema and all of its parts."""
+        names: set[str] = set()
+        seen.add(id(schema))
+        properties = schema.get("properties")
         if isinstance(properties, dict):
-            found.update(name for name, each in cast("dict[str, object]", properties).items() if self._is_hidden(each))
-        parts = said.get("allOf")
+            names.update(name for name, each in cast("dict[str, object]", properties).items() if self._is_hidden(each))
+        parts = schema.get("allOf")
         if isinstance(parts, list):
-            for each in map(self._followed, cast("list[object]", parts)):
+            for each in map(self._follow, cast("list[object]", parts)):
                 if id(each) not in seen and len(seen) < _MAX_PARTS:
-                    found |= self._hidden(each, seen)
-        return frozenset(found)
+                    names |= self._hidden(each, seen)
+        return frozenset(names)
 
-    def _is_hidden(self, said: object) -> bool:
-        if not isinstance(said, dict):
+    def _is_hidden(self, schema: object) -> bool:
+        if not isinstance(schema, dict):
             return False
-        known = cast("dict[str, Any]", said)
-        return known.get(self._hiding) is True or self._followed(known).get(self._hiding) is True
+        keywords = cast("dict[str, Any]", schema)
+        return keywords.get(self._hiding) is True or self._follow(keywords).get(self._hiding) is True
 
-    def _followed(self, said: object) -> dict[str, Any]:
-        """The schema at the end of a chain of references; empty if there is none."""
+    def _follow(self, schema: object) -> dict[str, Any]:
+        """Returns the schema at the end of a chain of references; empty if there is none."""
         for _ in range(_MAX_HOPS):
-            if not isinstance(said, dict):
+            if not isinstance(schema, dict):
                 return {}
-            known = cast("dict[str, Any]", said)
-            if "$ref" not in known:
-                return known
+            keywords = cast("dict[str, Any]", schema)
+            if "$ref" not in keywords:
+                return keywords
             try:
-                said = self._root.target(known["$ref"]).value
+                schema = self._root.target(keywords["$ref"]).value
             except Unusable:
                 return {}
         return {}
 
     # --- discriminators
 
-    def _discriminate(self, said: dict[str, Any], schema: dict[str, Any]) -> None:
-        """Writes into each alternative which values of the property lead to it, if the document maps them."""
-        discriminator = said["discriminator"]
+    def _discriminate(self, keywords: dict[str, Any], schema: dict[str, Any]) -> None:
+        """Adds to each alternative the property values that select it, if the document maps them."""
+        discriminator = keywords["discriminator"]
         if not isinstance(discriminator, dict):
             return
         known = cast("dict[str, Any]", discriminator)
@@ -254,8 +254,8 @@ class Schemas:
         if not isinstance(name, str) or not isinstance(mapping, dict):
             return
         labels = self._labels(cast("dict[str, object]", mapping))
-        said_of: list[Schema] = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-        for alternative in said_of:
+        alternatives: list[Schema] = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+        for alternative in alternatives:
             if isinstance(alternative, bool):
                 continue
             reference: str = alternative.get("$ref", "")
@@ -264,7 +264,7 @@ class Schemas:
                 alternative["required"] = [name]
 
     def _labels(self, mapping: dict[str, object]) -> dict[str, list[str]]:
-        """By reference into `$defs`. A mapping is to a reference, or to the name of a schema."""
+        """Returns labels by reference into `$defs`. A mapping leads to a reference, or to the name of a schema."""
         labels: dict[str, list[str]] = {}
         for label, target in mapping.items():
             if isinstance(target, str):
@@ -275,33 +275,33 @@ class Schemas:
 
 
 def _plain(key: str, value: Any, pointer: str) -> object:
-    """A keyword's value that holds no schema, if the keyword is one of those that say something; else None."""
+    """Returns the value of a keyword that contains no schema; None if the keyword is unknown."""
     if key == "type":
         kinds = [value] if isinstance(value, str) else _texts(value, pointer)
         if unknown := [kind for kind in kinds if kind not in _TYPES]:
             raise Unusable(f"{pointer[:300]}: {unknown[0][:50]!r} is not a type of JSON Schema")
         return value
     if key == "enum":
-        return _checked(value, isinstance(value, list) and value != [], pointer)
+        return _require(value, isinstance(value, list) and value != [], pointer)
     if key == "pattern":
-        return _checked(value, isinstance(value, str), pointer)
+        return _require(value, isinstance(value, str), pointer)
     if key in _NUMBERS:
         fits = isinstance(value, int | float) and not isinstance(value, bool) and (key != "multipleOf" or value > 0)
-        return _checked(value, fits, pointer)
+        return _require(value, fits, pointer)
     if key in ("exclusiveMaximum", "exclusiveMinimum"):
-        return _checked(value, isinstance(value, int | float), pointer)
+        return _require(value, isinstance(value, int | float), pointer)
     if key in _COUNTS:
-        return _checked(value, isinstance(value, int) and not isinstance(value, bool) and value >= 0, pointer)
+        return _require(value, isinstance(value, int) and not isinstance(value, bool) and value >= 0, pointer)
     if key in _TEXTS:
-        return _checked(value, isinstance(value, str), pointer)[:_MAX_DESCRIPTION]
+        return _require(value, isinstance(value, str), pointer)[:_MAX_DESCRIPTION]
     if key in _FLAGS:
-        return _checked(value, isinstance(value, bool), pointer)
+        return _require(value, isinstance(value, bool), pointer)
     if key == "dependentRequired" and isinstance(value, dict):
         return {name: _texts(each, pointer) for name, each in cast("dict[str, object]", value).items()}
     return None
 
 
-def _checked(value: Any, fits: bool, pointer: str) -> Any:
+def _require(value: Any, fits: bool, pointer: str) -> Any:
     if not fits:
         raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not a valid value of this keyword")
     return value

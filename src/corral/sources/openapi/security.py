@@ -19,7 +19,7 @@ from corral.types import ExecutionContext
 @checked
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """A token in the header Authorization; those of OAuth 2 and OpenID Connect too."""
+    """A token in the header Authorization, also for OAuth 2 and OpenID Connect."""
 
     token: str = field(repr=False)
 
@@ -36,7 +36,7 @@ class Basic:
 @checked
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key, where the security scheme of its name says; `name` and `place` are for documents that do not say it."""
+    """A key, in the place that its security scheme names; `name` and `place` are for documents without a scheme."""
 
     value: str = field(repr=False)
     name: str | None = None
@@ -45,31 +45,31 @@ class ApiKey:
 
 Given: TypeAlias = Bearer | Basic | ApiKey
 Credential: TypeAlias = Given | Callable[[ExecutionContext], Given | Awaitable[Given | None] | None]
-"""One, or what finds that of a caller; None: the caller has none, and the call fails with a text that says so."""
+"""A credential, or a function that returns a caller's; without one (None), the call fails with a message."""
 
-_GIVEN = "a Bearer, Basic or ApiKey of corral.sources.openapi, or a function that finds one"
+_GIVEN = "a Bearer, Basic or ApiKey of corral.sources.openapi, or a function that returns one"
 _WHOLE = ""
-"""The name of the credential for all operations of a document, whatever it says of security."""
+"""The name of a single credential for all operations, whatever the document says."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
     kind: type[Given] | None
-    """None: no credential of ours is one of this kind."""
-    said: str
+    """None if no type of credential supports it."""
+    title: str
     place: Place = "header"
     parameter: str = "Authorization"
 
 
 @dataclass(slots=True)
 class Identity:
-    """Parts of one request made of credentials. `secrets` are the texts that no message may show."""
+    """Parts of one request made of credentials. `secrets` are texts that must not appear in messages."""
 
     pairs: list[tuple[Place, str, str]] = field(default_factory=list[tuple[Place, str, str]], repr=False)
     secrets: list[str] = field(default_factory=list[str], repr=False)
 
     def write(self, line: Line) -> None:
-        """Adds them, in place of what a program may have sent under their names."""
+        """Adds them, replacing values under the same names that a program may have sent."""
         for place, name, text in self.pairs:
             match place:
                 case "query":
@@ -87,10 +87,10 @@ class Identity:
 
 
 class Security:
-    """The security schemes of a document, and the credentials that the host has for them.
+    """The security schemes of a document, and the host's credentials for them.
 
     Raises:
-        ConfigError: a credential is for a scheme that there is not, or is of another kind.
+        ConfigError: the document has no such scheme, or its credential has another type.
     """
 
     def __init__(self, document: DocumentNode, credentials: Credential | Mapping[str, Credential]) -> None:
@@ -99,18 +99,18 @@ class Security:
         self._schemes = {name: _scheme(part.resolved()) for name, part in declared.members()} if declared else {}
         self._credentials: dict[str, Credential] = {}
         if isinstance(credentials, Mapping):
-            given = cast("Mapping[str, Credential]", credentials)
+            by_scheme = cast("Mapping[str, Credential]", credentials)
         else:
             _require_credential("credentials", credentials)
-            given = {_WHOLE: credentials}
+            by_scheme = {_WHOLE: credentials}
             self._schemes[_WHOLE] = _whole(credentials)
-        for name, credential in given.items():
+        for name, credential in by_scheme.items():
             self._require_fitting(name, credential)
             self._credentials[name] = credential
         self._by_default = document.own("security")
 
     def is_credential(self, place: Place, name: str) -> bool:
-        """True if a parameter is the place of credentials of this document."""
+        """True if a parameter is the place of a credential of this document."""
         folded = name.lower() if place == "header" else name
         return any(
             each.place == place and (each.parameter.lower() if place == "header" else each.parameter) == folded
@@ -118,7 +118,7 @@ class Security:
         )
 
     def needed(self, operation: DocumentNode) -> Sequence[str] | str:
-        """The schemes whose credentials an operation is sent with; a text says why there are too few of them.
+        """Returns the schemes whose credentials an operation needs; or a text, if credentials are missing.
 
         Raises Unusable.
         """
@@ -131,21 +131,21 @@ class Security:
                 return names
         if not alternatives:
             return ()
-        wanted = " or ".join(" with ".join(map(self._described, names)) for names in alternatives)
-        return f"it needs a credential: {wanted}"
+        schemes = " or ".join(" with ".join(map(self._describe, names)) for names in alternatives)
+        return f"it needs a credential: {schemes}"
 
     async def identify(self, names: Sequence[str], context: ExecutionContext) -> Identity:
-        """Asks for the credentials of a caller.
+        """Returns the credentials of a caller.
 
         Raises:
-            ToolError: the caller has none.
+            ToolError: the caller has no credential.
         """
         identity = Identity()
         for name in names:
             credential = self._credentials[name]
             if callable(credential):
-                found = credential(context)
-                credential = await found if inspect.isawaitable(found) else found
+                result = credential(context)
+                credential = await result if inspect.isawaitable(result) else result
             if credential is None:
                 raise ToolError(f"there is no credential for this caller{f' ({name})' if name else ''}")
             scheme = self._schemes[name] if name else _whole(credential)
@@ -155,21 +155,21 @@ class Security:
     def _require_fitting(self, name: str, credential: Credential) -> None:
         _require_credential(f"credentials[{name!r}]", credential)
         if name not in self._schemes:
-            there = ", ".join(sorted(self._schemes)) or "none; give one credential for all of them"
+            there = ", ".join(sorted(self._schemes)) or "none; pass one credential for all of them"
             raise ConfigError(f"the document has no security scheme {name!r}; it has: {there}")
         scheme = self._schemes[name]
         if not callable(credential):
             _write(credential, scheme, name, Identity())
         elif scheme.kind is None and name:
-            raise ConfigError(f"the security scheme {name!r} is {scheme.said}, which is not supported")
+            raise ConfigError(f"the security scheme {name!r} is {scheme.title}, which is not supported")
 
-    def _described(self, name: str) -> str:
+    def _describe(self, name: str) -> str:
         scheme = self._schemes.get(name)
-        return f"{name} ({scheme.said})" if scheme else f"{name} (which is not declared)"
+        return f"{name} ({scheme.title})" if scheme else f"{name} (which is not declared)"
 
 
 def _require_credential(option: str, credential: object) -> None:
-    """Raises ConfigError, whose text has no secret in it."""
+    """Raises ConfigError, without secrets in its message."""
     if not (isinstance(credential, Given) or callable(credential)):
         raise ConfigError(f"{option} is {_GIVEN}, not {type(credential).__name__}")
 
@@ -196,10 +196,12 @@ def _whole(credential: Credential | Given) -> _Scheme:
 
 
 def _write(credential: Given, scheme: _Scheme, name: str, identity: Identity) -> None:
-    """Raises ConfigError, whose text has no secret in it."""
+    """Adds a credential to `identity`. Raises ConfigError, without secrets in its message."""
     if scheme.kind is None or not isinstance(credential, scheme.kind):
-        wanted = f"; it takes a {scheme.kind.__name__}" if scheme.kind else ", which is not supported"
-        raise ConfigError(f"the security scheme {name!r} is {scheme.said}{wanted}, not a {type(credential).__name__}")
+        supported = f"; it takes a {scheme.kind.__name__}" if scheme.kind else ", which is not supported"
+        raise ConfigError(
+            f"the security scheme {name!r} is {scheme.title}{supported}, not a {type(credential).__name__}"
+        )
     match credential:
         case Bearer(token):
             text, secrets = f"Bearer {token}", [token]
@@ -218,6 +220,6 @@ def _write(credential: Given, scheme: _Scheme, name: str, identity: Identity) ->
             try:
                 header_value(text)
             except Unwritable:
-                raise ConfigError(f"the credential for {name or 'the document'} cannot stand in a header") from None
+                raise ConfigError(f"the credential for {name or 'the document'} is not allowed in a header") from None
     identity.pairs.append((scheme.place, parameter, text))
     identity.secrets += filter(None, (*secrets, text))

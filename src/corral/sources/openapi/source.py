@@ -43,68 +43,68 @@ def origin_of(url: httpx.URL) -> tuple[str, str, int]:
 
 
 class Servers:
-    """The base URL of a document, and the origins that its operations may be at.
+    """The base URL of a document, and the allowed origins of its operations.
 
     Raises:
-        ConfigError: there is no base URL, or one of the URLs is none.
+        ConfigError: there is no base URL, or one of the URLs is invalid.
     """
 
     def __init__(self, document: DocumentNode, base_url: str | None, origins: Iterable[str]) -> None:
         self.is_given = base_url is not None
-        """True if the host gave the base URL, rather than the document."""
+        """True if the base URL comes from the host and not from the document."""
         try:
             self._stated = _first(document)
         except Unusable as problem:
             if base_url is None:
                 raise ConfigError(f"the document's server cannot be used; give base_url. {problem}") from None
             self._stated = ""
-        said = base_url if base_url is not None else self._stated
-        if not said or "://" not in said:
-            where = f"the document's server is {said[:100]!r}" if said else "the document names no server"
+        url = base_url if base_url is not None else self._stated
+        if not url or "://" not in url:
+            where = f"the document's server is {url[:100]!r}" if url else "the document names no server"
             if base_url is not None:
-                raise ConfigError(f"base_url={said[:100]!r} needs http:// or https:// and a host")
+                raise ConfigError(f"base_url={url[:100]!r} needs http:// or https:// and a host")
             raise ConfigError(f"{where}: give base_url, such as 'https://api.example.com/v1'")
-        self.base = _url(said)
+        self.base = _url(url)
         self.origins = {origin_of(self.base), *(origin_of(_url(each)) for each in origins)}
 
     def require_reachable(self) -> None:
-        """Raises ConfigError if the document itself says that the API is at an internal address."""
+        """Raises ConfigError if the document itself names an internal address."""
         scheme, _, port = origin_of(self.base)
         policy = EgressPolicy(schemes={scheme}, ports={port})
         objection = policy.objection(scheme, self.base.raw_host.decode("ascii"), port)
         if objection and not self.is_given:
             raise ConfigError(
-                f"the document's server is {self._stated[:100]!r}, and {objection}; to allow that, give it as base_url"
+                f"the document's server is {self._stated[:100]!r}, and {objection}; to allow that, pass it as base_url"
             )
 
     def of(self, item: DocumentNode, operation: DocumentNode) -> httpx.URL:
-        """The base URL of one operation, which may have a server of its own. Raises Unusable."""
-        said = _first(operation) or _first(item)
-        if not said:
+        """Returns the base URL of one operation, which can have its own server. Raises Unusable."""
+        server = _first(operation) or _first(item)
+        if not server:
             return self.base
         try:
-            url = self._here(said) or _url(str(self.base.join(said)))
+            url = self._here(server) or _url(str(self.base.join(server)))
         except (ConfigError, httpx.InvalidURL):
-            raise operation.refused(f"its server {said[:100]!r} is no URL") from None
+            raise operation.refused(f"its server {server[:100]!r} is not a URL") from None
         if origin_of(url) not in self.origins:
-            raise operation.refused(f"it is at {said[:100]!r}; give origins=[...] to allow that")
+            raise operation.refused(f"it is at {server[:100]!r}; pass origins=[...] to allow that")
         return url
 
-    def _here(self, said: str) -> httpx.URL | None:
-        """The URL of another server, moved as the document's own server was moved to the base URL."""
-        stated, url = httpx.URL(self._stated), httpx.URL(said)
+    def _here(self, server: str) -> httpx.URL | None:
+        """Returns the URL of another server, moved as the document's server was moved to the base URL."""
+        stated, url = httpx.URL(self._stated), httpx.URL(server)
         if not url.host or (url.host, url.port) != (stated.host, stated.port):
             return None
         return self.base if url.path.rstrip("/") == stated.path.rstrip("/") else self.base.copy_with(path=url.path)
 
 
 def _first(part: DocumentNode) -> str:
-    """The URL of the first server, with the defaults of its variables; "" if there is none. Raises Unusable."""
+    """Returns the URL of the first server, with the defaults of its variables; "" if none. Raises Unusable."""
     servers = part.member("servers")
-    found = servers.items() if servers else []
-    if not found:
+    items = servers.items() if servers else []
+    if not items:
         return ""
-    [server, *_] = found
+    [server, *_] = items
     variables = server.member("variables")
     values = {name: each.text("default") for name, each in variables.members()} if variables else {}
 
@@ -144,7 +144,7 @@ class Endpoint:
 
     @property
     def input(self) -> SchemaUse:
-        """The schema of a tool's input: an object of the parameters, and of the body under that name."""
+        """The schema of a tool's input: an object of the parameters, and the body by its name."""
         members = {each.key: (each.schema, each.required) for each in self.parameters}
         if self.body is not None:
             members[BODY] = (self.body.schema, self.body.required)
@@ -153,16 +153,16 @@ class Endpoint:
             "properties": {key: use.schema for key, (use, _) in members.items()},
             "additionalProperties": False,
         }
-        if wanted := [key for key, (_, required) in members.items() if required]:
-            schema["required"] = wanted
+        if required_keys := [key for key, (_, required) in members.items() if required]:
+            schema["required"] = required_keys
         return SchemaUse(schema, set[str]().union(*(use.names for use, _ in members.values())))
 
     async def call(self, client: SafeClient, input: dict[str, Any] | None, context: ExecutionContext) -> object:
         """Sends the request and reads the response.
 
         Raises:
-            ToolError: the request cannot be sent, was not answered, or failed.
-            EgressBlocked: the response is too large or too late, or leads where the client must not go.
+                ToolError: the request cannot be sent, was not answered, or failed.
+                EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
         """
         values = input or {}
         line = self._line(values)
@@ -173,10 +173,10 @@ class Endpoint:
             response = await client.send(request, follow_redirects=self.follow)
             return self.responses.read(response, self.label)
         except httpx.HTTPError as error:
-            said = f"{self.label} was not answered: {type(error).__name__} {error}".rstrip()
+            text = f"{self.label} was not answered: {type(error).__name__} {error}".rstrip()
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            said = said if unsent else f"{said}; it may have taken effect"
-            raise ToolError(identity.hide(said), outcome_known=unsent) from None
+            text = text if unsent else f"{text}; it may have taken effect"
+            raise ToolError(identity.hide(text), outcome_known=unsent) from None
         except ToolError as error:
             raise _without(identity, error) from None
 
@@ -220,7 +220,7 @@ class Endpoint:
 
 
 def _without(identity: Identity, error: ToolError) -> ToolError:
-    """The same error without secrets: servers may send back what they were sent."""
+    """Returns the error without secrets: servers may echo them."""
     return ToolError(identity.hide(str(error)), outcome_known=error.outcome_known)
 
 
@@ -228,26 +228,26 @@ logger = get_logger("corral.sources.openapi")
 
 _REASONS = 3
 _GRACE_SECONDS = 5.0
-"""Seconds that the client has beyond the tool's own time: the tool's error is the clearer one."""
+"""Seconds that the client has beyond the tool's timeout, so that the tool's clearer error comes first."""
 
 
 @checked
 class OpenApi(ToolSource):
     """The operations of an OpenAPI 3.0 or 3.1, or Swagger 2.0, document as tools, whose calls are HTTP requests.
 
-    `document` is an object, a path, or a text in JSON or YAML. Making a source reads it, and does nothing else.
+    `document` is an object, a path, or a text in JSON or YAML. Creating a source reads it; no request is sent.
 
-    `base_url` replaces the first of the document's servers, and may be an internal address. Operations with a server of
-    their own are taken if it is at the same origin, or at one of `origins`. The source's client reaches nothing else.
-    `client` is used instead, if given, under its own policy; it stays open.
+    `base_url` replaces the first of the document's servers, and can be an internal address. Operations with their own
+    server are included if it has the same origin, or one of `origins`. The source's client can reach no other
+    addresses. With `client`, that one is used under its own policy; it stays open.
 
     `credentials` are keyed by the document's security schemes; a single one is for every operation. Operations without
     their credentials are skipped, unless `without_credentials`.
 
-    `include` and `exclude` choose operations, and `sequential` those that run alone within an execution.
-    `needs_approval` is for those that are not read-only. `headers` selects results of the form `{data, headers}`: where
-    the document declares useful headers, always, or never. `validate_output` is the treatment of results that do not
-    fit the document.
+    `include` and `exclude` select operations, and `sequential` those whose calls run without other calls of an
+    execution. `needs_approval` applies to operations that are not read-only. `headers` selects results of the form
+    `{data, headers}`: for declared useful headers, always, or never. `validate_output` is the treatment of results that
+    do not match the document.
 
     Raises:
         ConfigError: the document, or an option, cannot be used.
@@ -282,7 +282,7 @@ class OpenApi(ToolSource):
         }
         check_settings("OpenApi", **self._settings)
         self.skipped: list[Skipped] = []
-        """Operations of the document that were selected, and are no tools."""
+        """Selected operations that are not offered as tools."""
         root = read_document(document)
         root = converted(root) if is_swagger(root) else root
         part = DocumentNode(root, root)
@@ -300,7 +300,7 @@ class OpenApi(ToolSource):
         self._sent = Schemas(part.root, in_requests=True)
         self._received = Schemas(part.root, in_requests=False)
         self._needs_approval = needs_approval
-        chosen = self._chosen(part, include, exclude)
+        chosen = self._choose(part, include, exclude)
         self._sequential = selected([each.operation for each in chosen], sequential, "sequential")
         self._made = self._read(chosen)
         if self.skipped:
@@ -309,7 +309,7 @@ class OpenApi(ToolSource):
     @property
     @override
     def tools(self) -> Sequence[Tool]:
-        """All of them; calls fail until the source is open."""
+        """All tools; calls fail until the source is open."""
         return [tool for tool, _ in self._made]
 
     @override
@@ -347,27 +347,27 @@ class OpenApi(ToolSource):
 
     # --- reading the document
 
-    def _chosen(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
+    def _choose(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
         listed = list_operations(document, self.skipped)
         operations = [each.operation for each in listed]
-        wanted = set(operations) if include is None else selected(operations, include, "include")
-        wanted -= selected(operations, exclude, "exclude")
-        return [each for each in listed if each.operation in wanted]
+        selection = set(operations) if include is None else selected(operations, include, "include")
+        selection -= selected(operations, exclude, "exclude")
+        return [each for each in listed if each.operation in selection]
 
     def _read(self, chosen: Iterable[Listed]) -> list[tuple[Tool, Endpoint]]:
-        """The tools of these operations. Those that cannot be used are skipped."""
-        found: list[tuple[Listed, Endpoint, SchemaUse, SchemaUse]] = []
+        """Makes the tools of these operations; skips operations that cannot be used."""
+        endpoints: list[tuple[Listed, Endpoint, SchemaUse, SchemaUse]] = []
         for listed in chosen:
             try:
                 endpoint = self._endpoint(listed)
                 if endpoint is not None:
-                    found.append((listed, endpoint, endpoint.input, endpoint.responses.schema))
+                    endpoints.append((listed, endpoint, endpoint.input, endpoint.responses.schema))
             except Unusable as problem:
                 self._skip(listed.operation, str(problem))
         self._sent.settle()
         self._received.settle()
         made: list[tuple[Tool, Endpoint]] = []
-        for listed, endpoint, input, output in found:
+        for listed, endpoint, input, output in endpoints:
             if objection := self._sent.objection(input) or self._received.objection(output):
                 self._skip(listed.operation, objection)
             else:
@@ -415,12 +415,12 @@ class OpenApi(ToolSource):
         )
 
     def _report(self) -> None:
-        """Tells the host what is missing, by the commonest reasons; `skipped` has the rest. It is a warning if that is
-        everything."""
+        """Logs the most common reasons for skipped operations; `skipped` has the rest. It is a warning if there are no
+        tools at all."""
         reasons = Counter(reason for _, reason in self.skipped).most_common(_REASONS)
         logger.log(
             logging.INFO if self._made else logging.WARNING,
-            "OpenApi %r: %d of its operations became tools, %d did not: %s",
+            "OpenApi %r: %d operations became tools, %d did not: %s",
             self.namespace,
             len(self._made),
             len(self.skipped),

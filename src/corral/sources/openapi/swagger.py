@@ -1,7 +1,7 @@
-"""Swagger 2.0 documents in the form of OpenAPI 3.0.
+"""Converts Swagger 2.0 documents to OpenAPI 3.0.
 
-Only what stands around schemas is converted: `definitions` stay where they are, and references to them too. What cannot
-be converted stays as it is, so that who reads it says what is wrong.
+Only the structure around schemas is converted: `definitions` and references to them stay in place. Parts that cannot
+be converted stay unchanged, so that the reader of the document reports the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 _FILE = {"type": "string", "format": "binary"}
 _OF_A_PARAMETER = frozenset({"allowEmptyValue", "collectionFormat", "description", "in", "name", "required"})
-"""Members that are not of a parameter's schema, which is all else of it."""
+"""Members of a parameter that are not part of its schema, unlike all others."""
 _STYLES: Mapping[object, Mapping[str, object]] = {
     "csv": {"explode": False},
     "multi": {"explode": True},
@@ -28,16 +28,16 @@ _STYLES: Mapping[object, Mapping[str, object]] = {
 }
 
 Parameters = dict[tuple[str, str], dict[str, Any]]
-"""By place and name."""
+"""Parameters by place and name."""
 
 
 def converted(root: dict[str, Any]) -> dict[str, Any]:
-    """The document as one of OpenAPI 3.0."""
+    """Returns the document as OpenAPI 3.0."""
     return _Conversion(root).document()
 
 
 class _Conversion:
-    """Each part of a document is converted once, however often it is referred to."""
+    """Converts each part of a document once, however often it is referred to."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -61,7 +61,7 @@ class _Conversion:
         }
 
     def _usable(self, value: Any, convert: Callable[[DocumentNode], Any], *kind: str) -> Any:
-        """Converts a part of a kind, or the one that it refers to; leaves one that cannot be used as it is."""
+        """Converts a part of a kind, or the target of its reference; leaves unusable parts unchanged."""
         try:
             node = DocumentNode(self._root, value).resolved()
             if (kind, id(node.value)) not in self._known:
@@ -108,9 +108,9 @@ class _Conversion:
         return {(str(each.get("in")), str(each.get("name"))): each for each in parts}
 
     def _media(self, operation: DocumentNode, name: str) -> list[str]:
-        """The media types of an operation, or else of the document."""
-        found = operation.object().get(name, self._root.get(name))
-        listed = cast("list[object]", found) if isinstance(found, list) else []
+        """Returns the media types of an operation, or else of the document."""
+        media = operation.object().get(name, self._root.get(name))
+        listed = cast("list[object]", media) if isinstance(media, list) else []
         return [each for each in listed[:_MAX_MEDIA_TYPES] if isinstance(each, str)]
 
 
@@ -138,7 +138,7 @@ def _schema(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _style(part: dict[str, Any]) -> Mapping[str, object]:
-    """An unknown one stays, and is refused."""
+    """Returns the style; keeps an unknown one, which is refused later."""
     if part.get("type") != "array":
         return {}
     named = part.get("collectionFormat", "csv")

@@ -1,1 +1,1 @@
-"""JSON Schema: references, validation, its cost, and what is wrong with a value."""
+"""JSON Schema: references, validation and its cost, and problems of values."""

@@ -1,4 +1,4 @@
-"""JSON Schema documents as schemas of tools."""
+"""Tool schemas made from JSON Schema documents."""
 
 from __future__ import annotations
 
@@ -34,46 +34,46 @@ UNBOUNDED = 10**12
 
 _MOST_SCHEMAS = 2_000
 _MOST_STEPS = 20_000
-"""Each takes some 2 µs."""
+"""Cost of one error: some 2 µs."""
 _MOST_DEPTH = 64
 _MOST_CONTAINERS = 1_000
 _MOST_CHARACTERS = 100_000
-"""Of a value whose depth is looked for; that of others is taken to be as great as it could be."""
+"""Size of a value whose depth is measured; larger ones are assumed to have the maximum depth."""
 _DEAR = 1_000_000
 """Costs above this need not be exact."""
 
 _READ = 30
-"""For each part of a value, whatever the schema."""
+"""Cost of each part of a value, whatever the schema."""
 _VISIT = 2
 _KEYWORD = 1
 _FLOAT = 75
 _MULTIPLE = 500
 _FLOAT_OF_ENUM = 400
 _DATA_NODE = 50
-"""Comparing with a part of `const`, or of a member of `enum`, that is an array or an object."""
+"""Cost of comparing with a part of `const`, or of a member of `enum`, that is an array or an object."""
 _DEPENDENCY = 4
 _UNIQUE = 50
 _PATTERN = 300
-"""For each character, by the worst pattern of those that are allowed here."""
+"""Cost of each character, for the worst pattern that is allowed here."""
 _CONTAINED = 3
 _UNEVALUATED = 5
-"""Times that alternatives are visited again for `unevaluated…` keywords."""
+"""Number of further visits of alternatives for `unevaluated…` keywords."""
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf")
 _ONE_IN_PLACE = ("else", "if", "not", "then")
 _ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
-"""By these a reference may lead to where its pointer does not; by `id` too in old drafts."""
+"""Keywords that can make a reference lead elsewhere than its pointer; `id` also does in old drafts."""
 
 
 class ValidationCost:
-    """Upper bounds for one schema; `UNBOUNDED` for a large one, or with references elsewhere than into itself."""
+    """Upper bounds for one schema; `UNBOUNDED` for a large schema, or one with references to other documents."""
 
     def __init__(self, document: JsonSchema) -> None:
         self._steps = 0
         self._places: list[_Place] = []
         """Keywords before others that apply to the same part of a value."""
         self._each: list[int] = []
-        """The most for one part of a value, by how many levels deep the value is; the last one is for all others."""
+        """Maximum cost for one part of a value, by the depth of the value; the last entry is for all deeper ones."""
         self._is_complete = True
         self._reads_text = False
         try:
@@ -88,7 +88,7 @@ class ValidationCost:
             self._is_complete = False
 
     def of(self, text: bytes) -> int:
-        """The most that validating a value costs, given as compact JSON."""
+        """Returns the maximum cost of validating a value, passed as compact JSON."""
         containers = text.count(b"[") + text.count(b"{")
         parts = text.count(b",") + containers + 1
         size = parts + len(text) if self._reads_text else parts
@@ -105,7 +105,7 @@ class ValidationCost:
         return self._each[min(depth, len(self._each) - 1)]
 
     def _deepen(self) -> None:
-        """Counts one more level."""
+        """Adds one more level."""
         self._steps += sum(place.steps for place in self._places)
         if self._steps > _MOST_STEPS:
             self._each.append(UNBOUNDED)
@@ -121,7 +121,7 @@ class ValidationCost:
 
 
 class _Place:
-    """A schema, with all that applies where it does."""
+    """A schema, with everything that applies in its place."""
 
     __slots__ = (
         "again",
@@ -141,9 +141,9 @@ class _Place:
 
     def __init__(self) -> None:
         self.cost = _VISIT
-        """For the part of a value that it applies to, or for one below it, as deep as has been looked."""
+        """Cost for its part of a value, or for a part below it, at the depth reached so far."""
         self.per_key = self.per_item = 0
-        """In addition, for each member of an object or an array."""
+        """Additional cost for each member of an object or an array."""
         self.again = 1
         self.objects = self.arrays = 0
         self.in_place: list[_Place] = []
@@ -159,11 +159,11 @@ class _Place:
         return 1 + sum(map(len, (self.in_place, self.named, self.others, self.keys, self.positions, self.items)))
 
     def add_in_place(self) -> None:
-        """Once it is known what applies in the same place, and what that costs."""
+        """Adds the costs of everything that applies in the same place, once these are known."""
         self.cost += self.again * sum(each.cost for each in self.in_place)
 
     def look_into_members(self) -> None:
-        """Keywords in the same place have looked already."""
+        """Keywords in the same place have counted members already."""
         named = max((each.cost for each in self.named), default=0)
         others = sum(each.cost for each in self.others) + sum(each.cost for each in self.keys)
         self.objects = self.per_key + named + others + self.again * sum(each.objects for each in self.in_place)
@@ -183,7 +183,7 @@ class _Reader:
         self._open: set[int] = set()
 
     def read(self) -> _Place:
-        """Raises ValueError, or what operations on wrong types raise, if it cannot be counted."""
+        """Reads the schema. Raises ValueError, or errors of operations on wrong types, if it has no upper bound."""
         if _moves_references(self._document):
             raise ValueError("references may lead elsewhere")
         place = self._place(self._document)
@@ -192,7 +192,7 @@ class _Reader:
         return place
 
     def _place(self, schema: Any) -> _Place:
-        """The place with what applies to the same part of the value; its members wait."""
+        """Reads a schema and whatever applies to the same part of the value; queues its members."""
         identity = id(cast("object", schema))
         if identity in self._known:
             return self._known[identity]
@@ -225,7 +225,7 @@ class _Reader:
         for key, value in schema.items():
             match key:
                 case "const" | "enum":
-                    place.cost += _compared([value] if key == "const" else value)
+                    place.cost += _comparison_cost([value] if key == "const" else value)
                 case "multipleOf":
                     place.cost += _MULTIPLE
                 case "pattern":
@@ -266,8 +266,8 @@ class _Reader:
         return value_at(self._document, pointer_tokens(reference))
 
 
-def _compared(members: list[Any]) -> int:
-    """Finding a value among these. The validator has a quick way for those of one plain type."""
+def _comparison_cost(members: list[Any]) -> int:
+    """Returns the cost of finding a value among the members. The validator is fast if all have one plain type."""
     kinds: set[type[object]] = {type(each) for each in members if each is not None}
     if kinds <= {bool} or (len(kinds) == 1 and kinds <= {str, int} and len(members) > 1):
         return _KEYWORD
@@ -281,21 +281,21 @@ def _compared(members: list[Any]) -> int:
 
 
 def _size(value: object) -> int:
-    """Number of parts."""
+    """Returns the number of parts."""
     if isinstance(value, dict):
         return 1 + sum(map(_size, cast("dict[str, object]", value).values()))
     return 1 + sum(map(_size, cast("list[object]", value))) if isinstance(value, list) else 1
 
 
 def _bound(value: object) -> int:
-    """Cost of a keyword that compares with a number, or has none."""
+    """Returns the cost of a keyword, which grows with the size of a number in it."""
     if isinstance(value, int):
         return _KEYWORD + value.bit_length() // 64 * _FLOAT
     return _FLOAT if isinstance(value, float) else _KEYWORD
 
 
 def _moves_references(document: JsonSchema) -> bool:
-    """True if a reference may lead to where its pointer does not."""
+    """True if a reference may lead elsewhere than its pointer."""
     keywords = _ELSEWHERE | {"id"} if "$schema" in document else _ELSEWHERE
     return any(
         isinstance(members[key], str | bool)
@@ -318,7 +318,7 @@ _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def _depth_of(text: bytes) -> int:
-    """Levels of nested lists and objects."""
+    """Returns the number of levels of nested lists and objects."""
     depth = deepest = 0
     for bracket in _TEXTS.sub(b"", text).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
@@ -329,24 +329,24 @@ def _depth_of(text: bytes) -> int:
 _HERE = 1_000_000
 """Maximum cost of validating on the event loop, in units of some 10 ns."""
 _TOLD_HERE = 5_000
-"""Maximum cost of describing problems on the event loop, which takes up to 80 µs for each."""
+"""Maximum cost of describing problems on the event loop: up to 80 µs for each problem."""
 _TOLD_AT_MOST = 200_000
-"""The same where it may take some milliseconds."""
+"""Maximum cost of describing problems where that can take some milliseconds."""
 _MAX_FOREIGN_BYTES = 100_000
 """Foreign schemas above this size are read by workers only."""
 _SECONDS = 0.5
 _SECONDS_FOR_BYTE = 1e-6
-"""In addition, where the worker has to build the validator first."""
+"""Additional time if the worker has to build the validator first."""
 
 _logger = get_logger(__name__)
 
 
 class NotValidated(SchemaMismatch):
-    """Validation took too much time or memory, so it is not known if the value fits."""
+    """Validation took too much time or memory, so it is unknown whether the value is valid."""
 
 
 class PendingValidation:
-    """Value whose validation continues in a worker."""
+    """A value whose validation continues in a worker."""
 
     __slots__ = ("_is_input", "_is_wrong", "_schema", "_text", "_value")
 
@@ -359,11 +359,11 @@ class PendingValidation:
         """True if the value is known to be invalid, and only the problems are unknown."""
 
     def problems_here(self) -> list[Problem] | None:
-        """The problems of the value, if telling takes no worker; None otherwise."""
+        """Returns the problems of the value if that needs no worker; None otherwise."""
         return self._schema.problems_here(self._value, self._text) if self._is_wrong else None
 
     async def get(self, tenant: Hashable = None) -> object:
-        """The value. Raises SchemaMismatch."""
+        """Returns the value. Raises SchemaMismatch."""
         schema = self._schema
         try:
             if self._is_wrong or not await schema.accepts(self._text, tenant):
@@ -371,21 +371,21 @@ class PendingValidation:
         except NotValidated as problem:
             if not self._is_input or not schema.foreign:
                 raise
-            schema.warn(problem)  # its owner looks at it anyway
+            schema.warn(problem)  # the tool validates the value itself
         return self._value
 
 
 class DocumentSchema:
-    """A JSON Schema document: draft 2020-12, with older forms understood, unless its `$schema` says otherwise.
+    """A JSON Schema document: draft 2020-12, including older forms, unless its `$schema` says otherwise.
 
-    Nothing is ever fetched. What may take more than some milliseconds, as the schema and the length of a value tell, is
-    validated in a worker: `load` and `dump` give a `PendingValidation` then.
+    Nothing is ever fetched. If validation may take more than some milliseconds, judging by the schema and the length of
+    a value, it runs in a worker: `load` and `dump` then return a `PendingValidation`.
 
-    A schema that is `foreign` comes from somebody who is not trusted: only workers compile patterns of it that may take
-    long, and patterns that cannot be read say nothing. An input is taken as it is if validating it takes too much.
+    A `foreign` schema is untrusted: only workers compile those of its patterns that may take long, and patterns that
+    cannot be read are ignored. An input is accepted without validation if validating it takes too long.
 
-    Parts behind a `$ref` that leads nowhere accept anything. Bytes count as base64 text, NaN and infinities as
-    numbers, dates and the like as the text they are sent as. Values deeper than about 250 levels are refused.
+    The target of a dangling `$ref` accepts anything. Bytes count as base64 text, NaN and infinities as numbers, dates
+    and the like as the text they are sent as. Values deeper than about 250 levels are refused.
 
     Raises:
         ToolDefinitionError: the document is not a valid schema.
@@ -404,7 +404,7 @@ class DocumentSchema:
             raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
         self._read_as = upgraded(self.json_schema, has_draft="$schema" in self.json_schema)
         self._validator = None if is_large else self._build()
-        """None: only workers have one."""
+        """None if only workers have a validator."""
 
     def _build(self) -> Validator | None:
         """Makes the validator for the event loop, if all patterns are light. Validates the schema in any case."""
@@ -414,7 +414,7 @@ class DocumentSchema:
         validator = Validator(document, self._owner)
         if validator.missing:
             unknown = ", ".join(sorted(validator.missing))
-            _logger.warning("%s: what %s would allow is not known; accepting anything", self._owner, unknown)
+            _logger.warning("%s: cannot resolve %s; accepting anything there", self._owner, unknown)
         if not has_patterns:
             return validator
         try:
@@ -431,12 +431,12 @@ class DocumentSchema:
         return hashlib.sha256(to_json(self._read_as)).digest()
 
     def load(self, raw: object) -> object:
-        return self._checked(raw, is_input=True)
+        return self._validate(raw, is_input=True)
 
     def dump(self, value: object) -> object:
-        return self._checked(to_plain_data(value), is_input=False)
+        return self._validate(to_plain_data(value), is_input=False)
 
-    def _checked(self, value: object, *, is_input: bool) -> object:
+    def _validate(self, value: object, *, is_input: bool) -> object:
         text = json_text(value)
         validator, is_wrong = self._validator, False
         if validator is not None and (cost := self._costs.of(text)) <= _HERE:
@@ -449,7 +449,7 @@ class DocumentSchema:
         return PendingValidation(self, value, text, is_input=is_input, is_wrong=is_wrong)
 
     def problems_here(self, value: object, text: bytes) -> list[Problem] | None:
-        """The problems of an invalid value, whose JSON is given; None: telling takes more than some milliseconds."""
+        """Returns the problems of an invalid value and its JSON; None if that takes more than some milliseconds."""
         if self._validator is None or self._costs.of(text) > _TOLD_AT_MOST:
             return None
         try:
@@ -461,10 +461,10 @@ class DocumentSchema:
     # --- in a worker
 
     async def accepts(self, text: bytes, tenant: Hashable) -> bool:
-        """True if the value is valid whose JSON this is.
+        """True if the value with this JSON is valid.
 
         Raises:
-            NotValidated: that takes too long, or too much memory.
+            NotValidated: validation takes too long, or too much memory.
         """
         try:
             return await self._ask(text, tenant, tell=False) is True
@@ -472,25 +472,25 @@ class DocumentSchema:
             raise NotValidated([Problem((), f"cannot be validated: {error}")]) from error
 
     async def require(self, value: object, text: bytes, tenant: Hashable) -> None:
-        """Raises SchemaMismatch with the problems of a value that the validator does not accept."""
+        """Raises SchemaMismatch with the problems of a value that the validator rejects."""
         try:
-            told = await self._ask(text, tenant, tell=True)
+            report = await self._ask(text, tenant, tell=True)
         except (WorkerError, ToolDefinitionError) as error:
-            raise SchemaMismatch([Problem((), "is not valid, and saying where takes too much")]) from error
-        if not isinstance(told, bool):
-            raise mismatch_of(told, value)
+            raise SchemaMismatch([Problem((), "is not valid, and locating the problem takes too long")]) from error
+        if not isinstance(report, bool):
+            raise mismatch_of(report, value)
 
     async def _ask(self, text: bytes, tenant: Hashable, *, tell: bool) -> bool | ProblemReport:
-        found = await run_in_worker(examine, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
-        if found is None:
+        report = await run_in_worker(examine, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
+        if report is None:
             document = to_json(self._read_as)
             seconds = _SECONDS + _SECONDS_FOR_BYTE * len(document)
-            found = await run_in_worker(examine, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
-        assert found is not None
-        return found
+            report = await run_in_worker(examine, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
+        assert report is not None
+        return report
 
     def warn(self, problem: NotValidated) -> None:
         """Logs once that inputs are not validated."""
         if not self._has_warned:
             self._has_warned = True
-            _logger.warning("%s: an input was taken without being validated: it %s", self._owner, problem)
+            _logger.warning("%s: an input was accepted without validation: it %s", self._owner, problem)

@@ -1,4 +1,4 @@
-"""One JSON Schema document: its subschemas, and where its references lead."""
+"""One JSON Schema document: its subschemas and the targets of its references."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor",
 
 
 def integer(value: object) -> int | None:
-    """The value if it is a number without a fraction, else None."""
+    """Returns the value if it is a number without a fraction, else None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, float) and value.is_integer() else None
@@ -32,7 +32,7 @@ def integer(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScope:
-    """Base URI that references are relative to and, outermost first, the resources with dynamic anchors around."""
+    """Base URI for relative references and, outermost first, the enclosing resources with dynamic anchors."""
 
     base: str = ""
     dynamic: tuple[str, ...] = ()
@@ -40,23 +40,23 @@ class ReferenceScope:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTarget:
-    """Target of a reference. `scope` is that of the schema which holds the target."""
+    """Target of a reference. `scope` is that of the schema that contains the target."""
 
     pointer: Pointer
     scope: ReferenceScope
 
 
 class IndexedSchema:
-    """A copy of a schema in which every reference can be looked up. Never raises, whatever the schema is.
+    """A copy of a schema that resolves references. Never raises, whatever the schema is.
 
-    What is nested over 200 levels deep, or beyond 200,000 nodes, is replaced by `true`; numbers that no double can
-    hold become infinite. Only references within the document are resolved.
+    Parts nested over 200 levels deep, or beyond 200,000 nodes, are replaced by `true`; numbers out of the range of
+    doubles become infinite. Only references within the document are resolved.
     """
 
     def __init__(self, schema: JsonSchema) -> None:
         self.root, self.size, self.has_references = _bounded_copy(schema)
         self.references_stand_alone = "draft-0" in str(mapping(self.root).get("$schema"))
-        """Up to draft 7, whatever stands beside a `$ref` does not count."""
+        """True if siblings of a `$ref` are ignored, as up to draft 7."""
         self._resources: dict[str, Pointer] = {"": ()}
         self._anchors: dict[tuple[str, str], Pointer] = {}
         self._dynamic_anchors: dict[tuple[str, str], Pointer] = {}
@@ -64,7 +64,7 @@ class IndexedSchema:
         self._targets: dict[ReferenceTarget, list[ReferenceTarget | None]] = {}
         self._resolved: dict[tuple[str, ReferenceScope, bool], ReferenceTarget | None] = {}
         self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
-        """Number of schemas that may still be looked at to find equal ones."""
+        """Number of schemas that may still be compared to find equal ones."""
         if self.has_references:
             self._index()
         self._dynamic_resources: dict[str, set[str]] = {}
@@ -72,7 +72,7 @@ class IndexedSchema:
             self._dynamic_resources.setdefault(base, set()).add(anchor)
 
     def adopt(self, keyword: str, members: dict[str, object]) -> None:
-        """Adds members to one of the root's, which refer to nothing but definitions there."""
+        """Adds members to one of the root's; they refer only to definitions there."""
         copied, size, has_references = _bounded_copy(members)
         mapping(mapping(self.root)[keyword]).update(mapping(copied))
         self.size += size
@@ -80,7 +80,7 @@ class IndexedSchema:
         self.has_references |= has_references
 
     def enter(self, schema: object, scope: ReferenceScope) -> ReferenceScope:
-        """The scope within a schema found in `scope`."""
+        """Returns the scope within a schema in `scope`."""
         if not self.has_references:
             return scope
         base = _base_within(schema, scope.base)
@@ -92,12 +92,12 @@ class IndexedSchema:
         return ReferenceScope(base, dynamic)
 
     def at(self, pointer: Pointer) -> object:
-        """The schema there; `true` if there is nothing."""
-        found = self._find(pointer)
-        return True if found is None else found[0]
+        """Returns the schema there; `true` if there is none."""
+        node = self._find(pointer)
+        return True if node is None else node[0]
 
     def references(self, schema: object, scope: ReferenceScope) -> Iterator[ReferenceTarget | None]:
-        """Targets of this schema's own references; None for each dangling one."""
+        """Yields the targets of this schema's own references; None for each dangling one."""
         if not self.has_references:
             return
         keywords = mapping(schema)
@@ -110,25 +110,25 @@ class IndexedSchema:
                 yield self._resolved[known]
 
     def text_at(self, pointer: Pointer) -> str:
-        """The schema there as text: equal texts are equal schemas."""
+        """Returns the schema there as text: equal texts are equal schemas."""
         if pointer not in self._texts:
             self._texts[pointer] = json.dumps(self.at(pointer), sort_keys=True, default=repr)
         return self._texts[pointer]
 
     def targets_within(self, target: ReferenceTarget) -> list[ReferenceTarget | None]:
-        """Targets of all references at or below a target, in an order that depends on `text_at` only."""
+        """Returns targets of all references at or below a target, in an order that depends only on `text_at`."""
         if target not in self._targets:
             self.effort -= _TARGET_EFFORT
-            found: list[ReferenceTarget | None] = []
+            targets: list[ReferenceTarget | None] = []
             waiting = [(self.at(target.pointer), target.scope)]
             while waiting:
                 schema, outer = waiting.pop()
                 self.effort -= 1
                 scope = self.enter(schema, outer)
-                found += self.references(schema, scope)
+                targets += self.references(schema, scope)
                 members = sorted(subschemas(schema), key=itemgetter(0))
                 waiting += [(member, scope) for _, member in members]
-            self._targets[target] = found
+            self._targets[target] = targets
         return self._targets[target]
 
     def _resolve(self, reference: str, scope: ReferenceScope, dynamic: bool) -> ReferenceTarget | None:
@@ -139,15 +139,13 @@ class IndexedSchema:
         if dynamic and pointer == self._dynamic_anchors.get((uri, fragment)):
             anchors = (self._dynamic_anchors.get((base, fragment)) for base in scope.dynamic)
             pointer = next((anchor for anchor in anchors if anchor is not None), pointer)
-        found = self._find(pointer)
+        node = self._find(pointer)
         return (
-            None
-            if found is None
-            else ReferenceTarget(pointer, self.enter(None, ReferenceScope(found[1], scope.dynamic)))
+            None if node is None else ReferenceTarget(pointer, self.enter(None, ReferenceScope(node[1], scope.dynamic)))
         )
 
     def _locate(self, uri: str, fragment: str) -> Pointer | None:
-        """The place in the document. A pointer that its resource does not know may be one from the root."""
+        """Returns the place in the document. A pointer unknown in its resource may start at the root."""
         if fragment and not fragment.startswith("/"):
             return self._anchors.get((uri, fragment))
         start = self._resources.get(uri)
@@ -158,7 +156,7 @@ class IndexedSchema:
         return next((pointer for pointer in candidates if self._find(pointer) is not None), None)
 
     def _find(self, pointer: Pointer) -> tuple[object, str] | None:
-        """The node there, and the base URI that it stands in."""
+        """Returns the node there, and its base URI."""
         node, base = self.root, ""
         for token in pointer:
             base = _base_within(node, base)
@@ -199,7 +197,7 @@ def _base_within(schema: object, base: str) -> str:
 
 
 def _split(reference: str, base: str) -> tuple[str, str]:
-    """The absolute URI that a reference means, and its fragment, decoded."""
+    """Returns the absolute URI of a reference, and its fragment, decoded."""
     if reference.startswith("#"):
         return base, unquote(reference[1:])
     try:
@@ -210,9 +208,9 @@ def _split(reference: str, base: str) -> tuple[str, str]:
 
 
 def _bounded_copy(schema: object) -> tuple[object, int, bool]:
-    """A copy within bounds, how many nodes it has, and whether there are references, or places with names for them.
+    """Returns a bounded copy, its number of nodes, and whether it has references, ids or anchors.
 
-    It works without recursion, so that depth does no harm.
+    Iterates instead of recursing, so depth does no harm.
     """
     has_references = False
     top: list[object] = [schema]

@@ -1,4 +1,4 @@
-"""Keywords of JSON Schema by what they hold, walks over schemas, and JSON pointers (RFC 6901)."""
+"""Keywords of JSON Schema by kind, walks over schemas, and JSON pointers (RFC 6901)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_SCHEMA = (
     "unevaluatedProperties",
 )
 SCHEMA_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-"""Up to draft 2019-09 `items` may be a list."""
+"""Keywords with a list of schemas; up to draft 2019-09, `items` can be one."""
 SCHEMAS_BY_NAME = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 _KEYWORDS = frozenset((*ONE_SCHEMA, *SCHEMA_LISTS, *SCHEMAS_BY_NAME))
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
@@ -38,17 +38,17 @@ _MAX_WALKED = 20_000
 
 
 def mapping(value: object) -> dict[str, object]:
-    """The value if it is a JSON object, else an empty one."""
+    """Returns the value if it is a JSON object, else an empty one."""
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def listing(value: object) -> list[object]:
-    """The value if it is a JSON array, else an empty one."""
+    """Returns the value if it is a JSON array, else an empty one."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
-    """The schemas directly within a schema, with their pointers from it."""
+    """Yields the schemas directly within a schema, with their pointers from it."""
     keywords = mapping(schema)
     present = _KEYWORDS.intersection(keywords)
     if not present:  # most schemas are leaves
@@ -67,7 +67,7 @@ def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
 
 
 def objects_within(value: object) -> Iterator[dict[str, object]]:
-    """All JSON objects within a value, itself included, whether they are schemas or not."""
+    """Yields all JSON objects within a value, including itself, whether they are schemas or not."""
     waiting = [value]
     while waiting:
         here = waiting.pop()
@@ -79,9 +79,9 @@ def objects_within(value: object) -> Iterator[dict[str, object]]:
 
 
 def rewritten(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """A copy in which each JSON object is replaced by what `change` makes of a copy of it, inner ones first.
+    """Returns a copy with each JSON object replaced by the result of `change` for a copy of it, inner ones first.
 
-    Objects that are no schemas are among them, because a reference may use any of them as one.
+    Includes objects that are not schemas, because a reference can use any of them as one.
     """
     match value:
         case dict():
@@ -98,10 +98,10 @@ def pointer_tokens(pointer: str) -> Pointer:
 
 
 def value_at(document: Any, pointer: Iterable[str]) -> Any:
-    """The value that a pointer leads to.
+    """Returns the value at a pointer.
 
     Raises:
-        LookupError: there is none.
+        LookupError: there is no such value.
     """
     for token in pointer:
         items = listing(document)
@@ -115,12 +115,12 @@ def value_at(document: Any, pointer: Iterable[str]) -> Any:
 
 
 def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
-    """The members, as sets of names, of the objects in a schema that may have others too. None: it is too large."""
-    found: set[frozenset[str]] = set()
+    """Returns the member names of each object in a schema that can have others too; None if it is too large."""
+    objects: set[frozenset[str]] = set()
     waiting: list[object] = [schema]
     for _ in range(_MAX_WALKED):
         if not waiting:
-            return found
+            return objects
         node = waiting.pop()
         if isinstance(node, Mapping):
             members = cast("Mapping[str, object]", node)
@@ -132,7 +132,7 @@ def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
                 name for each in listed if isinstance(each, Mapping) for name in cast("Mapping[str, object]", each)
             ]
             if is_open and listed:
-                found.add(frozenset(names))
+                objects.add(frozenset(names))
         elif isinstance(node, Sequence) and not isinstance(node, str):
             waiting += cast("Sequence[object]", node)
     return None
@@ -141,7 +141,7 @@ def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
 def alternatives(
     root: Mapping[str, Any], schemas: Sequence[object], words: Sequence[str] = ("anyOf", "oneOf", "allOf")
 ) -> list[Mapping[str, Any]]:
-    """The schemas, and all that they refer to or, by these words, are made of."""
+    """Returns the schemas, and everything that they refer to or, by these words, are composed of."""
     waiting, seen = list(schemas), list[Mapping[str, Any]]()
     known: set[int] = set()
     while waiting and len(seen) < _MAX_SCHEMAS:
@@ -160,7 +160,7 @@ def alternatives(
 
 
 def resolved(root: Mapping[str, Any], reference: str) -> object:
-    """The target of a reference inside the document; None if there is none."""
+    """Returns the target of a reference inside the document; None if there is no target."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     try:
@@ -170,7 +170,7 @@ def resolved(root: Mapping[str, Any], reference: str) -> object:
 
 
 def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, object] | None:
-    """The keywords for an object or array; None: what they demand of a part may depend on another."""
+    """Returns the keywords for an object or array; None if what they require of a part may depend on another part."""
     for _ in range(_MAX_HOPS):
         known = mapping(schema)
         choices = [each for each in listing(known.get("anyOf")) if mapping(each).get("type") != "null"]
@@ -184,10 +184,10 @@ def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, objec
     return None
 
 
-def part_of(root: Mapping[str, Any], way: Iterable[str | None]) -> Mapping[str, object] | None:
-    """The keywords for a part of a value, by keys and, as None, items on the way to it. None: they are not certain."""
+def part_of(root: Mapping[str, Any], steps: Iterable[str | None]) -> Mapping[str, object] | None:
+    """Returns the keywords for a part of a value, by a path of keys (None: an item); None if uncertain."""
     schema: object = root
-    for step in way:
+    for step in steps:
         known = unconditional(root, schema) or {}
         schema = known.get("items") if step is None else mapping(known.get("properties")).get(step)
     return unconditional(root, schema) if mapping(schema) else None

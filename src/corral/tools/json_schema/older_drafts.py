@@ -1,8 +1,8 @@
-"""Other ways of writing JSON Schema, in the terms of draft 2020-12: a schema without `$schema` is read as that one.
+"""Rewrites older and informal forms of JSON Schema as draft 2020-12, which is assumed without `$schema`.
 
-MCP servers and OpenAPI documents carry them. Tuples as a list under `items` and boolean exclusive bounds are of older
-drafts. `nullable`, and constants of another type than their schema's (`type: string` with `enum: [1.5, 2.0]`, as YAML
-without quotes has it), are of no draft.
+MCP servers and OpenAPI documents have them. Tuples as a list under `items` and boolean exclusive bounds are from older
+drafts. `nullable`, and constants of another type than their schema's (`type: string` with `enum: [1.5, 2.0]`, from YAML
+without quotes), are in no draft.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _TYPES: dict[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "n
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data, not schemas."""
 _DOCUMENT = frozenset({"$anchor", "$defs", "$id", "definitions"})
-"""Keywords that references rely on to stay where they are."""
+"""Keywords that have to stay in place because references rely on them."""
 
 
 def upgraded(schema: Any, *, has_draft: bool = False) -> Any:
-    """The same schema without other forms; a part without any is copied as it is.
+    """Returns the schema in the terms of draft 2020-12; parts that need no change are copied unchanged.
 
-    One that `has_draft` says its draft, whose forms stay.
+    With `has_draft`, the schema names its draft, so forms of drafts stay.
     """
     match schema:
         case dict():
@@ -66,7 +66,7 @@ def _of_no_draft(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def enumerated(schema: dict[str, Any]) -> list[object]:
-    """The constants of a schema's `enum`, read as its type."""
+    """Returns the constants of a schema's `enum`, read as its type."""
     kind, constants = schema.get("type"), cast("list[object]", schema["enum"])
     if kind == "string":
         read = [json.dumps(each) if isinstance(each, bool | int | float) else each for each in constants]
@@ -78,7 +78,7 @@ def enumerated(schema: dict[str, Any]) -> list[object]:
 
 
 def _of_text(text: str, types: tuple[type, ...]) -> object:
-    """The value that a text is in JSON, if it is of one of the types; else the text."""
+    """Parses a text as JSON if the result has one of the types; otherwise returns the text."""
     try:
         value: object = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):

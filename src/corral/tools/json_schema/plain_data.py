@@ -1,8 +1,8 @@
-"""Results of tools as plain data.
+"""Converts results of tools to plain data.
 
-Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that a bridge writes as
-text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses. Values of numpy, pandas, PIL and matplotlib are read as
-those of programs are.
+Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that bridges write as
+strings: dates, times, Decimal, UUID, Enum, Path, URLs, addresses. Values of numpy, pandas, PIL and matplotlib are
+converted as in programs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from corral.guest.python.values import is_science, unwrapped
 from corral.tools.json_schema.problems import Path, Problem, SchemaMismatch
 
 _MOST_JSON_CHARS = 4_000_000
-"""Longer texts are hardly read at all: a program may get as many bytes, unless its limits are raised."""
+"""Longer texts are not parsed: a program receives at most this many bytes, unless its limits are raised."""
 
 _MOST_SEARCHED = 10_000
-"""Parts of a result among which one that is not data is looked for."""
+"""Maximum number of parts of a result that are searched for one that is not data."""
 
 _dump = TypeAdapter[object](Any).serializer.to_python
 
 
 def to_plain_data(value: object) -> object:
-    """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
+    """Converts models and dataclasses to dicts, iterators to lists. Raises SchemaMismatch if a part is not data."""
     with gc_disabled():
         try:
             return read_iterator(_dump(value, by_alias=True, fallback=to_plain_container))
@@ -46,10 +46,10 @@ class NotPlain(SchemaMismatch):
         self.value = value
         kind = type(value)
         name = kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
-        super().__init__([Problem(path, f"a value of type {name} is not data; return what it holds")])
+        super().__init__([Problem(path, f"a value of type {name} is not data; return its contents instead")])
 
     def located(self, result: object) -> NotPlain:
-        """The same error with the path of the value in a result, if it is found."""
+        """Returns the error with the path of the value in a result, if it can be found."""
         left = _MOST_SEARCHED
         level: list[tuple[Path, object]] = [((), result)]
         while level and left > 0:
@@ -65,7 +65,7 @@ class NotPlain(SchemaMismatch):
 
 
 def _members(value: object) -> Iterator[tuple[str | int, object]]:
-    """The parts of a container, a dataclass or a model, with their names or places."""
+    """Yields the parts of a container, a dataclass or a model, with their names or indexes."""
     match value:
         case Mapping():
             for key, each in cast("Mapping[object, object]", value).items():
@@ -80,7 +80,7 @@ def _members(value: object) -> Iterator[tuple[str | int, object]]:
 
 
 def to_plain_container(value: object) -> object:
-    """For values that no serializer of pydantic knows: custom containers as plain ones, or else SchemaMismatch."""
+    """Converts custom containers, which pydantic cannot serialize, to plain ones. Raises SchemaMismatch."""
     match value:
         case memoryview():
             return bytes(cast("memoryview[int]", value))
@@ -102,13 +102,13 @@ def to_plain_container(value: object) -> object:
 
 def read_iterator(data: object) -> object:
     """Reads out an iterator, which pydantic leaves lazy."""
-    if not hasattr(type(data), "__next__"):  # which takes less time than to ask for the abstract class
+    if not hasattr(type(data), "__next__"):  # faster than asking for the abstract class
         return data
     return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
 
 
 def to_program_data(data: object) -> object:
-    """Plain data as a program reads it: arrays are lists, keys and leaves such as dates are texts. Bytes stay bytes.
+    """Converts plain data for programs: arrays to lists, keys and leaves such as dates to strings. Bytes stay bytes.
 
     Raises the errors of pydantic for leaves that JSON does not have.
     """
@@ -129,14 +129,14 @@ def _key(key: object) -> str:
 
 
 def json_value(text: str) -> object:
-    """The value of a text that is JSON; any other text as it is.
+    """Parses a text that is JSON; returns any other text unchanged.
 
-    A number only if writing it gives the same text: "007", "1.50" and what no float can hold stay texts.
+    Numbers are only parsed if writing them gives the same text: "007", "1.50" and numbers beyond floats stay strings.
     """
     if len(text) > _MOST_JSON_CHARS:
         return text
     try:
         value: Any = from_json(text, allow_inf_nan=False)
         return text if isinstance(value, int | float) and json.dumps(value) != text.strip() else value
-    except (ValueError, TypeError):  # TypeError: of lone surrogates
+    except (ValueError, TypeError):  # TypeError: for lone surrogates
         return text

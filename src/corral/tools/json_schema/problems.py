@@ -20,18 +20,18 @@ _MAX_NUMBER_BITS = 256
 LEAVES = frozenset({bool, float, int, str, type(None)})
 _MAX_STEPS = 5_000
 _MOST_MEANT = 500
-"""Fields among which one that was meant is looked for."""
+"""Maximum number of fields that are searched for the one that was meant."""
 
 UNEXPECTED = "unexpected field"
 ABSENT: Any = object()
-"""In place of a value that is not there."""
+"""Stands for a missing value."""
 
 _ONE_OF_MANY = re.compile(r"\A(expected at (?:least|most) 1 (?:item|character|field))s")
 """Singular forms for bounds of one."""
 
 
 class Problem(NamedTuple):
-    """One violation. `text` says what the schema wants and quotes no data; `detail` and `value` may be secret."""
+    """One violation. `text` states the expectation without quoting data; `detail` and `value` may be secret."""
 
     path: Path
     text: str
@@ -39,25 +39,25 @@ class Problem(NamedTuple):
     value: object = ABSENT
 
     def public(self) -> str:
-        """For the model that sent the value."""
-        said, value = self.detail or self.text, self.value
+        """Describes the problem to the model that sent the value."""
+        text, value = self.detail or self.text, self.value
         if value is ABSENT:
-            return self._located(said)
-        is_counted = said.endswith((" items", " fields"))
-        got = len(value) if is_counted and isinstance(value, Sized) else _described(value)
-        return self._located(f"{said}, got {got}")
+            return self._locate(text)
+        is_counted = text.endswith((" items", " fields"))
+        got = len(value) if is_counted and isinstance(value, Sized) else _describe(value)
+        return self._locate(f"{text}, got {got}")
 
     def discreet(self) -> str:
-        """Without the value, for readers that may not see it."""
-        return self._located(self.text)
+        """Describes the problem without the value, for readers that must not see it."""
+        return self._locate(self.text)
 
-    def _located(self, said: str) -> str:
-        said = _ONE_OF_MANY.sub(r"\1", said, count=1)
-        return f"{format_path(self.path)}: {said}" if self.path else said
+    def _locate(self, text: str) -> str:
+        text = _ONE_OF_MANY.sub(r"\1", text, count=1)
+        return f"{format_path(self.path)}: {text}" if self.path else text
 
 
 class SchemaMismatch(Exception):
-    """A value does not fit a schema; `problems` has at least one entry, and all there are if `complete`."""
+    """A value does not match a schema; `problems` has at least one entry, and all of them if `complete`."""
 
     def __init__(self, problems: Iterable[Problem], *, complete: bool = True) -> None:
         self.problems = list(problems)
@@ -65,17 +65,17 @@ class SchemaMismatch(Exception):
         super().__init__(self.discreet())
 
     def public(self, absent: Collection[str]) -> str:
-        """The first problems, values shown. `absent` are fields the sender may have meant by an unexpected one."""
+        """Describes the first problems, with values. `absent`: fields that an unexpected one may misspell."""
         names = NearNames(islice(absent, _MOST_MEANT))
-        return self._listed(lambda problem: problem.public() + _suggestion(problem, names))
+        return self._join(lambda problem: problem.public() + _suggestion(problem, names))
 
     def discreet(self) -> str:
-        """The first problems without any value."""
-        return self._listed(Problem.discreet)
+        """Describes the first problems without any value."""
+        return self._join(Problem.discreet)
 
-    def _listed(self, told: Callable[[Problem], str]) -> str:
+    def _join(self, describe: Callable[[Problem], str]) -> str:
         count = len(self.problems)
-        shown = "; ".join(map(told, self.problems[:MAX_PROBLEMS]))
+        shown = "; ".join(map(describe, self.problems[:MAX_PROBLEMS]))
         more = count - MAX_PROBLEMS
         if not self.complete:
             heading = f"at least {count} problem{'s' if count > 1 else ''}: "
@@ -91,21 +91,21 @@ def _suggestion(problem: Problem, absent: NearNames) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-# --- how values and paths are written ------------------------------------------------------------------------
+# --- values and paths in messages -----------------------------------------------------------------------------
 
 
 def cut(text: str, characters: int = _MAX_VALUE_CHARACTERS) -> str:
-    """`text`, shortened to at most `characters` and an ellipsis."""
+    """Shortens `text` to at most `characters` and an ellipsis."""
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 
 def quoted(text: str) -> str:
-    """`text` cut and between quotes, control characters escaped, and possible to encode."""
+    """Returns `text` shortened and in quotes, with control characters and lone surrogates escaped."""
     return json.dumps(cut(text).encode(errors="replace").decode(), ensure_ascii=False)
 
 
 def format_path(path: Path) -> str:
-    """`("a", 0, "b c")` → `a[0]["b c"]`; long ones are cut."""
+    """`("a", 0, "b c")` → `a[0]["b c"]`; long paths are cut."""
     written = ""
     for step in path:
         if isinstance(step, int):
@@ -118,7 +118,7 @@ def format_path(path: Path) -> str:
 
 
 def _type_name(value: object) -> str:
-    """The type of a value in the words of JSON Schema, or the class where those have none."""
+    """Returns the type of a value in the terms of JSON Schema, or its class if there is no such term."""
     match value:
         case None:
             return "null"
@@ -138,7 +138,7 @@ def _type_name(value: object) -> str:
             return type(value).__name__
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     match value:
         case int() if not isinstance(value, bool) and value.bit_length() > _MAX_NUMBER_BITS:
             return "a huge number"
@@ -154,7 +154,7 @@ def _described(value: object) -> str:
 
 
 def either(first: Problem, second: Problem) -> Problem:
-    """Both problems of one place as one."""
+    """Merges two problems of one place into one."""
     prefix = "expected "
     if first.text == second.text and first.detail == second.detail:
         return first
@@ -165,7 +165,7 @@ def either(first: Problem, second: Problem) -> Problem:
 
 
 def child(value: object, step: str | int) -> object:
-    """The value at `step` in a dict, list or tuple, or ABSENT."""
+    """Returns the value at `step` in a dict, list or tuple, or ABSENT."""
     match value:
         case dict():
             return cast("dict[object, object]", value).get(step, ABSENT)
@@ -176,9 +176,9 @@ def child(value: object, step: str | int) -> object:
 
 
 def is_large(value: object) -> bool:
-    """True if finding everything that may be wrong with plain data would take too long.
+    """True if finding all possible problems of plain data would take too long.
 
-    What validators do then grows with the lengths of the paths of all that is in it; those are added up here.
+    The time that validators take grows with the lengths of the paths of all parts; these are added up here.
     """
     if type(value) in LEAVES:  # most results
         return False
@@ -203,5 +203,5 @@ def is_large(value: object) -> bool:
 
 
 def field_names(schema: JsonSchema | None) -> list[str]:
-    """The names of the fields that an object schema declares."""
+    """Returns the names of the fields that an object schema declares."""
     return list((schema or {}).get("properties", ()))

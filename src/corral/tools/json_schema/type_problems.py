@@ -1,4 +1,4 @@
-"""Errors of pydantic as problems of `corral.tools.json_schema.problems`."""
+"""Converts errors of pydantic to problems."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _HOOKS = ("custom_init", "post_init")
 
 
 class TypeValidator:
-    """Validates as a type of pydantic; calling it gives the valid value, or raises SchemaMismatch.
+    """Validates as a type of pydantic; calling it returns the valid value, or raises SchemaMismatch.
 
-    In a large value each container is read up to its first wrong entry, and each object up to a hundred unexpected
-    fields. What is not bounded here:
+    In a large value each container is read up to its first invalid entry, and each object up to a hundred unexpected
+    fields. Not bounded here:
 
-    - validators of the author, and what a valid value costs: unions try each variant on each item;
+    - the author's validators, and the cost of valid values: unions try each variant on each item;
     - sets, and numbers as keys, whose hashes collide: 12,000 multiples of 2**61 - 1 take a second, and four times as
       many 16 times as long;
     - a hundred unexpected fields at each level of a recursive model that forbids them: 0.3 s at a depth of 200.
@@ -46,10 +46,10 @@ class TypeValidator:
     def __call__(self, value: object, *, by_alias: bool | None = None, by_name: bool | None = None) -> Any:
         if is_large(value):
             with gc_disabled():
-                return self._validated(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
-        return self._validated(self._adapter.validator, value, by_alias, by_name, most=None)
+                return self._validate(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
+        return self._validate(self._adapter.validator, value, by_alias, by_name, most=None)
 
-    def _validated(
+    def _validate(
         self, validator: Any, value: object, by_alias: bool | None, by_name: bool | None, *, most: int | None
     ) -> Any:
         try:
@@ -66,9 +66,9 @@ class TypeValidator:
     def _fail_fast(self) -> SchemaValidator:
         schema = cast("CoreSchema", _failing_fast(self._adapter.core_schema))
         try:
-            # else the validators that the classes of models have already stand in for their changed schemas
+            # otherwise the prebuilt validators of model classes would replace their changed schemas
             return SchemaValidator(schema, _use_prebuilt=False)
-        except TypeError:  # an older pydantic, which has no such choice
+        except TypeError:  # an older pydantic without this option
             return SchemaValidator(schema)
 
 
@@ -80,7 +80,7 @@ _OPAQUE = _NO_SCHEMAS - {"default"} | {"ref", "schema_ref"}
 
 
 def _failing_fast(schema: object, *, forbids: bool = False) -> object:
-    """A copy of a core schema in which containers stop at the first wrong entry, and objects see few unexpected fields.
+    """Copies a core schema so that containers stop at the first invalid entry, and objects see few unexpected fields.
 
     `forbids`: the schema has the fields of a class that forbids others.
     """
@@ -113,7 +113,7 @@ def _extra_of(config: object) -> object:
 
 
 def _seeing_few(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of fields that is not shown all of very many unexpected ones, each of which would make an error."""
+    """Hides most of very many unexpected fields from a schema of fields, because each would make an error."""
     fields = cast("dict[str, Any] | list[dict[str, Any]]", schema["fields"])
     named = fields.items() if isinstance(fields, dict) else [(str(each["name"]), each) for each in fields]
     known = frozenset(name for key, field in named for name in (key, *_first_steps(field.get("validation_alias"))))
@@ -133,7 +133,7 @@ def _seeing_few(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_steps(alias: str | list[Any] | None) -> Iterable[str]:
-    """The names of fields at which an alias begins: a name, a path, or several paths."""
+    """Returns the field names that an alias can begin with: it is a name, a path, or several paths."""
     if isinstance(alias, str):
         return [alias]
     paths = cast("list[list[Any]]", alias if alias and isinstance(alias[0], list) else [alias or []])
@@ -141,7 +141,7 @@ def _first_steps(alias: str | list[Any] | None) -> Iterable[str]:
 
 
 def _runs_code(schema: object) -> bool:
-    """True if functions are called by a core schema that are not of a library."""
+    """True if a core schema calls functions that do not belong to a library."""
     waiting, seen = [schema], set[int]()
     while waiting:
         part = waiting.pop()
@@ -222,17 +222,17 @@ _PYDANTIC_TEXTS = {
 
 
 _MAX_READ = 100
-"""Most problems read of a large value: a program can send 65,000 unexpected fields; twenty are shown."""
+"""Maximum problems read of a large value: a program can send 65,000 unexpected fields; twenty are shown."""
 
-# here the path ends in a field, and a value is not what matters
+# for these, the path ends in a field and the value does not matter
 _ABOUT_THE_FIELD = frozenset(
     {"missing", "missing_argument", "missing_keyword_only_argument", "extra_forbidden", "unexpected_keyword_argument"}
 )
 
 
 def _problems(error: ValidationError, value: object, most: int | None) -> list[Problem]:
-    """The problems that pydantic found in `value`; the variants of a union make one problem, where one fits best."""
-    found: dict[Path, Problem] = {}
+    """Reads the errors of pydantic for `value`; a union becomes one problem, of the variant that fits best."""
+    problems: dict[Path, Problem] = {}
     for line in error.errors(include_url=False)[:most]:
         kind = line["type"]
         known = _PYDANTIC_TEXTS.get(kind)
@@ -243,9 +243,9 @@ def _problems(error: ValidationError, value: object, most: int | None) -> list[P
             detail=None if known else _detail(line["msg"]),
             value=ABSENT if kind in _ABOUT_THE_FIELD else line["input"],
         )
-        found[path] = either(found[path], problem) if path in found else problem
-    inner = {path[:length] for path in found for length in range(len(path))}
-    return [problem for path, problem in found.items() if path not in inner]
+        problems[path] = either(problems[path], problem) if path in problems else problem
+    inner = {path[:length] for path in problems for length in range(len(path))}
+    return [problem for path, problem in problems.items() if path not in inner]
 
 
 def _detail(message: str) -> str:
@@ -254,7 +254,7 @@ def _detail(message: str) -> str:
 
 
 def _data_path(location: Path, value: object, *, keep_last: bool) -> Path:
-    """`location` without the labels that pydantic adds for variants of unions and for validators."""
+    """Returns `location` without the labels that pydantic adds for variants of unions and for validators."""
     path: list[str | int] = []
     for position, step in enumerate(location):
         inside = child(value, step)

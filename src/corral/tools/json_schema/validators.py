@@ -1,6 +1,6 @@
 """Validators of JSON Schema documents, and their descriptions of problems.
 
-Functions for workers are at the end: alternatives, enums or patterns of a schema can make validation take for ever.
+Functions for workers are at the end: alternatives, enums or patterns of a schema can make validation take forever.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from corral.tools.json_schema.problems import (
 from corral.types import JsonSchema
 
 WORKER_IMPORTS = ("jsonschema_rs",)
-"""Takes 0.1 s: here only tools declared by a JSON Schema need it."""
+"""Takes 0.1 s to import, and only tools declared by a JSON Schema need it."""
 
 _MAX_TEXT_CHARACTERS = 200
 _MAX_READ = 100
 _MAX_DESCENTS = 2
 _PATTERN_BYTES = 100_000
-"""Of a compiled pattern that is light: compiling takes at most 0.5 ms, and matching 3 µs for a character."""
+"""Maximum size of a light compiled pattern: compiling takes at most 0.5 ms, and matching 3 µs per character."""
 _MOST_PATTERNS = 64
 
 
 class Validator:
-    """Of a document: draft 2020-12, unless its `$schema` says otherwise. Nothing is ever fetched.
+    """Validates by a document: draft 2020-12, unless its `$schema` says otherwise. Nothing is ever fetched.
 
     Raises:
-        ToolDefinitionError: the document is not a valid schema; or it shall be `light`, and has too many patterns, or
-            one that takes long to compile or to match.
+        ToolDefinitionError: the document is not a valid schema; or, with `light`, it has too many patterns, or one that
+            takes long to compile or to match.
     """
 
     def __init__(self, document: JsonSchema, owner: str, *, light: bool = False) -> None:
@@ -59,16 +59,16 @@ class Validator:
         self._quick: _Quick | None = None
 
     def accepts(self, value: object) -> bool:
-        """True if the value is valid as it is; False may also mean that the validator cannot read it."""
+        """True if the value is valid; False can also mean that the validator cannot read it."""
         try:
             return self._native.is_valid(as_json(value))
         except (ValueError, RecursionError, PydanticSerializationError):
             return False
 
     def require(self, value: object) -> None:
-        """Raises SchemaMismatch with the problems of a value; returns if the validator only could not read it."""
+        """Raises SchemaMismatch with the problems of a value; returns if the validator merely could not read it."""
         try:
-            data = as_json(_tamed(value))
+            data = as_json(_replace_unreadable(value))
             large = is_large(data)
             if large and self._native.is_valid(data):
                 return
@@ -86,7 +86,7 @@ class Validator:
         if self._quick is None:
             self._quick = _Quick(self._document)
         problems = list(islice(self._quick.problems(data, value), _MAX_READ))
-        return problems or [Problem((), "is not valid, and too large to say where")]
+        return problems or [Problem((), "is not valid, and too large to locate the problem")]
 
 
 NOT_DATA = Problem((), "too deeply nested, or not data")
@@ -95,11 +95,11 @@ NOT_DATA = Problem((), "too deeply nested, or not data")
 as_json = partial(to_jsonable_python, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
 
 _HUGE = 2.0**52 - 0.5
-"""Stands in for infinity: the largest number that is not an integer."""
+"""Replaces infinity: the largest number that is not an integer."""
 
 
-def _tamed(value: object) -> object:
-    """A copy with what the validator cannot read replaced: NaN and infinities, and surrogates without a partner."""
+def _replace_unreadable(value: object) -> object:
+    """Returns a copy without values that the validator cannot read: NaN, infinities and lone surrogates."""
     match value:
         case None | int():
             return value
@@ -109,15 +109,15 @@ def _tamed(value: object) -> object:
             return value.encode(errors="replace").decode()
         case dict():
             items = cast("dict[object, object]", value).items()
-            return {_tamed(key): _tamed(each) for key, each in items}
+            return {_replace_unreadable(key): _replace_unreadable(each) for key, each in items}
         case list() | tuple() | set() | frozenset():
-            return [_tamed(each) for each in cast("Iterable[object]", value)]
+            return [_replace_unreadable(each) for each in cast("Iterable[object]", value)]
         case _:
             return value
 
 
 def json_text(value: object) -> bytes:
-    """The value as compact JSON.
+    """Returns the value as compact JSON.
 
     Raises:
         SchemaMismatch: it is too deeply nested, or not data.
@@ -125,7 +125,7 @@ def json_text(value: object) -> bytes:
     try:
         return to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
     except (ValueError, RecursionError, PydanticSerializationError):
-        pass  # among others for surrogates without a partner
+        pass  # among others for lone surrogates
     try:
         return json.dumps(value, default=as_json, separators=(",", ":")).encode()
     except (ValueError, TypeError, RecursionError) as error:
@@ -133,7 +133,7 @@ def json_text(value: object) -> bytes:
 
 
 def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[Any, set[str]]:
-    """The validator, and the references that lead nowhere."""
+    """Returns the validator, and the dangling references."""
     import jsonschema_rs
 
     missing: set[str] = set()
@@ -171,14 +171,14 @@ def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[
 
 
 def count_patterns(schema: object) -> int:
-    """Upper bound of the number of regular expressions in a schema."""
+    """Returns an upper bound of the number of regular expressions in a schema."""
     return sum(
         ("pattern" in members) + len(mapping(members.get("patternProperties"))) for members in objects_within(schema)
     )
 
 
 def without_patterns(schema: Any, is_wrong: Callable[[str], bool] = bool) -> Any:
-    """A copy without the patterns that are wrong, by default all but the empty one."""
+    """Returns a copy without the patterns that are wrong, by default all but the empty one."""
 
     def change(members: dict[str, Any]) -> dict[str, Any]:
         if isinstance(members.get("pattern"), str) and is_wrong(members["pattern"]):
@@ -210,7 +210,7 @@ def _without_references(schema: JsonSchema, missing: AbstractSet[str]) -> Any:
     return rewritten(schema, change)
 
 
-# --- what is wrong with a value -----------------------------------------------------------------------------
+# --- problems of a value --------------------------------------------------------------------------------------
 
 # keyword → text, filled in with the keyword's value
 _KEYWORD_TEXTS = {
@@ -232,7 +232,7 @@ _KEYWORD_TEXTS = {
 
 
 def _problems(errors: Iterable[Any], value: object) -> list[Problem]:
-    """The problems of `value` from the `jsonschema_rs.ValidationError`s found in it or in its stand-in."""
+    """Converts the `jsonschema_rs.ValidationError`s for `value` or its replacement."""
     return [problem for error in errors for problem in _of_keyword(error, value)]
 
 
@@ -245,29 +245,29 @@ def _within(value: object, path: Path) -> object:
 def _of_keyword(error: Any, value: object) -> Iterator[Problem]:
     path: Path = tuple(error.instance_path)
     keyword: str = error.kind.name
-    wanted: Any = error.kind.value
+    expected: Any = error.kind.value
     here = _within(value, path)
     match keyword:
         case "required":
-            yield Problem((*path, wanted), "field required")
+            yield Problem((*path, expected), "field required")
         case "additionalProperties" | "unevaluatedProperties":
-            for name in wanted:
+            for name in expected:
                 yield Problem((*path, name), UNEXPECTED)
         case "type":
-            yield Problem(path, f"expected {' or '.join(wanted)}", value=here)
+            yield Problem(path, f"expected {' or '.join(expected)}", value=here)
         case "enum":
-            yield Problem(path, f"expected one of {', '.join(map(_json, wanted[:MAX_PROBLEMS]))}", value=here)
+            yield Problem(path, f"expected one of {', '.join(map(_json, expected[:MAX_PROBLEMS]))}", value=here)
         case "const":
-            yield Problem(path, f"expected {_json(wanted)}", value=here)
-        case "anyOf" | "oneOf" if all(wanted):
-            yield from _of_alternatives(wanted, path, value)
+            yield Problem(path, f"expected {_json(expected)}", value=here)
+        case "anyOf" | "oneOf" if all(expected):
+            yield from _of_alternatives(expected, path, value)
         case _:
-            text = _KEYWORD_TEXTS[keyword].format(wanted) if keyword in _KEYWORD_TEXTS else f"violates {keyword}"
+            text = _KEYWORD_TEXTS[keyword].format(expected) if keyword in _KEYWORD_TEXTS else f"violates {keyword}"
             yield Problem(path, cut(text, _MAX_TEXT_CHARACTERS), value=here)
 
 
 def _of_alternatives(alternatives: list[list[Any]], path: Path, value: object) -> Iterator[Problem]:
-    """The expectation of the alternative with the fewest problems; if all want another type, all those types."""
+    """Describes the alternative with the fewest problems; if all expect another type, all those types."""
     right_type = [errors for errors in alternatives if errors and not _wrong_type(errors, path)]
     if right_type:
         yield from _problems(min(right_type, key=len), value)
@@ -284,7 +284,7 @@ def _json(value: object) -> str:
     return cut(json.dumps(value, ensure_ascii=False, default=str))
 
 
-# --- what is wrong with a large value -----------------------------------------------------------------------
+# --- problems of a large value --------------------------------------------------------------------------------
 
 _STORE = "x-corral-alternatives"
 _DOCUMENT = "json-schema:///document"
@@ -293,8 +293,8 @@ _DOCUMENT = "json-schema:///document"
 class _Quick:
     """Finds the first problem of a value without looking for the others.
 
-    The validator can stop at the first error, but an error of `anyOf` or `oneOf` lists all that is wrong with each
-    alternative. So here these become conditions, of which only the truth is asked, until one is found that is false.
+    The validator can stop at the first error, but an error of `anyOf` or `oneOf` lists all errors of each alternative.
+    So these are turned into conditions, which are merely true or false, until a false one is reached.
     """
 
     def __init__(self, document: JsonSchema) -> None:
@@ -305,7 +305,7 @@ class _Quick:
         self._quick = quick | {_STORE: store}
 
     def problems(self, data: object, value: object, at: str = "", descents: int = 0) -> Iterator[Problem]:
-        """Of `value`, which is `data` as JSON, by what the JSON pointer `at` leads to. None if it cannot be said."""
+        """Yields problems of `value` (`data` as JSON) by the schema at the JSON pointer `at`; may yield nothing."""
         error = _first_error(self._quick, at, data)
         if error is None:
             return
@@ -339,9 +339,10 @@ _NONE_FITS = "fits none of the alternatives"
 
 
 def _with_conditions(schema: Any, alternatives: dict[str, dict[str, Any]], store: dict[str, Any]) -> Any:
-    """A copy with each `anyOf` and `oneOf` as a condition that refers to `store`; `alternatives` has them as they were.
+    """Returns a copy with each `anyOf` and `oneOf` as a condition that refers to `store`; `alternatives` gets the
+    originals.
 
-    A false condition shows as an error of `const`, whose value has its label.
+    A false condition appears as an error of `const`, whose value is its label.
     """
     match schema:
         case dict():
@@ -363,7 +364,7 @@ def _with_conditions(schema: Any, alternatives: dict[str, dict[str, Any]], store
 
 
 def _part(document: JsonSchema, at: str) -> Any:
-    """A validator for a part of a document; one that accepts everything if references in it lead nowhere."""
+    """Returns a validator for a part of a document; it accepts everything if the part has dangling references."""
     import jsonschema_rs
 
     reference = {"$ref": f"{_DOCUMENT}#{at}"}
@@ -387,23 +388,23 @@ def _first_error(document: JsonSchema, at: str, data: object) -> Any:
 
 
 def _label(error: Any) -> str | None:
-    """Of the condition that is false, if that is the error."""
-    wanted: Any = error.kind.value if error.kind.name == "const" else None
-    return cast("dict[str, str]", wanted).get(_STORE) if isinstance(wanted, dict) else None
+    """Returns the label of the false condition, if that is the error."""
+    value: Any = error.kind.value if error.kind.name == "const" else None
+    return cast("dict[str, str]", value).get(_STORE) if isinstance(value, dict) else None
 
 
 def _is_of_another_kind(error: Any) -> bool:
-    """True if a tag says that another alternative is meant."""
+    """True if a tag selects another alternative."""
     return error.kind.name in ("const", "enum") and _label(error) is None
 
 
 # --- in workers ---------------------------------------------------------------------------------------------
 
 _KEPT_BYTES = 4_000_000
-"""Of the documents whose validators a worker keeps; those take some 50 times as much."""
+"""Maximum size of the documents whose validators a worker keeps; those take some 50 times as much memory."""
 
 ProblemReport: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
-"""Of each problem the path, the text, the detail, and whether the value is shown; and whether these are all."""
+"""Path, text and detail of each problem, and True if the value is shown; then True if these are all problems."""
 
 
 class _Kept(NamedTuple):
@@ -415,9 +416,10 @@ _kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
 
 def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | ProblemReport | None:
-    """True if the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
+    """Returns True if the value in a JSON text is valid, else a report (False without `tell`); None if the document
+    with this digest has to be sent.
 
-    Patterns that cannot be read say nothing.
+    Patterns that cannot be read are ignored.
 
     Raises:
         ToolDefinitionError: the document is not a valid schema.
@@ -438,18 +440,18 @@ def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> b
     try:
         validator.require(value)
     except SchemaMismatch as mismatch:
-        return _told(mismatch)
+        return _report_of(mismatch)
     return True
 
 
-def _told(mismatch: SchemaMismatch) -> ProblemReport:
+def _report_of(mismatch: SchemaMismatch) -> ProblemReport:
     problems = [(each.path, each.text, each.detail, each.value is not ABSENT) for each in mismatch.problems[:_MAX_READ]]
     return problems, mismatch.complete and len(problems) == len(mismatch.problems)
 
 
-def mismatch_of(told: ProblemReport, value: object) -> SchemaMismatch:
-    """A worker's findings about the value."""
-    problems, complete = told
+def mismatch_of(report: ProblemReport, value: object) -> SchemaMismatch:
+    """Converts a worker's report about the value."""
+    problems, complete = report
     return SchemaMismatch(
         (
             Problem(path, text, detail, _within(value, path) if shown else ABSENT)
@@ -477,5 +479,5 @@ def _is_no_pattern(pattern: str) -> bool:
 def _value_of(text: bytes) -> object:
     try:
         return from_json(text)
-    except ValueError:  # surrogates without a partner
+    except ValueError:  # lone surrogates
         return json.loads(text)

@@ -80,7 +80,7 @@ async def test_a_program_calls_queries_and_mutations(served: tuple[Service, str]
     assert (found["renamed"], found["count"], found["missing"]) == ("New", 2, None)
     broken, half, failed, unknown, injected, wrong = found["failures"]
     assert broken == "tool_error query broken failed: no access with None (at broken, FORBIDDEN)"
-    assert "only a part of its result, which was withheld: not for you (at half.secret)" in half
+    assert "only a partial result, which was withheld: not for you (at half.secret)" in half
     assert failed == "tool_error mutation fail failed: failed (at fail)"
     assert "Cannot query field 'nothing'" in unknown
     assert injected.startswith("tool_error select: ")

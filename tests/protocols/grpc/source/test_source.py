@@ -199,7 +199,7 @@ async def test_private_addresses_are_refused(shop: Shop, target: str) -> None:
     async with calling(made) as call:
         assert call.tools == {}
         assert "blocked" in (call.problem or "")
-        assert "exempt_networks=[...] names networks that may be reached" in (call.problem or "")
+        assert "allow internal networks with exempt_networks=[...]" in (call.problem or "")
 
 
 @pytest.mark.anyio

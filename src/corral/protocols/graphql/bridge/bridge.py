@@ -84,7 +84,7 @@ class OperationStream(EventStream):
         await self.write(event(failed_json(error)) + COMPLETE, last=True)
 
     async def send_one(self, content: bytes) -> None:
-        """Sends the result of an operation that has one, and ends the response."""
+        """Sends an operation's only result, and ends the response."""
         await self.write(event(content) + COMPLETE, last=True)
 
     async def subscribe(
@@ -98,17 +98,17 @@ class OperationStream(EventStream):
         """Executes a subscription: a result for each item."""
 
         def result(source: object) -> ExecutionResult:
-            found = tools.execute(document, calls, variables=variables, operation=name, source=source)
-            assert isinstance(found, ExecutionResult)
-            return found
+            executed = tools.execute(document, calls, variables=variables, operation=name, source=source)
+            assert isinstance(executed, ExecutionResult)
+            return executed
 
         first = result(None)
-        asked = calls.asked
-        if asked is None or first.errors or not first.data:
+        requested = calls.requested
+        if requested is None or first.errors or not first.data:
             return await self.send_one(result_json(first))
         [key] = first.data
-        if asked.tool is None:
-            return await self.call_many(to_json(key), asked.input, calls)
+        if requested.tool is None:
+            return await self.call_many(to_json(key), requested.input, calls)
 
         async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:  # noqa: ARG001 - none are
             data = b""
@@ -119,16 +119,16 @@ class OperationStream(EventStream):
         await self.write(b":\n\n")
         items = PlainLineStream(write_items)
         async with items.written():
-            reply = await calls.stream(asked.tool, asked.input, items.open)
+            reply = await calls.stream(requested.tool, requested.input, items.open)
         if reply.error is not None:
             error = ExecutionResult({key: None}, [error_of(reply.error)])
             return await self.send_one(result_json(error))
-        if not reply.nothing:  # the tool does not stream any more
+        if not reply.nothing:  # the tool no longer streams
             await self.write(event(result_json(result((reply.value,)))))
         await self.write(COMPLETE, last=True)
         return None
 
-    async def call_many(self, key: bytes, given: object, calls: OperationCalls) -> None:
+    async def call_many(self, key: bytes, requests: object, calls: OperationCalls) -> None:
         """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key of `_calls`."""
 
         async def write(data: bytes, /, *, last: bool = False) -> None:
@@ -136,7 +136,7 @@ class OperationStream(EventStream):
             await self.write(shown + (COMPLETE if last else b""), last=last)
 
         try:
-            batch = await calls.batch(given)
+            batch = await calls.batch(requests)
         except GraphQLError as error:
             return await self.send_one(result_json(ExecutionResult(None, [error])))
         self._calling = True
@@ -146,14 +146,14 @@ class OperationStream(EventStream):
 
 _MOST_TOKENS = 10_000
 _MOST = (5_000, 32, MAX_CALLS)
-"""Fields of an operation, where each mention of a fragment counts; levels; calls."""
+"""Maximum fields of an operation, counting a fragment at each use; levels; calls."""
 _MOST_ALIKE = 200
-"""Fields of one response name in a document: validation compares them in pairs."""
+"""Maximum fields with one response name in a document: validation compares them in pairs."""
 _MOST_DOCUMENTS = 64
 _MOST_CACHED_CHARACTERS = 4_000
-"""Of a document that is kept; it takes some 150 times as many bytes."""
+"""Maximum size of a document that is cached; it takes some 150 times as many bytes."""
 _QUICK_CHARACTERS = 2_000
-"""Longer documents are validated in a thread."""
+"""Length above which documents are validated in a thread."""
 
 
 class _Size(NamedTuple):
@@ -166,10 +166,10 @@ _NOTHING = _Size(0, 0, 0)
 
 
 async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
-    """Returns the parsed document of a request, which fits the schema.
+    """Returns the parsed and validated document of a request.
 
     Raises:
-        MalformedMessage: it is not GraphQL, or does not fit the schema.
+        MalformedMessage: the document is not GraphQL, or does not match the schema.
         MessageTooLarge: it has too many tokens, levels, fields or calls.
     """
     known = tools.documents.get(text)
@@ -177,9 +177,9 @@ async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
         tools.documents.move_to_end(text)
         return known
     if len(text) < _QUICK_CHARACTERS:
-        document = _checked(text, tools)
+        document = _validate(text, tools)
     else:
-        document = await run_in_own_thread(_checked, text, tools, abandon_on_cancel=True)
+        document = await run_in_own_thread(_validate, text, tools, abandon_on_cancel=True)
     if len(text) <= _MOST_CACHED_CHARACTERS:
         tools.documents[text] = document
         if len(tools.documents) > _MOST_DOCUMENTS:
@@ -191,47 +191,47 @@ def operation_of(document: DocumentNode, name: str | None) -> OperationDefinitio
     """Returns the operation to execute.
 
     Raises:
-        MalformedMessage: there is none of that name, or several and no name.
+        MalformedMessage: no operation has that name, or there are several and no name.
     """
-    found = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
+    operations = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
     if name is not None:
-        found = [each for each in found if each.name is not None and each.name.value == name]
-    if len(found) != 1:
+        operations = [each for each in operations if each.name is not None and each.name.value == name]
+    if len(operations) != 1:
         raise MalformedMessage(
             f"the document has no operation {name!r}" if name else "operationName must name an operation"
         )
-    return found[0]
+    return operations[0]
 
 
 def is_introspection(operation: OperationDefinitionNode) -> bool:
-    """True if the operation only asks for the schema, in fields of its own."""
+    """True if the operation only requests the schema, directly in its own fields."""
     return all(
         isinstance(field, FieldNode) and field.name.value.startswith("__")
         for field in operation.selection_set.selections
     )
 
 
-def _checked(text: str, tools: ToolSchema) -> DocumentNode:
+def _validate(text: str, tools: ToolSchema) -> DocumentNode:
     try:
         document = parse(text, no_location=False, max_tokens=_MOST_TOKENS)
     except GraphQLSyntaxError as error:
         if "tokens" in error.message:
             raise MessageTooLarge(f"the document has more than {_MOST_TOKENS} tokens") from None
-        raise MalformedMessage(_told(error)) from None
+        raise MalformedMessage(_message(error)) from None
     _Bounds(document, tools.namespaces).enforce()
     problems = validate(tools.schema, document, max_errors=5)
     if problems:
-        raise MalformedMessage("; ".join(_told(problem) for problem in problems[:5]))
+        raise MalformedMessage("; ".join(_message(problem) for problem in problems[:5]))
     return document
 
 
-def _told(error: GraphQLError) -> str:
+def _message(error: GraphQLError) -> str:
     places = error.locations
     return f"{error.message} (line {places[0].line}, column {places[0].column})" if places else error.message
 
 
 class _Bounds:
-    """Sizes of the operations of a document. Each fragment is looked at once."""
+    """Sizes of the operations of a document. Each fragment is visited once."""
 
     def __init__(self, document: DocumentNode, namespaces: frozenset[str]) -> None:
         self._document = document
@@ -246,29 +246,29 @@ class _Bounds:
         """Raises MessageTooLarge for a document over the bounds."""
         for each in self._document.definitions:
             if isinstance(each, OperationDefinitionNode):
-                found = self._size(each.selection_set, at_root=True)
-                for count, most, noun in zip(found, _MOST, ("fields", "levels", "calls"), strict=True):
+                size = self._size(each.selection_set, at_root=True)
+                for count, most, noun in zip(size, _MOST, ("fields", "levels", "calls"), strict=True):
                     if count > most:
-                        raise MessageTooLarge(f"an operation of the document has {count} {noun}; {most} are allowed")
+                        raise MessageTooLarge(f"an operation of the document has {count} {noun}; the maximum is {most}")
             elif isinstance(each, FragmentDefinitionNode):
                 self._fragment(each.name.value, at_root=False)
         alike = max(self._alike.values(), default=0)
         if alike > _MOST_ALIKE:
-            raise MessageTooLarge(f"the document has {alike} fields of one name; {_MOST_ALIKE} are allowed")
+            raise MessageTooLarge(f"the document has {alike} fields of one name; the maximum is {_MOST_ALIKE}")
 
     def _size(self, selections: SelectionSetNode | None, *, at_root: bool) -> _Size:
         total = _NOTHING
         for each in () if selections is None else selections.selections:
             match each:
                 case FieldNode():
-                    found = self._field(each, at_root=at_root)
+                    size = self._field(each, at_root=at_root)
                 case FragmentSpreadNode():
-                    found = self._fragment(each.name.value, at_root=at_root)
+                    size = self._fragment(each.name.value, at_root=at_root)
                 case InlineFragmentNode():
-                    found = self._size(each.selection_set, at_root=at_root)
+                    size = self._size(each.selection_set, at_root=at_root)
                 case _:
                     continue
-            total = _Size(total.fields + found.fields, max(total.levels, found.levels), total.calls + found.calls)
+            total = _Size(total.fields + size.fields, max(total.levels, size.levels), total.calls + size.calls)
         return total
 
     def _field(self, field: FieldNode, *, at_root: bool) -> _Size:
@@ -280,13 +280,13 @@ class _Bounds:
         return _Size(inner.fields + 1, inner.levels + 1, calls)
 
     def _fragment(self, name: str, *, at_root: bool) -> _Size:
-        found = self._known.get((name, at_root))
-        if found is None:
-            self._known[name, at_root] = _NOTHING  # of a cycle, which validation refuses
+        size = self._known.get((name, at_root))
+        if size is None:
+            self._known[name, at_root] = _NOTHING  # stops at a cycle, which validation refuses
             if name in self._fragments:
-                found = self._size(self._fragments[name].selection_set, at_root=at_root)
-                self._known[name, at_root] = found
-        return found or _NOTHING
+                size = self._size(self._fragments[name].selection_set, at_root=at_root)
+                self._known[name, at_root] = size
+        return size or _NOTHING
 
 
 _OPERATIONS = ("", "/")
@@ -307,7 +307,7 @@ _operation = TypeAdapter(Operation)
 
 
 class GraphqlApp:
-    """App over a pipeline. All of it requires a token, except `/health`, the runtimes, and the page of GraphiQL."""
+    """ASGI app over a pipeline. Everything requires a token, except `/health`, the runtimes, and the GraphiQL page."""
 
     def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None) -> None:
         self._host = host
@@ -378,17 +378,17 @@ class GraphqlApp:
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
-            given = _read(_query_parameters(head) if is_get else parse_json(body))
+            request = _read(_query_parameters(head) if is_get else parse_json(body))
             body_came = True
             watch.body_received()
-            if given["query"] == _OF_RUNTIMES and not is_get and reads_events:  # needs no schema
+            if request["query"] == _OF_RUNTIMES and not is_get and reads_events:  # needs no schema
                 calls = OperationCalls(self._host, grant, len(body))
-                await stream.call_many(b'"_calls"', (given.get("variables") or {}).get("calls"), calls)
+                await stream.call_many(b'"_calls"', (request.get("variables") or {}).get("calls"), calls)
                 return None
             tools = await self._schemas.of(grant)
             try:
-                document = await document_of(given["query"], tools)
-                operation = operation_of(document, given.get("operationName"))
+                document = await document_of(request["query"], tools)
+                operation = operation_of(document, request.get("operationName"))
                 kind = operation.operation
                 if kind is OperationType.SUBSCRIPTION and not reads_events:
                     raise MalformedMessage("subscriptions need the header accept: text/event-stream")
@@ -396,11 +396,11 @@ class GraphqlApp:
                 return _not_executed(error, media_type)
             if is_get and kind is not OperationType.QUERY:
                 return failed(BridgeError("GET is for queries only; send this operation by POST"), 405)
-            calls = OperationCalls(self._host, grant, len(body) or len(given["query"]))
+            calls = OperationCalls(self._host, grant, len(body) or len(request["query"]))
             if kind is OperationType.SUBSCRIPTION:
-                await stream.subscribe(tools, document, given.get("variables"), given.get("operationName"), calls)
+                await stream.subscribe(tools, document, request.get("variables"), request.get("operationName"), calls)
                 return None
-            content = await _executed(tools, document, operation, given, calls)
+            content = await _execute(tools, document, operation, request, calls)
             if media_type != EVENTS:
                 return respond(content, media_type)
             await stream.send_one(content)
@@ -411,48 +411,48 @@ class GraphqlApp:
         return failed(ended() if body_came or grant.ended else late())
 
 
-async def _executed(
+async def _execute(
     tools: ToolSchema,
     document: DocumentNode,
     operation: OperationDefinitionNode,
-    given: Operation,
+    request: Operation,
     calls: OperationCalls,
 ) -> bytes:
-    """Executes a query or mutation; one that only asks for the schema, in a thread and once."""
-    variables, name = given.get("variables"), given.get("operationName")
+    """Executes a query or mutation; one that only requests the schema, in a thread and once."""
+    variables, name = request.get("variables"), request.get("operationName")
 
     def run() -> Awaitable[ExecutionResult] | ExecutionResult:
         return tools.execute(document, calls, variables=variables, operation=name)
 
     if is_introspection(operation):
-        key = (given["query"], name, to_json(variables))
-        found = tools.introspections.get(key)
-        if found is None:
+        key = (request["query"], name, to_json(variables))
+        content = tools.introspections.get(key)
+        if content is None:
 
             def introspect() -> bytes:
                 result = run()
                 assert isinstance(result, ExecutionResult)
                 return result_json(result)
 
-            found = await run_in_own_thread(introspect, abandon_on_cancel=True)
-            tools.introspections[key] = found
+            content = await run_in_own_thread(introspect, abandon_on_cancel=True)
+            tools.introspections[key] = content
             if len(tools.introspections) > _MOST_INTROSPECTIONS:
                 tools.introspections.popitem(last=False)
-        return found
+        return content
     result = run()
     return result_json(result if isinstance(result, ExecutionResult) else await result)
 
 
-def _read(given: object) -> Operation:
+def _read(raw: object) -> Operation:
     """Checks the shape of a request.
 
     Raises:
         MalformedMessage: the shape is wrong.
     """
-    if isinstance(given, list):
-        raise MalformedMessage("batches are not served; send one operation in each request")
+    if isinstance(raw, list):
+        raise MalformedMessage("batches are not supported; send one operation per request")
     try:
-        return _operation.validate_python(given)
+        return _operation.validate_python(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -460,17 +460,19 @@ def _read(given: object) -> Operation:
 
 
 def _query_parameters(head: RequestHead) -> dict[str, object]:
-    given: dict[str, object] = dict(parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    parameters: dict[str, object] = dict(
+        parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    )
     for name in ("variables", "extensions"):
-        if given.get(name):
-            given[name] = parse_json(str(given[name]).encode())
+        if parameters.get(name):
+            parameters[name] = parse_json(str(parameters[name]).encode())
         else:
-            given.pop(name, None)
-    return given
+            parameters.pop(name, None)
+    return parameters
 
 
 def _not_executed(error: BridgeError, media_type: str) -> Response:
-    """Makes the response to an operation that does not fit: by the specification 200 in plain JSON, else 400."""
+    """Makes the response to an invalid operation: by the specification 200 in plain JSON, else 400."""
     if media_type == EVENTS:
         headers = {"content-type": EVENTS, "cache-control": "no-store"}
         return Response(event(failed_json(error)) + COMPLETE, headers=headers)
@@ -487,12 +489,12 @@ def _size(tools: ToolSchema) -> int:
 
 @checked
 class GraphqlBridge(WebBridge):
-    """Tools as GraphQL, to an app that is mounted in a web server. It needs asyncio.
+    """Tools as GraphQL, as an app that is mounted in a web server. Needs asyncio.
 
     Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. A
     token's schema has the tools that its scopes allow. `graphiql`, a `node_modules` with graphiql 3, react 18 and
     react-dom 18, serves GraphiQL at `/graphiql`; the page itself needs no token. `url`, `allowed_hosts` and
-    `allowed_origins` are those of every `WebBridge`.
+    `allowed_origins` are as in every `WebBridge`.
 
     Raises:
         ConfigError: `url` is not an http or https URL, or `graphiql` lacks a package.

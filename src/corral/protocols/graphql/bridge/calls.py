@@ -19,7 +19,7 @@ from corral.protocols.graphql.bridge.schema import StreamedCall
 from corral.types import CallError, CallRequest, OpenStream, Reply
 
 _MOST_INPUT_BYTES = 8_000_000
-"""Bytes of the inputs of all calls of a request."""
+"""Maximum size of all inputs of a request's calls."""
 
 
 class OperationCalls:
@@ -30,8 +30,8 @@ class OperationCalls:
         self._grant = grant
         self._body_bytes = body_bytes
         self._calls = 0
-        self.asked: StreamedCall | None = None
-        """Call that a subscription asks for."""
+        self.requested: StreamedCall | None = None
+        """Call that a subscription requests."""
 
     async def call(self, tool: str, input: object) -> object:
         """Calls a tool and returns its result as plain JSON data. Raises GraphQLError."""
@@ -45,8 +45,8 @@ class OperationCalls:
 
     async def query(self, tool: str, input: object) -> object:
         """As `call`, for tools that are read-only. Raises GraphQLError for others."""
-        found = self._grant.peek_tool(tool)
-        if found is not None and not found.read_only:
+        known_tool = self._grant.peek_tool(tool)
+        if known_tool is not None and not known_tool.read_only:
             raise error_of(AccessDenied(f"tool {tool!r} is not read-only; call it in a mutation"))
         return await self.call(tool, input)
 
@@ -68,11 +68,11 @@ class OperationCalls:
     async def requests(self, calls: object) -> list[tuple[int, CallRequest]]:
         """Returns calls in the form of the HTTP bridge, with the client's numbers. Raises GraphQLError."""
         try:
-            found, _ = await self._read(calls)
-            first = self._count(len(found))
+            requests, _ = await self._read(calls)
+            first = self._count(len(requests))
         except CorralError as error:
             raise error_of(error) from None
-        return [(each.sequence, each._replace(sequence=first + index)) for index, each in enumerate(found)]
+        return [(each.sequence, each._replace(sequence=first + index)) for index, each in enumerate(requests)]
 
     async def stream(self, tool: str, input: object, opened: OpenStream) -> Reply:
         """Calls a tool whose items go to the stream."""
@@ -100,8 +100,8 @@ class OperationCalls:
     async def batch(self, calls: object) -> Batch:
         """Returns the calls of a subscription to `_calls`. Raises GraphQLError."""
         try:
-            found, _ = await self._read(calls)
-            return Batch(self._host, self._grant, "graphql", found, reads_streams=True)
+            requests, _ = await self._read(calls)
+            return Batch(self._host, self._grant, "graphql", requests, reads_streams=True)
         except CorralError as error:
             raise error_of(error) from None
 
@@ -117,11 +117,11 @@ class OperationCalls:
 def _plain(reply: Reply) -> object:
     if reply.encoded is None or reply.encoded.tagged:
         return from_json(plain_json(reply.value))
-    return from_json(reply.encoded.text)  # times and the like are texts there
+    return from_json(reply.encoded.text)  # times and the like are strings there
 
 
 def error_of(error: CallError | CorralError) -> GraphQLError:
-    """Makes the error of a field: its `extensions` have the members of the error."""
+    """Converts an error to that of a field: its `extensions` have the members of the error."""
     if not isinstance(error, CallError):
         error = CallError.of(error)
     return GraphQLError(error.message, extensions=extensions_of(error))

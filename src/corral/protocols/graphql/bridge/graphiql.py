@@ -1,4 +1,4 @@
-"""GraphiQL, a page for GraphQL in the browser, from packages of npm that the host has installed."""
+"""GraphiQL, a browser page for GraphQL, from npm packages that the host has installed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _INSTALLED = {
     "graphiql.js": "graphiql/graphiql.min.js",
     "graphiql.css": "graphiql/graphiql.min.css",
 }
-"""Names below `/graphiql/`, and files of the packages: builds for a page without a bundler.
+"""Paths below `/graphiql/`, and files of the packages: builds for a page without a bundler.
 
-graphiql 5 and react 19 have none.
+graphiql 5 and react 19 have no such builds.
 """
 _MOST_BYTES = 16_000_000
 _PAGE = """<!doctype html>
@@ -43,32 +43,32 @@ body { margin: 0; display: flex; flex-direction: column; height: 100vh; font: 14
 <script src="./graphiql/page.js" defer></script>
 """
 _HEADERS = {
-    # GraphiQL and its editor add styles of their own while they run.
+    # GraphiQL and its editor add their own styles while they run.
     **page_headers(style_src="'self' 'unsafe-inline'", font_src="'self' data:"),
     "cache-control": "no-cache",
 }
 
 
 class Graphiql:
-    """The page at `/graphiql` and its files, which are read once. A token is typed on the page and not stored.
+    """The page at `/graphiql` and its files, which are read once. A token is typed into the page and not stored.
 
     Raises:
-        ConfigError: the folder lacks one of the packages, or has a version without the files that are needed.
+        ConfigError: the folder lacks one of the packages, or has a version without the necessary files.
     """
 
     def __init__(self, node_modules: Path) -> None:
-        self._found: dict[str, tuple[bytes, str]] = {
+        self._files: dict[str, tuple[bytes, str]] = {
             "/graphiql": (_PAGE.encode(), "text/html; charset=utf-8"),
             "/graphiql/page.js": (Path(__file__).with_name("graphiql.js").read_bytes(), "text/javascript"),
         }
         for name, file in _INSTALLED.items():
             media_type = "text/css" if name.endswith(".css") else "text/javascript"
-            self._found[f"/graphiql/{name}"] = _read(node_modules, file), media_type
+            self._files[f"/graphiql/{name}"] = _read(node_modules, file), media_type
 
     def response(self, path: str) -> Response | None:
         """Returns the page or a file of it; None for other paths."""
-        found = self._found.get(path)
-        return None if found is None else Response(found[0], headers=_HEADERS, media_type=found[1])
+        file = self._files.get(path)
+        return None if file is None else Response(file[0], headers=_HEADERS, media_type=file[1])
 
 
 def _read(node_modules: Path, file: str) -> bytes:
@@ -80,5 +80,5 @@ def _read(node_modules: Path, file: str) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"graphiql: {path} cannot be read ({error.strerror}); run `npm install graphiql@3 react@18 react-dom@18`, "
-            "and give its node_modules"
+            "and pass its node_modules"
         ) from error

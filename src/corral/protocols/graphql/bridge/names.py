@@ -19,14 +19,16 @@ def is_name(text: str) -> bool:
 
 def distinct_names(names: Iterable[str], reserved: Collection[str] = ()) -> dict[str, str]:
     """Maps each name to one that GraphQL allows: itself, or else a similar one with a hash of the original."""
-    given = list(names)
-    found = {name: name for name in given if name not in reserved and is_name(name)}
-    for name in given:
-        if name not in found:
+    originals = list(names)
+    distinct = {name: name for name in originals if name not in reserved and is_name(name)}
+    for name in originals:
+        if name not in distinct:
             digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
             similar = _OTHER.sub("_", name).strip("_")[: _MOST_CHARACTERS - 10]
-            found[name] = f"{similar}_{digest}" if similar[:1].isalpha() else f"_{similar}_{digest}".replace("__", "_")
-    return found
+            distinct[name] = (
+                f"{similar}_{digest}" if similar[:1].isalpha() else f"_{similar}_{digest}".replace("__", "_")
+            )
+    return distinct
 
 
 @lru_cache(maxsize=4_096)

@@ -1,4 +1,4 @@
-"""Responses in the form of GraphQL over HTTP: `{"data": ..., "errors": [...]}`."""
+"""Responses of GraphQL over HTTP: `{"data": ..., "errors": [...]}`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def accepted(head: RequestHead) -> tuple[str, bool]:
 
 
 def result_json(result: ExecutionResult) -> bytes:
-    """Writes a result. An error without a code is of a value that does not fit its type."""
+    """Writes a result. An error without a code means a value that does not match its type."""
     content: dict[str, Any] = {}
     if result.errors:
         errors: list[dict[str, Any]] = [{**error.formatted} for error in result.errors]

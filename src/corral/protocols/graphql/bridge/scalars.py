@@ -1,4 +1,4 @@
-"""Scalars beside those of GraphQL itself."""
+"""Scalars that GraphQL itself does not have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _integer(value: Any) -> int:
 def _integer_literal(node: ValueNode) -> int:
     if isinstance(node, IntValueNode | StringValueNode):
         return _integer(node.value)
-    raise GraphQLError("BigInt takes an integer, or a text of its digits", node)
+    raise GraphQLError("BigInt takes an integer, or a string of its digits", node)
 
 
 def _output(value: Any) -> int | str:
@@ -38,7 +38,7 @@ def _output(value: Any) -> int | str:
 
 BIG_INT = GraphQLScalarType(
     "BigInt",
-    description="Integer of any size. As a result it is a number up to 2^53 - 1, and a text beyond.",
+    description="Integer of any size. In results it is a number up to 2^53 - 1, and a string beyond.",
     coerce_output_value=_output,
     coerce_input_value=_integer,
     coerce_input_literal=_integer_literal,

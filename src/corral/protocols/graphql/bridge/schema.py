@@ -40,19 +40,23 @@ _MOST_DESCRIPTION = 2_000
 _COMBINING = frozenset({"allOf", "not", "if", "dependentSchemas", "patternProperties", "propertyNames"})
 
 _SPECIAL = frozenset({"$ref", "allOf", "anyOf", "enum", "oneOf"})
-"""Keywords that say more than `type`."""
+"""Keywords that refine `type`."""
 
 Wrapped: TypeAlias = Any
-"""A GraphQL type, perhaps within lists and `NonNull`. Generics of graphql-core cannot say which."""
+"""A GraphQL type, perhaps within lists and `NonNull`. The generics of graphql-core cannot express that."""
 ObjectType = TypeVar("ObjectType", GraphQLObjectType, GraphQLInputObjectType)
 
 
-class _Found(NamedTuple):
+class _FieldType(NamedTuple):
     type: Wrapped
     nullable: bool = False
 
 
-_SCALARS = {"number": _Found(GraphQLFloat), "string": _Found(GraphQLString), "boolean": _Found(GraphQLBoolean)}
+_SCALARS = {
+    "number": _FieldType(GraphQLFloat),
+    "string": _FieldType(GraphQLString),
+    "boolean": _FieldType(GraphQLBoolean),
+}
 
 
 class _Member(NamedTuple):
@@ -63,7 +67,7 @@ class _Member(NamedTuple):
 
 
 class TypeNames:
-    """Names of all types of one GraphQL schema. Types of the same name and members are the same type."""
+    """Names of all types of one GraphQL schema. Types with the same name and members are the same type."""
 
     def __init__(self, *taken: str) -> None:
         self._taken = {"Query", "Mutation", "Subscription", "String", "Int", "Float", "Boolean", "ID", "JSON", "BigInt"}
@@ -71,19 +75,19 @@ class TypeNames:
         self._made: dict[object, Wrapped] = {}
         self._numbers: Counter[str] = Counter()
 
-    def shared(self, wanted: str, key: object, make: Callable[[str], Wrapped]) -> Wrapped:
-        """Returns the type that was made for this name and key, else makes it under a name that is free."""
-        found = self._made.get((wanted, key))
-        if found is None:
-            found = self._made[wanted, key] = make(self.free(wanted))
-        return found
+    def shared(self, name: str, key: object, make: Callable[[str], Wrapped]) -> Wrapped:
+        """Returns the type for this name and key; if there is none, makes it under a free name."""
+        shared_type = self._made.get((name, key))
+        if shared_type is None:
+            shared_type = self._made[name, key] = make(self.free(name))
+        return shared_type
 
-    def free(self, wanted: str) -> str:
-        """Takes a name: the wanted one, or that with a number."""
-        name = wanted
+    def free(self, base: str) -> str:
+        """Takes the name, or the name with a number."""
+        name = base
         while name in self._taken:
-            self._numbers[wanted] += 1
-            name = f"{wanted}{self._numbers[wanted] + 1}"
+            self._numbers[base] += 1
+            name = f"{base}{self._numbers[base] + 1}"
         self._taken.add(name)
         return name
 
@@ -97,17 +101,17 @@ class _Types(Generic[ObjectType]):
         self._names = names
         self._document = document or {}
         self._within: set[str] = set()
-        """References that are being followed. One that leads back to itself is `JSON`."""
-        self._known: dict[str, _Found] = {}
+        """References that are being followed. A circular one is `JSON`."""
+        self._known: dict[str, _FieldType] = {}
 
     def root(self, name: str) -> Wrapped:
-        """Returns the type of the whole document, which may be null."""
+        """Returns the type of the whole document, which can be null."""
         return self._type(self._document, type_name(name), 0).type
 
-    def _type(self, schema: object, hint: str, level: int) -> _Found:
+    def _type(self, schema: object, hint: str, level: int) -> _FieldType:
         keywords = mapping(schema)
         if not keywords or level > _MOST_LEVELS:
-            return _Found(JSON, nullable=True)
+            return _FieldType(JSON, nullable=True)
         if type(keywords.get("type")) is str and _SPECIAL.isdisjoint(keywords):  # most of them
             return self._typed(keywords, hint, level)
         match keywords:
@@ -126,11 +130,11 @@ class _Types(Generic[ObjectType]):
             case {"const": value}:
                 return self._constant(value)
             case {"properties": _}:
-                return _Found(self._object(keywords, hint, level))
+                return _FieldType(self._object(keywords, hint, level))
             case _:
-                return _Found(JSON, nullable=True)
+                return _FieldType(JSON, nullable=True)
 
-    def _typed(self, keywords: JsonSchema, hint: str, level: int) -> _Found:
+    def _typed(self, keywords: JsonSchema, hint: str, level: int) -> _FieldType:
         kind = keywords["type"]
         if (scalar := _SCALARS.get(cast("str", kind))) is not None:
             return scalar
@@ -138,75 +142,75 @@ class _Types(Generic[ObjectType]):
             case "array":
                 return self._array(keywords, hint, level)
             case "object":
-                return _Found(self._object(keywords, hint, level))
+                return _FieldType(self._object(keywords, hint, level))
             case "integer":
-                return _Found(GraphQLInt if _fits_int(keywords) else BIG_INT)
+                return _FieldType(GraphQLInt if _fits_int(keywords) else BIG_INT)
             case _:
-                return _Found(JSON, nullable=True)
+                return _FieldType(JSON, nullable=True)
 
-    def _referred(self, reference: str, level: int) -> _Found:
+    def _referred(self, reference: str, level: int) -> _FieldType:
         if reference in self._within:
-            return _Found(JSON, nullable=True)
+            return _FieldType(JSON, nullable=True)
         known = self._known.get(reference)
         if known is not None:
             return known
         self._within.add(reference)
         try:
             name = reference.rsplit("/", 1)[-1]
-            found = self._type(_at(self._document, reference), type_name(name), level + 1)
+            typed = self._type(_at(self._document, reference), type_name(name), level + 1)
         finally:
             self._within.discard(reference)
-        self._known[reference] = found
-        return found
+        self._known[reference] = typed
+        return typed
 
-    def _alternatives(self, options: list[object], hint: str, level: int) -> _Found:
+    def _alternatives(self, options: list[object], hint: str, level: int) -> _FieldType:
         others = [option for option in options if not _is_null(option)]
-        found = [self._type(option, hint, level + 1) for option in others]
-        nullable = len(others) < len(options) or any(each.nullable for each in found)
-        kinds = {each.type for each in found}
+        typed = [self._type(option, hint, level + 1) for option in others]
+        nullable = len(others) < len(options) or any(each.nullable for each in typed)
+        kinds = {each.type for each in typed}
         if len(kinds) == 1:
-            return _Found(found[0].type, nullable)
+            return _FieldType(typed[0].type, nullable)
         if kinds and kinds <= {BIG_INT, GraphQLInt}:
-            return _Found(BIG_INT, nullable)
+            return _FieldType(BIG_INT, nullable)
         if kinds and kinds <= {GraphQLFloat, GraphQLInt, BIG_INT}:
-            return _Found(GraphQLFloat, nullable)
-        return _Found(JSON, nullable or not kinds)
+            return _FieldType(GraphQLFloat, nullable)
+        return _FieldType(JSON, nullable or not kinds)
 
-    def _enum(self, keywords: JsonSchema, values: list[object], hint: str) -> _Found:
+    def _enum(self, keywords: JsonSchema, values: list[object], hint: str) -> _FieldType:
         texts = [value for value in values if isinstance(value, str)]
         nullable = None in values
         if len(texts) + nullable < len(values):
-            return _Found(JSON, nullable)
+            return _FieldType(JSON, nullable)
         if not texts or not all(is_name(text) and text not in _NOT_ENUM for text in texts):
-            return _Found(GraphQLString, nullable)
+            return _FieldType(GraphQLString, nullable)
         title = keywords.get("title")
-        wanted = type_name(title) if isinstance(title, str) else hint
+        base = type_name(title) if isinstance(title, str) else hint
         enum = self._names.shared(
-            wanted,
+            base,
             tuple(texts),
             lambda name: GraphQLEnumType(name, {text: text for text in texts}, description=_description(keywords)),
         )
-        return _Found(enum, nullable)
+        return _FieldType(enum, nullable)
 
-    def _constant(self, value: object) -> _Found:
+    def _constant(self, value: object) -> _FieldType:
         match value:
             case str():
-                return _Found(GraphQLString)
+                return _FieldType(GraphQLString)
             case bool():
-                return _Found(GraphQLBoolean)
+                return _FieldType(GraphQLBoolean)
             case int():
-                return _Found(GraphQLInt if -_INT <= value < _INT else BIG_INT)
+                return _FieldType(GraphQLInt if -_INT <= value < _INT else BIG_INT)
             case None:
-                return _Found(JSON, nullable=True)
+                return _FieldType(JSON, nullable=True)
             case _:
-                return _Found(JSON)
+                return _FieldType(JSON)
 
-    def _array(self, keywords: JsonSchema, hint: str, level: int) -> _Found:
+    def _array(self, keywords: JsonSchema, hint: str, level: int) -> _FieldType:
         items = keywords.get("items")
         if keywords.get("prefixItems") or not isinstance(items, dict):
-            return _Found(GraphQLList(JSON))
+            return _FieldType(GraphQLList(JSON))
         item = self._type(cast("object", items), f"{hint}Item", level + 1)
-        return _Found(GraphQLList(item.type if item.nullable else GraphQLNonNull(item.type)))
+        return _FieldType(GraphQLList(item.type if item.nullable else GraphQLNonNull(item.type)))
 
     def _object(self, keywords: JsonSchema, hint: str, level: int) -> Wrapped:
         title = keywords.get("title")
@@ -214,9 +218,9 @@ class _Types(Generic[ObjectType]):
         members = self.members(keywords, base, level)
         if members is None:
             return JSON
-        wanted = base.removesuffix(self.suffix) + self.suffix
+        base = base.removesuffix(self.suffix) + self.suffix
         key = tuple((each.name, each.original, str(each.type), each.description) for each in members)
-        return self._names.shared(wanted, key, lambda name: self._make(name, members, _description(keywords)))
+        return self._names.shared(base, key, lambda name: self._make(name, members, _description(keywords)))
 
     def members(self, keywords: JsonSchema, hint: str, level: int) -> list[_Member] | None:
         """Returns the properties of an object; None if a type with these would lose others."""
@@ -227,9 +231,9 @@ class _Types(Generic[ObjectType]):
         named = distinct_names(properties)
         members: list[_Member] = []
         for original, schema in properties.items():
-            found = self._type(schema, hint + type_name(original), level + 1)
-            needed = isinstance(required, list) and original in required and not found.nullable
-            kind = GraphQLNonNull(found.type) if needed else found.type
+            typed = self._type(schema, hint + type_name(original), level + 1)
+            needed = isinstance(required, list) and original in required and not typed.nullable
+            kind = GraphQLNonNull(typed.type) if needed else typed.type
             members.append(_Member(named[original], original, kind, _description(mapping(schema))))
         return members
 
@@ -254,7 +258,7 @@ class InputTypes(_Types[GraphQLInputObjectType]):
     suffix = "Input"
 
     def arguments(self, name: str) -> dict[str, GraphQLArgument] | None:
-        """Returns the document's properties as arguments of a field; None if a call takes the input as a whole."""
+        """Returns the document's properties as arguments of a field; None if a call takes the input as one value."""
         document = self._document
         reference = document.get("$ref")
         if isinstance(reference, str):
@@ -285,13 +289,13 @@ def _property(name: str) -> Callable[[Mapping[str, object], GraphQLResolveInfo[A
 
 
 def _at(document: JsonSchema, reference: str) -> object:
-    """Returns the schema that a reference within the document points to; True, which allows all, if there is none."""
+    """Returns the schema at a reference within the document; True, which allows everything, if it does not exist."""
     if not reference.startswith("#"):
         return True
-    found: object = document
+    schema: object = document
     for part in reference[1:].split("/")[1:]:
-        found = mapping(found).get(part.replace("~1", "/").replace("~0", "~"), True)
-    return found
+        schema = mapping(schema).get(part.replace("~1", "/").replace("~0", "~"), True)
+    return schema
 
 
 def _is_null(schema: object) -> bool:
@@ -316,18 +320,18 @@ _RESERVED = frozenset({CALL_FIELD, CALLS_FIELD})
 
 
 class StreamedCall(NamedTuple):
-    """Call that a subscription asks for."""
+    """Call that a subscription requests."""
 
     tool: str | None
-    """None for calls in `input`, in the form of `_calls`."""
+    """None if the calls are in `input`, in the form of `_calls`."""
     input: object
 
 
 class Caller(Protocol):
     """Context of an operation: makes the calls of its fields."""
 
-    asked: StreamedCall | None
-    """Call that a subscription asks for, when it is executed without a source."""
+    requested: StreamedCall | None
+    """Call that a subscription requests, when it is executed without a source."""
 
     async def call(self, tool: str, input: object) -> object:
         """Calls a tool and returns its result as plain JSON data. Raises GraphQLError."""
@@ -343,12 +347,12 @@ class Caller(Protocol):
 
 
 class ToolSchema:
-    """Schema of one set of tools, with its documents that were validated lately."""
+    """Schema of one set of tools, with recently validated documents."""
 
     def __init__(self, schema: GraphQLSchema, namespaces: frozenset[str], tools: int) -> None:
         self.schema = schema
         self.namespaces = namespaces
-        """Fields that are no calls, but have fields that are."""
+        """Fields that are not calls, but contain calls."""
         self.documents: OrderedDict[str, DocumentNode] = OrderedDict()
         self.introspections: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
         self.estimated_bytes = 50_000 + 20_000 * tools
@@ -381,7 +385,7 @@ class ToolSchema:
 
 
 def make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
-    """Makes the schema of these tools. A field has the name of its tool, within one of its namespace."""
+    """Makes the schema of these tools. A field has the name of its tool, and is inside the field of its namespace."""
     names = TypeNames()
     queries = _Fields("Query", names)
     mutations = _Fields("Mutation", names)
@@ -399,7 +403,7 @@ def make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
         mutation=mutations.type(),
         subscription=subscriptions.flat_type(),
         types=[JSON, BIG_INT],
-        assume_valid=True,  # validation takes as long as all else
+        assume_valid=True,  # validation takes as long as everything else
     )
     return ToolSchema(schema, queries.namespaces | mutations.namespaces, len(tools))
 
@@ -434,7 +438,7 @@ class _Fields:
         return GraphQLObjectType(self._root, self._generic | _named(fields))
 
     def flat_type(self) -> GraphQLObjectType:
-        """Makes the type of subscriptions, which have one field: a namespace is the start of its name."""
+        """Makes the type of subscriptions, which have one field: its name begins with the namespace."""
         fields = {
             name if space is None else f"{space}_{name}": field
             for space, members in self._spaces.items()
@@ -452,8 +456,8 @@ def _field(name: ToolName, tool: Tool, names: TypeNames) -> GraphQLField:
     output = _output(name, tool, names)
     arguments, whole = _arguments(name, tool, names)
 
-    def resolve(_source: object, info: Info, **given: object) -> Awaitable[object]:
-        return info.context.call(path, given.get("input", {}) if whole else given)
+    def resolve(_source: object, info: Info, **values: object) -> Awaitable[object]:
+        return info.context.call(path, values.get("input", {}) if whole else values)
 
     kind = GraphQLList(output) if tool.stream else output
     return GraphQLField(kind, arguments, resolve, description=tool.description or None)
@@ -463,21 +467,21 @@ def _subscription(name: ToolName, tool: Tool, names: TypeNames) -> GraphQLField:
     path = str(name)
     arguments, whole = _arguments(name, tool, names)
 
-    def resolve(source: tuple[object] | None, info: Info, **given: object) -> object:
-        return _item(source, info, StreamedCall(path, given.get("input", {}) if whole else given))
+    def resolve(source: tuple[object] | None, info: Info, **values: object) -> object:
+        return _item(source, info, StreamedCall(path, values.get("input", {}) if whole else values))
 
     return GraphQLField(_output(name, tool, names), arguments, resolve, description=tool.description or None)
 
 
 def _output(name: ToolName, tool: Tool, names: TypeNames) -> Any:
-    """Returns the type of results. It may be null, so that a call that fails leaves the results of others."""
+    """Returns the type of results. It is nullable, so that a failed call does not remove the results of others."""
     return OutputTypes(names, tool.output_schema).root(f"{type_name(name.name)}Result")
 
 
 def _arguments(name: ToolName, tool: Tool, names: TypeNames) -> tuple[dict[str, GraphQLArgument], bool]:
-    """Returns the arguments of a field; True if there is one, `input`, for an input without listed properties."""
-    found = InputTypes(names, tool.input_schema).arguments(type_name(name.name))
-    return ({"input": GraphQLArgument(JSON)}, True) if found is None else (found, False)
+    """Returns the arguments of a field; True if there is only `input`, for an input without listed properties."""
+    arguments = InputTypes(names, tool.input_schema).arguments(type_name(name.name))
+    return ({"input": GraphQLArgument(JSON)}, True) if arguments is None else (arguments, False)
 
 
 def _generic(description: str, resolve: Callable[..., Awaitable[object]]) -> GraphQLField:
@@ -486,7 +490,7 @@ def _generic(description: str, resolve: Callable[..., Awaitable[object]]) -> Gra
 
 
 def _calls(resolve: Callable[..., object]) -> GraphQLField:
-    description = "Calls of corral's own runtimes, whose values have tags where JSON would lose something."
+    description = "Calls of corral's own runtimes. Values are tagged if JSON cannot express them."
     arguments = {"calls": GraphQLArgument(GraphQLNonNull(GraphQLList(GraphQLNonNull(JSON))))}
     return GraphQLField(JSON, arguments, resolve, description=description)
 
@@ -496,10 +500,10 @@ def _namespace(_source: object, _info: Info) -> object:
 
 
 def _item(source: tuple[object] | None, info: Info, call: StreamedCall) -> object:
-    """Resolves the field of a subscription: the source is an item; without one, it asks for the call."""
+    """Resolves the field of a subscription: the source is an item; without a source, the field requests the call."""
     if source is not None:
         return source[0]
-    info.context.asked = call
+    info.context.requested = call
     return None
 
 

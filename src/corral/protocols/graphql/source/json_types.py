@@ -22,14 +22,14 @@ SCALARS: Mapping[str, JsonSchema] = {
     "URL": _TEXT,
     "UUID": _TEXT,
 }
-"""Scalars of GraphQL, and those of others that are texts by custom. All others may be anything."""
+"""GraphQL's own scalars, and others that are strings by convention. All others accept anything."""
 
 
 def leaf_schema(schema: Schema, name: str, scalars: Mapping[str, JsonSchema]) -> JsonSchema:
     """Returns the schema of a scalar or an enum."""
-    found = schema.types.get(name)
-    if found is not None and found.kind == "ENUM" and found.values:
-        return {"enum": found.values, "title": name}
+    kind = schema.types.get(name)
+    if kind is not None and kind.kind == "ENUM" and kind.values:
+        return {"enum": kind.values, "title": name}
     known = scalars.get(name)
     if known is not None:
         return dict(known)
@@ -37,20 +37,20 @@ def leaf_schema(schema: Schema, name: str, scalars: Mapping[str, JsonSchema]) ->
 
 
 def wrapped(reference: TypeRef, inner: JsonSchema) -> JsonSchema:
-    """Returns the schema of a type with its lists, each of which may be null unless it says otherwise."""
+    """Adds the lists of a type to a schema; each is nullable unless the type excludes that."""
     return _wrapped(reference.wrappers, inner)
 
 
 def _wrapped(wrappers: str, inner: JsonSchema) -> JsonSchema:
     required = wrappers.startswith("!")
     rest = wrappers.removeprefix("!")
-    found = {"type": "array", "items": _wrapped(rest[1:], inner)} if rest else inner
-    return found if required else _nullable(found)
+    array = {"type": "array", "items": _wrapped(rest[1:], inner)} if rest else inner
+    return array if required else _nullable(array)
 
 
 def _nullable(schema: JsonSchema) -> JsonSchema:
     if not schema.keys() & {"type", "enum", "$ref", "anyOf"}:
-        return schema  # it may be anything
+        return schema  # it accepts anything
     kind = schema.get("type")
     if isinstance(kind, list):
         return {**schema, "type": [*kind, "null"]}
@@ -62,7 +62,7 @@ def _nullable(schema: JsonSchema) -> JsonSchema:
 
 
 class InputSchemas:
-    """Schema of the arguments of one field, with the input types that they mention as definitions."""
+    """Schema of the arguments of one field; the input types that they mention are definitions."""
 
     def __init__(self, schema: Schema, scalars: Mapping[str, JsonSchema]) -> None:
         self._schema = schema
@@ -72,8 +72,8 @@ class InputSchemas:
 
     def of(self, arguments: tuple[Argument, ...], more: Mapping[str, JsonSchema]) -> JsonSchema:
         """Returns the schema of an object with these arguments, and optional members."""
-        found = self._object(arguments)
-        found["properties"] |= more
+        schema = self._object(arguments)
+        schema["properties"] |= more
         while self._waiting:
             name = self._waiting.pop()
             kind = self._schema.types[name]
@@ -81,18 +81,18 @@ class InputSchemas:
             if kind.description:
                 self._definitions[name]["description"] = kind.description
         if self._definitions:
-            found["$defs"] = self._definitions
-        return found
+            schema["$defs"] = self._definitions
+        return schema
 
     def _object(self, arguments: tuple[Argument, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        schema: dict[str, Any] = {
             "type": "object",
             "properties": {each.name: self._argument(each) for each in arguments},
             "additionalProperties": False,
         }
         if required := [each.name for each in arguments if each.required]:
-            found["required"] = required
-        return found
+            schema["required"] = required
+        return schema
 
     def _argument(self, argument: Argument) -> JsonSchema:
         name = argument.type.name
@@ -106,7 +106,7 @@ class InputSchemas:
             inner = {"type": ["string", "integer"]}
         else:
             inner = leaf_schema(self._schema, name, self._scalars)
-        found = wrapped(argument.type, inner)
+        schema = wrapped(argument.type, inner)
         default = "" if argument.default in (None, "null") else f"Default: {argument.default[:200]}"
         text = "\n".join(filter(None, (argument.description, default)))
-        return {**found, "description": text} if text else found
+        return {**schema, "description": text} if text else schema

@@ -1,4 +1,4 @@
-"""A GraphQL schema, read from the result of an introspection query. Parts that cannot be used are left out."""
+"""A GraphQL schema, read from the result of an introspection query. Unusable parts are omitted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ INTROSPECTION = (
     f"type {{ {_REFERENCE}}} }} inputFields {{ {_VALUE} }} enumValues(includeDeprecated: true) {{ name }} "
     "possibleTypes { name } } } }"
 )
-"""Query for what `read_schema` reads. It asks for nothing that older services lack."""
+"""Introspection query for `read_schema`. It requests only what older services support."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """A type as a field or an argument mentions it."""
+    """A reference to a type by a field or an argument."""
 
     name: str
     wrappers: str
@@ -72,7 +72,7 @@ class Field:
     type: TypeRef
     description: str
     deprecated: str | None
-    """Reason of a deprecation."""
+    """Reason of its deprecation."""
     arguments: tuple[Argument, ...]
 
     @property
@@ -128,23 +128,23 @@ def read_schema(document: bytes | Mapping[str, Any]) -> Schema:
     """Reads the result of an introspection query: `{"data": {"__schema": ...}}`, or a part of it.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the document is not such a result.
     """
     try:
-        given: object = from_json(document) if isinstance(document, bytes) else document
+        root: object = from_json(document) if isinstance(document, bytes) else document
     except ValueError as error:
-        raise ConfigError("the GraphQL schema is not JSON; give the result of an introspection query") from error
+        raise ConfigError("the GraphQL schema is not JSON; pass the result of an introspection query") from error
     for key in ("data", "__schema"):
-        given = mapping(given).get(key, given)
-    query = _name_at(given, "queryType")
+        root = mapping(root).get(key, root)
+    query = _name_at(root, "queryType")
     if query is None:
-        raise ConfigError("the GraphQL schema has no queryType; give the result of an introspection query")
+        raise ConfigError("the GraphQL schema has no queryType; pass the result of an introspection query")
     types = {
         each["name"]: TypeDef(each["name"], each["kind"], each)
-        for each in _members(given, "types")
+        for each in _members(root, "types")
         if _is_name(each.get("name")) and each.get("kind") in _KINDS
     }
-    return Schema(types, query, _name_at(given, "mutationType"))
+    return Schema(types, query, _name_at(root, "mutationType"))
 
 
 def _field(raw: Mapping[str, Any]) -> Field | None:

@@ -1,4 +1,4 @@
-"""Selection sets of results: chosen within a budget, and extended with what the host or a program adds."""
+"""Selection sets of results: chosen within a budget, and extended by fields of the host or a program."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from corral.types import JsonSchema
 
 _MAX_TOKENS = 2_000
 _MAX_FRAGMENTS = 8
-"""Types of a union or an interface that are told apart."""
+"""Maximum number of a union's or an interface's types that are distinguished."""
 _LEAST_NESTED = 3
 _TELLING = (
     "id", "name", "title", "login", "slug", "key", "code", "number", "state", "status", "type", "url", "email", "value",
 )  # fmt: skip
-"""Leaves that say the most of an object within another one, the best first."""
+"""The most informative leaves of a nested object, best first."""
 _PAGES = frozenset({"nodes", "edges", "node", "pageInfo", "items"})
-"""Parts of a page, which are no levels of their own."""
+"""Parts of a page, which do not count as levels."""
 _PAGE_ARGUMENTS = frozenset({"first", "last", "limit", "after", "before", "offset"})
 
 
 class InvalidSelection(ValueError):
-    """A text is no selection set."""
+    """A text is not a selection set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Budget:
 
 @dataclass(slots=True)
 class Selection:
-    """Selected parts of one type."""
+    """Selected fields of one type."""
 
     type: TypeDef
     leaves: dict[str, tuple[str, Field]] = field(default_factory=dict[str, "tuple[str, Field]"])
-    """Fields without parts, by the key in the result; with their text."""
+    """Fields without parts, with their texts, by the key in the result."""
     parts: dict[str, tuple[Field, Selection]] = field(default_factory=dict[str, "tuple[Field, Selection]"])
     fragments: dict[str, Selection] = field(default_factory=dict[str, "Selection"])
-    """Of the types that it may be."""
+    """Selections of its possible types."""
 
     @property
     def is_abstract(self) -> bool:
@@ -81,17 +81,17 @@ class Selection:
         return options[0] if len(options) == 1 else {"anyOf": options}
 
     def properties(self, schema: Schema, scalars: Mapping[str, JsonSchema]) -> dict[str, JsonSchema]:
-        found = {
+        members = {
             key: _described(each, wrapped(each.type, leaf_schema(schema, each.type.name, scalars)))
             for key, (_, each) in self.leaves.items()
         }
         for key, (each, inner) in self.parts.items():
-            found[key] = _described(each, wrapped(each.type, inner.schema(schema, scalars)))
-        return found
+            members[key] = _described(each, wrapped(each.type, inner.schema(schema, scalars)))
+        return members
 
 
 def select(schema: Schema, reference: TypeRef, budget: Budget) -> Selection | None:
-    """Chooses the selection set of a result, level by level; None for a scalar, or a type without parts to choose."""
+    """Chooses the selection set of a result, level by level; None for a scalar, or a type without such fields."""
     root = schema.named(reference)
     if root is None or root.is_leaf or root.kind == "INPUT_OBJECT":
         return None
@@ -118,10 +118,10 @@ def select(schema: Schema, reference: TypeRef, budget: Budget) -> Selection | No
 
 
 def further_fields(text: str) -> str:
-    """Returns fields that are added to a selection set, without the braces around them.
+    """Returns fields to add to a selection set, without the surrounding braces.
 
     Raises:
-        InvalidSelection: the text has something else than fields and inline fragments.
+        InvalidSelection: the text contains anything but fields and inline fragments.
     """
     text = text.strip()
     try:
@@ -141,7 +141,7 @@ def further_fields(text: str) -> str:
 
     class Refuse(Visitor):
         def enter_variable(self, _node: VariableNode, *_: Any) -> None:
-            raise InvalidSelection("variables cannot be used; write values")
+            raise InvalidSelection("variables cannot be used; write literal values")
 
         def enter_fragment_spread(self, _node: FragmentSpreadNode, *_: Any) -> None:
             raise InvalidSelection("named fragments cannot be used; write `... on Type { }`")
@@ -168,7 +168,7 @@ def _take_leaves(schema: Schema, selection: Selection, most: int) -> int:
             if each.name in selection.leaves:
                 continue
             alike = seen.setdefault(each.name, str(each.type)) == str(each.type)
-            key = each.name if alike else f"{each.name}_{kind.name}"  # fields of one key must have one type
+            key = each.name if alike else f"{each.name}_{kind.name}"  # fields with one key must have one type
             inner.leaves[key] = each.name if alike else f"{key}: {each.name}", each
         taken += len(inner.leaves)
     return taken
@@ -176,7 +176,7 @@ def _take_leaves(schema: Schema, selection: Selection, most: int) -> int:
 
 def _leaves(schema: Schema, kind: TypeDef, most: int) -> list[Field]:
     """Returns fields without parts that need no arguments and are not deprecated, in the order of the schema."""
-    found = [
+    leaves = [
         each
         for each in kind.fields.values()
         if each.deprecated is None
@@ -184,14 +184,14 @@ def _leaves(schema: Schema, kind: TypeDef, most: int) -> list[Field]:
         and (named := schema.named(each.type)) is not None
         and named.is_leaf
     ]
-    if len(found) <= most:
-        return found
-    best = sorted(found, key=lambda each: _TELLING.index(each.name) if each.name in _TELLING else len(_TELLING))[:most]
-    return [each for each in found if each in best]
+    if len(leaves) <= most:
+        return leaves
+    best = sorted(leaves, key=lambda each: _TELLING.index(each.name) if each.name in _TELLING else len(_TELLING))[:most]
+    return [each for each in leaves if each in best]
 
 
 def _parts(schema: Schema, kind: TypeDef) -> Iterator[tuple[Field, TypeDef]]:
-    """Yields fields with parts. Pages within an object are left out: each costs its service a query."""
+    """Yields fields with parts. Pages within an object are omitted: each costs the service a query."""
     if kind.kind == "UNION":
         return
     fields = kind.fields

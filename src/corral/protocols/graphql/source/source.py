@@ -36,12 +36,12 @@ from corral.tools.tool import OutputValidation, check_settings
 from corral.types import ExecutionContext, JsonSchema
 
 Credentials: TypeAlias = Callable[[ExecutionContext], Mapping[str, str] | Awaitable[Mapping[str, str] | None] | None]
-"""Finds the headers that identify a caller; None: the caller has none, and the call fails."""
+"""Returns the headers that identify a caller; if it returns None, the call fails."""
 
 _MAX_ERRORS = 3
 _MAX_MESSAGE = 500
 _PARSED_HERE = 200_000
-"""Bytes of larger responses are parsed in a thread."""
+"""Size in bytes above which responses are parsed in a thread."""
 _SHORTEST_SECRET = 6
 
 
@@ -59,16 +59,16 @@ class Service:
         Raises:
             ToolError: the caller has no credentials.
         """
-        found: Any = {}
+        own: Any = {}
         if self.credentials is not None:
-            found = self.credentials(context)
-            found = await found if inspect.isawaitable(found) else found
-            if found is None:
+            own = self.credentials(context)
+            own = await own if inspect.isawaitable(own) else own
+            if own is None:
                 raise ToolError("there is no credential for this caller")
-        return {**self.headers, **cast("Mapping[str, str]", found)}
+        return {**self.headers, **cast("Mapping[str, str]", own)}
 
     def hidden(self, text: str) -> str:
-        """Removes the headers of all callers from a text."""
+        """Removes the headers that all requests share from a text."""
         return _hidden(text, self.headers)
 
     async def post(self, client: SafeClient, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
@@ -130,8 +130,8 @@ class Endpoint:
     def input_schema(self) -> JsonSchema:
         more: dict[str, JsonSchema] = {}
         if self._selectable and self._selection is not None:
-            told = 'Further fields of the result, in GraphQL: "a b(first: 3) { nodes { c } }".'
-            more[self._select_name] = {"type": "string", "description": told}
+            description = 'Further fields of the result, in GraphQL: "a b(first: 3) { nodes { c } }".'
+            more[self._select_name] = {"type": "string", "description": description}
         return InputSchemas(self._schema, self._scalars).of(self.operation.field.arguments, more)
 
     def output_schema(self) -> JsonSchema:
@@ -144,36 +144,36 @@ class Endpoint:
         """Sends the operation and reads the response.
 
         Raises:
-            ToolError: the operation cannot be sent, was not answered, or has errors.
-            EgressBlocked: the response is too large or too late, or leads where the client must not go.
+                ToolError: the operation cannot be sent, was not answered, or has errors.
+                EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
         """
         variables = dict(input or {})
-        further = self._given_fields(variables)
+        further = self._further_fields(variables)
         headers = await self._service.identify(call.context)
         content = to_json({"query": self._text(variables, further), "variables": variables})
         try:
             response = await self._service.post(client, content, headers)
             return await self._read(response, call, headers)
         except httpx.HTTPError as error:
-            said = f"{self.operation} was not answered: {type(error).__name__} {error}".rstrip()
+            text = f"{self.operation} was not answered: {type(error).__name__} {error}".rstrip()
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            said = said if unsent or self.operation.kind == "query" else f"{said}; it may have taken effect"
-            raise ToolError(_hidden(said, headers), outcome_known=unsent) from None
+            text = text if unsent or self.operation.kind == "query" else f"{text}; it may have taken effect"
+            raise ToolError(_hidden(text, headers), outcome_known=unsent) from None
 
-    def _given_fields(self, variables: dict[str, Any]) -> str:
-        given = variables.pop(self._select_name, None) if self._selectable and self._selection is not None else None
-        if not given:
+    def _further_fields(self, variables: dict[str, Any]) -> str:
+        selection = variables.pop(self._select_name, None) if self._selectable and self._selection is not None else None
+        if not selection:
             return self._further
         try:
-            return f"{self._further} {further_fields(given)}"
+            return f"{self._further} {further_fields(selection)}"
         except InvalidSelection as error:
             raise ToolError(f"{self._select_name}: {error}") from None
 
     def _text(self, variables: Mapping[str, Any], further: str) -> str:
         field, selection = self.operation.field, self._selection
-        given = [each for each in field.arguments if each.name in variables]
-        declared = f"({', '.join(f'${each.name}: {each.type}' for each in given)})" if given else ""
-        passed = f"({', '.join(f'{each.name}: ${each.name}' for each in given)})" if given else ""
+        arguments = [each for each in field.arguments if each.name in variables]
+        declared = f"({', '.join(f'${each.name}: {each.type}' for each in arguments)})" if arguments else ""
+        passed = f"({', '.join(f'{each.name}: ${each.name}' for each in arguments)})" if arguments else ""
         selected = "" if selection is None else selection.text().removesuffix("}") + f"{further} }}"
         return f"{self.operation.kind}{declared} {{ {field.name}{passed} {selected} }}"
 
@@ -181,16 +181,16 @@ class Endpoint:
         content = response.content
         try:
             if len(content) > _PARSED_HERE:
-                found = await run_in_own_thread(from_json, content, abandon_on_cancel=True)
+                document = await run_in_own_thread(from_json, content, abandon_on_cancel=True)
             else:
-                found = from_json(content)
+                document = from_json(content)
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or not ("data" in found or "errors" in found):
+            document = None
+        if not isinstance(document, dict) or not ("data" in document or "errors" in document):
             known = response.status_code < 500
             text = f"{self.operation} has no GraphQL response; its status is {response.status_code}"
             raise ToolError(text, outcome_known=known)
-        result = cast("dict[str, Any]", found)
+        result = cast("dict[str, Any]", document)
         value = mapping(result.get("data")).get(self.operation.field.name)
         problems = _problems(result.get("errors"))
         if not problems:
@@ -199,16 +199,16 @@ class Endpoint:
         if value is None:
             raise ToolError(f"{self.operation} failed: {text}")
         if not self._partial_data:
-            raise ToolError(f"{self.operation} has only a part of its result, which was withheld: {text}")
-        call.logger.warning("%s has only a part of its result: %s", self.operation, text)
+            raise ToolError(f"{self.operation} returned only a partial result, which was withheld: {text}")
+        call.logger.warning("%s returned only a partial result: %s", self.operation, text)
         return value
 
 
 def _problems(errors: object) -> list[str]:
-    """Returns texts of the errors of a response, each with its place and its code."""
+    """Returns the texts of a response's errors, each with its place and its code."""
     listed = listing(errors)
-    found = [_problem(each) for each in listed[:_MAX_ERRORS]]
-    return [*found, f"{len(listed) - _MAX_ERRORS} more errors"] if len(listed) > _MAX_ERRORS else found
+    texts = [_problem(each) for each in listed[:_MAX_ERRORS]]
+    return [*texts, f"{len(listed) - _MAX_ERRORS} more errors"] if len(listed) > _MAX_ERRORS else texts
 
 
 def _problem(error: object) -> str:
@@ -221,7 +221,7 @@ def _problem(error: object) -> str:
 
 
 def _hidden(text: str, headers: Mapping[str, str]) -> str:
-    """Removes credentials: services may send back what they were sent."""
+    """Removes credentials: services may echo them."""
     secrets = {word for value in headers.values() for word in (value, *value.split())}
     for secret in sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True):
         text = text.replace(secret, "[redacted]")
@@ -238,17 +238,17 @@ _MAX_DESCRIPTION = 2_000
 class GraphqlSource(ToolSource):
     """Queries and mutations of the GraphQL service at `url` as tools. Queries are read-only.
 
-    The schema is asked for by introspection when the source is opened, and again with back-off if that fails; `schema`
-    is the result of an introspection query instead, as an object or a JSON file. The source's client reaches only the
-    origin of `url`, which may be an internal address. `client` is used instead, if given; it stays open.
+    The schema is requested by introspection when the source is opened, and again with back-off if that fails; or
+    `schema` is the result of an introspection query, as an object or a JSON file. The source's client reaches only the
+    origin of `url`, which can be an internal address. With `client`, that one is used; it stays open.
 
-    `headers` are sent with each request, `credentials` finds those of a caller. `include` and `exclude` are patterns of
-    fields, such as `"issue*"` or `"mutation:*"`. `needs_approval` is for mutations.
+    `headers` are sent with each request, `credentials` returns those of a caller. `include` and `exclude` are patterns
+    of fields, such as `"issue*"` or `"mutation:*"`. `needs_approval` applies to mutations.
 
     A tool selects up to `fields` fields of its result, at most `levels` objects deep; `select` adds fields by the name
     of a tool's field. Unless `selectable` is False, programs add fields by the argument `select`. `scalars` are JSON
     Schemas of scalars. With `partial_data` a result with errors is delivered without its failed parts, and logged;
-    else the call fails.
+    otherwise the call fails.
 
     Raises:
         ConfigError: the URL, the schema or another option cannot be used.
@@ -288,9 +288,9 @@ class GraphqlSource(ToolSource):
         }
         check_settings("GraphqlSource", **self._settings)
         if levels < 0 or fields < 1:
-            raise ConfigError(f"levels={levels} or fields={fields} is too little; at least 0 levels and 1 field")
+            raise ConfigError(f"levels={levels} or fields={fields} is too small; set at least 0 levels and 1 field")
         self._service = Service(url=_address(url), headers=dict(headers), credentials=credentials)
-        self._given = schema
+        self._static_schema = schema
         self._client = client
         self._include = (include,) if isinstance(include, str) else tuple(include)
         self._exclude = (exclude,) if isinstance(exclude, str) else tuple(exclude)
@@ -310,8 +310,8 @@ class GraphqlSource(ToolSource):
         """As `ToolSource.open`.
 
         Raises:
-            StartFailed: it is `required`, and its schema cannot be read.
-            ConfigError: a given schema cannot be used, or a pattern matches nothing.
+                StartFailed: the source is `required`, and its schema cannot be read.
+                ConfigError: `schema` cannot be used, or a pattern matches no field.
         """
         if self._client is not None:
             async with self._offered(offer, self._client):
@@ -322,25 +322,25 @@ class GraphqlSource(ToolSource):
 
     @asynccontextmanager
     async def _offered(self, offer: Offer, client: SafeClient) -> AsyncGenerator[None]:
-        if self._given is not None:
-            offer(await self._tools(self._given, client))
+        if self._static_schema is not None:
+            offer(await self._tools(self._static_schema, client))
             yield
             return
         async with asked(partial(self._ask, offer, client), required=self._required):
             yield
 
     async def _ask(self, offer: Offer, client: SafeClient) -> str | None:
-        """Asks for the schema and offers its tools; returns the reason if that failed."""
+        """Requests the schema and offers its tools; returns the reason if that failed."""
         try:
-            offer(await self._tools(await self._introspected(client), client))
+            offer(await self._tools(await self._introspect(client), client))
         except (ConfigError, EgressBlocked, httpx.HTTPError) as error:
-            problem = f"the GraphQL service has no usable schema: {self._service.hidden(_told(error))}"
+            problem = f"the GraphQL service has no usable schema: {self._service.hidden(_message(error))}"
             logger.log(logging.WARNING, "GraphqlSource %r: %s", self.namespace, problem)
             offer([], problem=problem)
             return problem
         return None
 
-    async def _introspected(self, client: SafeClient) -> bytes:
+    async def _introspect(self, client: SafeClient) -> bytes:
         content = to_json({"query": INTROSPECTION})
         if self._client is not None:
             response = await self._service.post(client, content, self._service.headers)
@@ -359,16 +359,16 @@ class GraphqlSource(ToolSource):
         )
         return SafeClient(policy, timeout=self._timeout_seconds)
 
-    async def _tools(self, given: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
-        return await run_in_own_thread(self._made, given, client, abandon_on_cancel=True)
+    async def _tools(self, schema: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
+        return await run_in_own_thread(self._make_tools, schema, client, abandon_on_cancel=True)
 
-    def _made(self, given: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
-        if isinstance(given, Path):
+    def _make_tools(self, source: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
+        if isinstance(source, Path):
             try:
-                given = given.read_bytes()
+                source = source.read_bytes()
             except OSError as error:
-                raise ConfigError(f"the GraphQL schema {given} cannot be read: {error.strerror}") from error
-        schema = read_schema(given)
+                raise ConfigError(f"the GraphQL schema {source} cannot be read: {error.strerror}") from error
+        schema = read_schema(source)
         queries = _operations(schema, schema.query, "query")
         mutations = _operations(schema, schema.mutation, "mutation")
         everything = [*queries, *mutations]
@@ -379,7 +379,7 @@ class GraphqlSource(ToolSource):
                         f"{option}={pattern!r} matches no field; patterns are 'name*' or 'mutation:name*'"
                     )
         if unknown := self._select.keys() - {each.field.name for each in everything}:
-            raise ConfigError(f"select has {sorted(unknown)[0]!r}, which is no field of the schema")
+            raise ConfigError(f"select has {sorted(unknown)[0]!r}, which is not a field of the schema")
         chosen = [
             each
             for each in everything
@@ -450,8 +450,8 @@ def _further(name: str, text: str) -> str:
     try:
         return further_fields(text)
     except InvalidSelection as error:
-        raise ConfigError(f"select[{name!r}] is no selection of fields: {error}") from None
+        raise ConfigError(f"select[{name!r}] is not a selection of fields: {error}") from None
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__} {error}".rstrip() if isinstance(error, httpx.HTTPError) else str(error)

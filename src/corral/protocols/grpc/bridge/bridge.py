@@ -1,4 +1,4 @@
-"""`GrpcBridge`: calls over gRPC, to a server of its own."""
+"""`GrpcBridge`: calls over gRPC, with its own server."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from corral.protocols.transports import transport
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Endpoint, HttpEndpoint, Language
 
 REFLECTION_SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
-"""Both have the same messages."""
+"""Versions of the reflection service, which have the same messages."""
 _MAX_SECONDS = 60.0
 _MAX_REQUESTS = 2_000
 _MAX_REQUEST_BYTES = 2_000
 
 
 class Reflection:
-    """One stream of questions about a schema."""
+    """One stream of requests about a schema."""
 
     def __init__(self, schema: ToolSchema, service: str) -> None:
         self._schema = schema
@@ -52,7 +52,7 @@ class Reflection:
         """Answers until the client ends the stream, or it has been open for a minute.
 
         Raises:
-            MalformedMessage: a message is no request.
+            MalformedMessage: a message is not a request.
             MessageTooLarge: a request is too long, or there are too many.
         """
         with anyio.move_on_after(_MAX_SECONDS):
@@ -65,7 +65,7 @@ class Reflection:
                 try:
                     request = reflection_pb2.ServerReflectionRequest.FromString(body)
                 except DecodeError:
-                    raise MalformedMessage("the message is not of its type") from None
+                    raise MalformedMessage("the message has the wrong type") from None
                 await write(self._answer(request))
             raise MessageTooLarge(f"a stream of reflection has more than {_MAX_REQUESTS} requests")
 
@@ -88,7 +88,7 @@ class Reflection:
         return reply
 
     def _describe(self, reply: reflection_pb2.ServerReflectionResponse, find: Callable[[DescriptorPool], str]) -> None:
-        """Adds the file that is found, after those that it needs."""
+        """Adds the file with the symbol, after its dependencies."""
         for pool in (self._schema.pool, POOL, _REFLECTION_POOL):
             try:
                 name = find(pool)
@@ -96,7 +96,7 @@ class Reflection:
                 continue
             described = pool.FindFileByName(name)
             for each in (described, *described.dependencies):
-                # With comments, which a pool does not give back.
+                # With comments, which a pool does not return.
                 file = self._schema.file.SerializeToString() if each.name == FILE else each.serialized_pb
                 reply.file_descriptor_response.file_descriptor_proto.append(file)
             return
@@ -104,7 +104,7 @@ class Reflection:
 
 
 def _file_of(pool: DescriptorPool, symbol: str) -> str:
-    """Returns the file of a symbol. The pool of protobuf knows those of methods and fields by their parents only."""
+    """Returns the file of a symbol. The pool of protobuf finds methods and fields only by their parents."""
     try:
         return pool.FindFileContainingSymbol(symbol).name
     except KeyError:
@@ -183,10 +183,10 @@ class BridgeService(grpc.GenericRpcHandler):
     async def _grant_of(self, metadata: Metadata) -> Grant:
         if len(metadata) > _MAX_METADATA:
             raise MessageTooLarge("the request has too much metadata")
-        given = [value for key, value in metadata if key == "authorization"]
-        if len(given) > 1:
-            raise MalformedMessage("the metadata have two authorizations")
-        scheme, _, token = str(given[0]).partition(" ") if given else ("", "", "")
+        values = [value for key, value in metadata if key == "authorization"]
+        if len(values) > 1:
+            raise MalformedMessage("the metadata has two authorizations")
+        scheme, _, token = str(values[0]).partition(" ") if values else ("", "", "")
         token = token.strip() or None if scheme.lower() == "bearer" else None
         try:
             return self._host.find(token)
@@ -211,12 +211,12 @@ class _Exchange:
         self._context = context
         self._grant = grant
         self._writing = anyio.Lock()
-        """gRPC takes one message at a time."""
+        """gRPC accepts one message at a time."""
         self._begun = False
-        """True once the first message has left."""
+        """True once the first message has been sent."""
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
-        """Does nothing: gRPC has one form for all methods, and keeps connections alive by itself."""
+        """Does nothing: gRPC has one form for all methods, and keeps connections alive itself."""
 
     @asynccontextmanager
     async def message(self, kind: Any, *, batch: bool = False) -> AsyncGenerator[tuple[Any, int]]:
@@ -230,7 +230,7 @@ class _Exchange:
         grant = self._grant
         allowed = most_body_bytes(grant) if batch else grant.limits.tool_input_bytes + MAX_TOOL_PATH + 20
         if len(body) > allowed:
-            raise MessageTooLarge(f"the request has {len(body)} bytes; {allowed} are allowed")
+            raise MessageTooLarge(f"the request has {len(body)} bytes; the maximum is {allowed}")
         room = load_of(grant).room
         if not room.try_acquire(len(body)):
             await room.acquire(len(body))
@@ -238,12 +238,12 @@ class _Exchange:
             try:
                 message = kind.FromString(body)
             except DecodeError:
-                raise MalformedMessage("the message is not of its type") from None
+                raise MalformedMessage("the message has the wrong type") from None
             yield message, len(body)
         finally:
             room.release(len(body))
 
-    async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream by itself
+    async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream itself
         try:
             async with self._writing:
                 # gRPC sends its headers with the first message. After a cancelled write it would send them again with
@@ -252,7 +252,7 @@ class _Exchange:
                     await self._context.write(message.SerializeToString())
                 self._begun = True
         except grpc.aio.InternalError:
-            raise Cancelled("the client has gone away") from None
+            raise Cancelled("the client has disconnected") from None
 
 
 @asynccontextmanager
@@ -271,27 +271,27 @@ async def _of_grant(grant: Grant) -> AsyncGenerator[Grant]:
 
 async def _abort(context: Context, error: CorralError | CallError) -> None:
     status = status_of(error)
-    with suppress(grpc.aio.InternalError):  # the client has gone away
+    with suppress(grpc.aio.InternalError):  # the client has disconnected
         await context.abort(status.code, status.message, status.trailers)
 
 
 _MESSAGE_BYTES = 8_000_000
-"""Bytes of one message as it arrives; the limits of an execution are lower."""
+"""Maximum size of one incoming message; the limits of an execution are lower."""
 _METADATA_BYTES = 32_768
 _STREAMS = 256
-"""Requests at once on one connection."""
+"""Maximum concurrent requests on one connection."""
 _CLOSE_SECONDS = 2.0
 _PING_SECONDS = 10
-"""Least time between two pings of a client that waits for a slow call; more often ends its connection."""
+"""Minimum time between two pings of a client that waits for a slow call; more frequent ones end its connection."""
 
 
 @checked
 class GrpcBridge(BridgeProtocol):
-    """Calls over gRPC. It opens a server on `host` and `port` with its Corral; 0 is any free port.
+    """Calls over gRPC. Opens a server on `host` and `port` with its Corral; 0 is any free port.
 
-    `url` is the address that programs use, such as `https://tools.example.org:443`; by default that of the server.
-    `certificate` and `private_key` are PEM texts. A server without them that is not on a loopback address has to be
-    allowed by `allow_plaintext`, for a proxy in front of it that has a certificate.
+    `url` is the address for programs, such as `https://tools.example.org:443`; by default that of the server.
+    `certificate` and `private_key` are PEM texts. A server without them, unless on a loopback address, needs
+    `allow_plaintext`, for a proxy in front of it that has a certificate.
 
     Raises:
         ConfigError: plaintext is not allowed, or one of `certificate` and `private_key` is missing.
@@ -311,7 +311,7 @@ class GrpcBridge(BridgeProtocol):
         max_requests: int = 1_000,
     ) -> None:
         if (certificate is None) != (private_key is None):
-            raise ConfigError("GrpcBridge needs both `certificate` and `private_key`; give both or neither")
+            raise ConfigError("GrpcBridge needs both `certificate` and `private_key`; pass both or neither")
         if certificate is None and not (allow_plaintext or _is_loopback(host)):
             raise ConfigError(
                 f"GrpcBridge on {host!r} would send tokens in plaintext; set `certificate` and `private_key`, or "
@@ -336,14 +336,14 @@ class GrpcBridge(BridgeProtocol):
         """
         if self._server is None:
             raise ConfigError("the server of GrpcBridge is not open; open its Corral first (`async with corral`)")
-        return _joined(self._host, self._bound_port)
+        return _join_address(self._host, self._bound_port)
 
     @override
     async def open(self, host: BridgeHost) -> None:
         """Starts the server.
 
         Raises:
-            ConfigError: it is open, the event loop is not asyncio's, or the address is taken.
+            ConfigError: the server is already open, the event loop is not asyncio's, or the address is taken.
         """
         if self._server is not None:
             self._refused += 1
@@ -353,20 +353,20 @@ class GrpcBridge(BridgeProtocol):
         except RuntimeError:
             raise ConfigError("GrpcBridge needs asyncio; it does not run on trio") from None
         options: list[tuple[str, Any]] = [
-            ("grpc.so_reuseport", 0),  # else a second server would share the port without a word
+            ("grpc.so_reuseport", 0),  # otherwise a second server would silently share the port
             ("grpc.max_receive_message_length", _MESSAGE_BYTES),
             ("grpc.max_metadata_size", _METADATA_BYTES),
             ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
             ("grpc.max_concurrent_streams", _STREAMS),
             ("grpc.http2.min_ping_interval_without_data_ms", _PING_SECONDS * 1000),
-            ("grpc.http.overload_protection", 0),  # it counts ended streams too, and refuses calls within the bound
+            ("grpc.http.overload_protection", 0),  # it counts ended streams too, and refuses calls within the limit
         ]
         server = grpc.aio.server(
             handlers=[BridgeService(host, self._documents)],
             options=options,
             maximum_concurrent_rpcs=self._max_requests,
         )
-        address = _joined(self._host, self._port)
+        address = _join_address(self._host, self._port)
         try:
             if self._key is None:
                 self._bound_port = server.add_insecure_port(address)
@@ -379,7 +379,7 @@ class GrpcBridge(BridgeProtocol):
 
     @override
     async def aclose(self) -> None:
-        if self._refused:  # a Corral closes what it failed to open, which is another one's server
+        if self._refused:  # a Corral closes a bridge that failed to open, whose server belongs to another Corral
             self._refused -= 1
             return
         server, self._server = self._server, None
@@ -387,7 +387,7 @@ class GrpcBridge(BridgeProtocol):
             await server.stop(_CLOSE_SECONDS)
 
     async def drain(self, seconds: float) -> None:
-        """Refuses new calls, and waits until those that run have ended; cancels them after `seconds`."""
+        """Refuses new calls, and waits until running ones have ended; cancels them after `seconds`."""
         if self._server is not None:
             await self._server.stop(seconds)
 
@@ -414,5 +414,5 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _joined(host: str, port: int) -> str:
+def _join_address(host: str, port: int) -> str:
     return f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""Message types for JSON Schemas: the descriptors, and how each field relates to its JSON value."""
+"""Message types for JSON Schemas: the descriptors, and how each field maps to its JSON value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from corral.types import JsonSchema
 
 Kind: TypeAlias = Literal["bool", "bytes", "double", "int64", "message", "string", "struct", "value"]
 Shape: TypeAlias = Literal["one", "list", "map", "wrapped_list", "wrapped_map"]
-"""Number of values of a field. A wrapped one is a message around `items`, because an empty list is no missing one."""
+"""Number of values of a field. A wrapped one is a message around `items`, so an empty list differs from none."""
 
 VALUE = ".google.protobuf.Value"
 STRUCT = ".google.protobuf.Struct"
@@ -34,9 +34,9 @@ _TYPES: Mapping[Kind, FieldDescriptorProto.Type.ValueType] = {
 _OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
 _REPEATED = FieldDescriptorProto.LABEL_REPEATED
 _FIELD_NUMBERS = 2**25
-"""Field numbers in use; a tag then takes four bytes."""
+"""Maximum field number in use; a tag then takes four bytes."""
 _RESERVED_NUMBERS = range(19_000, 20_000)
-"""Numbers that protobuf keeps for itself."""
+"""Numbers that protobuf reserves."""
 _MAX_MESSAGES = 300
 _MAX_DEPTH = 24
 _MISSING = object()
@@ -44,14 +44,14 @@ _MISSING = object()
 
 @dataclass(slots=True, eq=False)
 class MessagePlan:
-    """Relation of a message to a JSON object. `name` is its full name."""
+    """Maps a message to a JSON object. `name` is its full name."""
 
     name: str
     fields: list[FieldPlan] = field(default_factory=list["FieldPlan"])
 
 
 class FieldType(NamedTuple):
-    """Type of a field: a kind, its message if it is one, and a shape."""
+    """Type of a field: a kind, its message if it has one, and a shape."""
 
     kind: Kind
     shape: Shape = "one"
@@ -66,7 +66,7 @@ _OPEN = _COMBINING | {"not", "patternProperties"}
 
 
 class FieldPlan(NamedTuple):
-    """Relation of a field to a member of a JSON object."""
+    """Maps a field to a member of a JSON object."""
 
     key: str
     name: str
@@ -75,7 +75,7 @@ class FieldPlan(NamedTuple):
 
 
 class RootPlan(NamedTuple):
-    """Relation of a request or response to a JSON value: to an object, or by its one field `whole` to any value."""
+    """Maps a request or response to a JSON value: to an object, or by its only field `whole` to any value."""
 
     message: MessagePlan
     whole: FieldPlan | None = None
@@ -90,7 +90,7 @@ class Built(NamedTuple):
 
 @lru_cache(4096)
 def proto_name(name: str) -> str:
-    """Returns the name as an identifier of protobuf. Names that are none get a hash, so that two remain two."""
+    """Returns the name as an identifier of protobuf. Invalid names get a hash, so that they stay distinct."""
     if name.isascii() and name.isidentifier():
         return name
     plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -103,12 +103,12 @@ def input_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | N
 
 
 def output_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
-    """Fills the response message of a tool: its object, or `result`. Only the declared schema decides."""
+    """Fills the response message of a tool: its object, or `result`. Depends only on the declared schema."""
     return _Builder(proto, full_name, schema or {}).root("result", "value", typed=typed)
 
 
 class _Builder:
-    """Builds a message, and within it the messages of its parts."""
+    """Builds a message, and inside it the messages of its parts."""
 
     def __init__(self, proto: DescriptorProto, full_name: str, schema: JsonSchema) -> None:
         self._root = schema
@@ -119,9 +119,9 @@ class _Builder:
         self._messages: dict[int, MessagePlan] = {}
         """Plans of objects, by the identity of their schemas."""
         self._open: set[int] = set()
-        """Schemas whose type is being found."""
+        """Schemas whose type is being determined."""
         self._made: list[Mapping[str, object]] = []
-        """Schemas that are not part of the root, alive so that no other gets their identity."""
+        """Schemas outside the root, kept alive so that no other object gets their identity."""
         self._places: dict[str, int] = {}
         """Index of each nested message, by name."""
         self.comments: list[tuple[tuple[int, ...], str]] = []
@@ -129,7 +129,7 @@ class _Builder:
 
     def root(self, whole: str, untyped: Kind, *, typed: bool) -> Built:
         plan = MessagePlan(self._full_name)
-        schema: Mapping[str, object] = self._resolved(self._root) if typed else {}
+        schema: Mapping[str, object] = self._resolve(self._root) if typed else {}
         if _is_closed_object(schema):
             self._messages[id(schema)] = plan
             properties = mapping(schema.get("properties"))
@@ -139,15 +139,15 @@ class _Builder:
         if schema.get("type") == "null":
             return Built(RootPlan(plan, FieldPlan(whole, "", FieldType("value", nullable=True))), [])
         self._names = {whole}
-        found = self._type(schema, whole, 0) if typed else FieldType(untyped)
-        if found.kind == "value" and found.shape == "one":
-            found = FieldType(untyped)
-        found = _with_presence(found, _MISSING, required=True)
-        plan.fields = [FieldPlan(whole, whole, found, required=True)]
+        field_type = self._type(schema, whole, 0) if typed else FieldType(untyped)
+        if field_type.kind == "value" and field_type.shape == "one":
+            field_type = FieldType(untyped)
+        field_type = _with_presence(field_type, _MISSING, required=True)
+        plan.fields = [FieldPlan(whole, whole, field_type, required=True)]
         self._add_field(self._proto, plan.fields[0], 1)
         return Built(RootPlan(plan, plan.fields[0]), self.comments)
 
-    def _resolved(self, schema: Mapping[str, object]) -> Mapping[str, object]:
+    def _resolve(self, schema: Mapping[str, object]) -> Mapping[str, object]:
         if "$ref" not in schema:
             return schema
         for _ in range(_MAX_DEPTH):
@@ -169,10 +169,10 @@ class _Builder:
                 name += "_"
             names.add(name)
             members = mapping(member)
-            found = self._type(members, key, depth + 1)
+            field_type = self._type(members, key, depth + 1)
             is_required = key in required
             default = members.get("default", _MISSING)
-            made = FieldPlan(key, name, _with_presence(found, default, required=is_required), is_required)
+            made = FieldPlan(key, name, _with_presence(field_type, default, required=is_required), is_required)
             plan.fields.append(made)
             self._add_field(proto, made, taken[key])
             description = members.get("description")
@@ -181,9 +181,9 @@ class _Builder:
         if len(set(map(_camel, names))) < len(names):
             proto.options.deprecated_legacy_json_field_conflicts = True
 
-    def _type(self, given: Mapping[str, object], hint: str, depth: int) -> FieldType:
-        """Finds the type of a schema. What has none in protobuf is a Value."""
-        schema = self._resolved(given) if "$ref" in given else given
+    def _type(self, raw: Mapping[str, object], hint: str, depth: int) -> FieldType:
+        """Returns the type of a schema; a Value if protobuf has no type for it."""
+        schema = self._resolve(raw) if "$ref" in raw else raw
         if (scalar := _scalar(schema)) is not None:
             return scalar
         if (known := self._messages.get(id(schema))) is not None:
@@ -192,7 +192,7 @@ class _Builder:
             return FieldType("value")
         self._open.add(id(schema))
         try:
-            return self._typed(schema, _hint_of(given, hint), depth)
+            return self._typed(schema, _hint_of(raw, hint), depth)
         finally:
             self._open.discard(id(schema))
 
@@ -210,8 +210,8 @@ class _Builder:
             return self._union(list[object](each_kind), hint, depth)
         if kinds is _MISSING:
             values = listing(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
-            found = {type(value) for value in values}
-            if found == {str}:
+            types = {type(value) for value in values}
+            if types == {str}:
                 return FieldType("string")
             kinds = "object" if "properties" in schema else "array" if "items" in schema else None
         if kinds == "array":
@@ -263,17 +263,17 @@ class _Builder:
         return self._proto.nested_type.add(name=name), MessagePlan(f"{self._full_name}.{name}")
 
     def _add_field(self, proto: DescriptorProto, plan: FieldPlan, number: int) -> None:
-        found = plan.type
-        if found.shape in ("wrapped_list", "wrapped_map"):
-            holder, held = self._nested(f"{plan.key}_{'list' if found.shape == 'wrapped_list' else 'map'}")
-            shape: Shape = "list" if found.shape == "wrapped_list" else "map"
-            self._add_field(holder, FieldPlan("items", "items", found._replace(shape=shape)), 1)
+        field_type = plan.type
+        if field_type.shape in ("wrapped_list", "wrapped_map"):
+            holder, held = self._nested(f"{plan.key}_{'list' if field_type.shape == 'wrapped_list' else 'map'}")
+            shape: Shape = "list" if field_type.shape == "wrapped_list" else "map"
+            self._add_field(holder, FieldPlan("items", "items", field_type._replace(shape=shape)), 1)
             _optional(proto, plan, number, FieldDescriptorProto.TYPE_MESSAGE, f".{held.name}")
-        elif found.shape == "one":
-            _optional(proto, plan, number, _TYPES[found.kind], _type_name(found))
-        elif found.shape == "list":
-            made = proto.field.add(name=plan.name, number=number, label=_REPEATED, type=_TYPES[found.kind])
-            _name_types(made, plan, _type_name(found))
+        elif field_type.shape == "one":
+            _optional(proto, plan, number, _TYPES[field_type.kind], _type_name(field_type))
+        elif field_type.shape == "list":
+            made = proto.field.add(name=plan.name, number=number, label=_REPEATED, type=_TYPES[field_type.kind])
+            _name_types(made, plan, _type_name(field_type))
         else:
             entry = proto.nested_type.add(name=f"{''.join(map(_capital, plan.name.split('_')))}Entry")
             if proto is self._proto:
@@ -281,8 +281,10 @@ class _Builder:
             entry.options.map_entry = True
             text = FieldDescriptorProto.TYPE_STRING
             entry.field.add(name="key", json_name="key", number=1, label=_OPTIONAL, type=text)
-            value = entry.field.add(name="value", json_name="value", number=2, label=_OPTIONAL, type=_TYPES[found.kind])
-            if name := _type_name(found):
+            value = entry.field.add(
+                name="value", json_name="value", number=2, label=_OPTIONAL, type=_TYPES[field_type.kind]
+            )
+            if name := _type_name(field_type):
                 value.type_name = name
             path = self._full_name if proto is self._proto else f"{self._full_name}.{proto.name}"
             made = proto.field.add(
@@ -294,7 +296,7 @@ class _Builder:
 def _optional(
     proto: DescriptorProto, plan: FieldPlan, number: int, kind: FieldDescriptorProto.Type.ValueType, type_name: str
 ) -> None:
-    """Adds a field with presence; a scalar has one by a oneof of its own."""
+    """Adds a field with presence; for a scalar, by a synthetic oneof."""
     made = proto.field.add(
         name=plan.name,
         json_name=plan.key,
@@ -315,19 +317,19 @@ def _name_types(made: FieldDescriptorProto, plan: FieldPlan, type_name: str) -> 
         made.type_name = type_name
 
 
-def _type_name(found: FieldType) -> str:
-    if found.message is not None:
-        return f".{found.message.name}"
-    return {"value": VALUE, "struct": STRUCT}.get(found.kind, "")
+def _type_name(field_type: FieldType) -> str:
+    if field_type.message is not None:
+        return f".{field_type.message.name}"
+    return {"value": VALUE, "struct": STRUCT}.get(field_type.kind, "")
 
 
 def _scalar(schema: Mapping[str, object]) -> FieldType | None:
     """Returns the type of a schema with one scalar type and no alternatives."""
     kind = schema.get("type")
-    found = _SCALAR_TYPES.get(kind) if type(kind) is str else None
-    if found is None or not _COMBINING.isdisjoint(schema):
+    field_type = _SCALAR_TYPES.get(kind) if type(kind) is str else None
+    if field_type is None or not _COMBINING.isdisjoint(schema):
         return None
-    return _BYTES if kind == "string" and schema.get("format") == "binary" else found
+    return _BYTES if kind == "string" and schema.get("format") == "binary" else field_type
 
 
 def _many(item: FieldType, shape: Shape) -> FieldType:
@@ -337,17 +339,19 @@ def _many(item: FieldType, shape: Shape) -> FieldType:
     return item._replace(shape=shape)
 
 
-def _with_presence(found: FieldType, default: object, *, required: bool) -> FieldType:
-    """Returns the type of a member, with which a missing value, null and an empty list remain distinct."""
-    if found.nullable and not required and default is not _MISSING and default is not None:
+def _with_presence(field_type: FieldType, default: object, *, required: bool) -> FieldType:
+    """Returns the type of a member that distinguishes a missing value, null and an empty list."""
+    if field_type.nullable and not required and default is not _MISSING and default is not None:
         return FieldType("value", nullable=True)
-    if found.shape in ("list", "map") and (found.nullable or not (required or default == [] or default == {})):
-        return found._replace(shape="wrapped_list" if found.shape == "list" else "wrapped_map")
-    return found
+    if field_type.shape in ("list", "map") and (
+        field_type.nullable or not (required or default == [] or default == {})
+    ):
+        return field_type._replace(shape="wrapped_list" if field_type.shape == "list" else "wrapped_map")
+    return field_type
 
 
 def _is_closed_object(schema: Mapping[str, object]) -> bool:
-    """True for an object of which the schema lists the members."""
+    """True for an object whose members are all listed in the schema."""
     if schema.get("type", "object") != "object" or not _OPEN.isdisjoint(schema):
         return False
     properties = mapping(schema.get("properties"))
@@ -362,8 +366,8 @@ def _is_null(schema: object) -> bool:
     return members.get("type") == "null" or ("const" in members and members["const"] is None)
 
 
-def _hint_of(given: Mapping[str, object], hint: str) -> str:
-    reference = given.get("$ref")
+def _hint_of(schema: Mapping[str, object], hint: str) -> str:
+    reference = schema.get("$ref")
     return reference.rpartition("/")[2] or hint if isinstance(reference, str) else hint
 
 
@@ -376,7 +380,7 @@ def _capital(part: str) -> str:
 
 
 def _camel(name: str) -> str:
-    """Returns the JSON name that protobuf would give, in small letters: it refuses two that are the same."""
+    """Returns protobuf's JSON name in lower case: it refuses two equal ones."""
     return name.replace("_", "").lower()
 
 

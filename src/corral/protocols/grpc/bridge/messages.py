@@ -91,7 +91,7 @@ RenewReply: Any = _class("RenewReply")
 
 
 def value_reply(value: EncodedValue | None) -> Any:
-    """Makes the message of a value, or of an item of a stream. None: the call returns nothing."""
+    """Makes the message of a value, or of an item of a stream; None if the call returns nothing."""
     return CallReply() if value is None else CallReply(value=value.text, tagged=value.tagged or None)
 
 

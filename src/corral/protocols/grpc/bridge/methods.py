@@ -1,4 +1,4 @@
-"""Methods of the bridge: those of tools, and `corral.v1.Bridge`. gRPC and Connect serve the same."""
+"""Methods of the bridge: those of tools, and `corral.v1.Bridge`. gRPC and Connect share them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from corral.protocols.grpc.bridge.schema import PACKAGE, Method, ToolSchema, pat
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, Reply
 
 _WHOLE = 2.0**53
-"""Doubles below it are read as integers where they are whole."""
+"""Bound below which whole doubles are read as integers."""
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -57,7 +57,7 @@ def write_root(plan: RootPlan, value: object, message: Any) -> None:
     """Writes a value into an empty message.
 
     Raises:
-        InvalidToolOutput: it does not fit.
+        InvalidToolOutput: the value does not fit the message.
     """
     try:
         if plan.whole is None:
@@ -76,36 +76,36 @@ def write_root(plan: RootPlan, value: object, message: Any) -> None:
 def _read_message(plan: MessagePlan, message: Any) -> dict[str, object]:
     read: dict[str, object] = {}
     for field in plan.fields:
-        found = field.type
-        if found.shape == "list":
-            read[field.key] = [_read_one(found, each) for each in getattr(message, field.name)]
-        elif found.shape == "map":
-            read[field.key] = _read_map(found, getattr(message, field.name))
+        field_type = field.type
+        if field_type.shape == "list":
+            read[field.key] = [_read_one(field_type, each) for each in getattr(message, field.name)]
+        elif field_type.shape == "map":
+            read[field.key] = _read_map(field_type, getattr(message, field.name))
         elif not message.HasField(field.name):
-            if field.required and found.nullable:
+            if field.required and field_type.nullable:
                 read[field.key] = None
-        elif found.shape == "wrapped_list":
+        elif field_type.shape == "wrapped_list":
             holder = getattr(message, field.name)
             _refuse_unknown(holder, plan)
-            read[field.key] = [_read_one(found, each) for each in holder.items]
-        elif found.shape == "wrapped_map":
+            read[field.key] = [_read_one(field_type, each) for each in holder.items]
+        elif field_type.shape == "wrapped_map":
             holder = getattr(message, field.name)
             _refuse_unknown(holder, plan)
-            read[field.key] = _read_map(found, holder.items)
+            read[field.key] = _read_map(field_type, holder.items)
         else:
-            read[field.key] = _read_one(found, getattr(message, field.name))
+            read[field.key] = _read_one(field_type, getattr(message, field.name))
     return read
 
 
-def _read_map(found: FieldType, entries: Mapping[str, Any]) -> dict[str, object]:
-    return {key: _read_one(found, entries[key]) for key in entries}
+def _read_map(field_type: FieldType, entries: Mapping[str, Any]) -> dict[str, object]:
+    return {key: _read_one(field_type, entries[key]) for key in entries}
 
 
-def _read_one(found: FieldType, value: Any) -> object:
-    if found.message is not None:
-        _refuse_unknown(value, found.message)
-        return _read_message(found.message, value)
-    match found.kind:
+def _read_one(field_type: FieldType, value: Any) -> object:
+    if field_type.message is not None:
+        _refuse_unknown(value, field_type.message)
+        return _read_message(field_type.message, value)
+    match field_type.kind:
         case "value":
             return _read_value(value)
         case "struct":
@@ -136,7 +136,7 @@ def _refuse_unknown(message: Message, plan: MessagePlan) -> None:
     if len(unknown):
         number = unknown[0].field_number
         raise InvalidArguments(
-            f"{plan.name.rpartition('.')[2]} has no field {number}; make the client anew from the current descriptors"
+            f"{plan.name.rpartition('.')[2]} has no field {number}; regenerate the client from the current descriptors"
         )
 
 
@@ -151,52 +151,52 @@ def _write_message(plan: MessagePlan, value: object, message: Any) -> None:
 
 
 def _write_field(field: FieldPlan, value: object, message: Any) -> None:
-    found = field.type
-    if value is None and (found.nullable or found.kind != "value"):
+    field_type = field.type
+    if value is None and (field_type.nullable or field_type.kind != "value"):
         return
-    match found.shape:
-        case "one" if found.kind in ("message", "struct", "value"):
+    match field_type.shape:
+        case "one" if field_type.kind in ("message", "struct", "value"):
             getattr(message, field.name).SetInParent()
-            _write_part(found, value, getattr(message, field.name))
+            _write_part(field_type, value, getattr(message, field.name))
         case "one":
-            setattr(message, field.name, _scalar(found, value))
+            setattr(message, field.name, _scalar(field_type, value))
         case "list" | "map":
-            _write_many(found, value, getattr(message, field.name))
+            _write_many(field_type, value, getattr(message, field.name))
         case _:
             holder = getattr(message, field.name)
             holder.SetInParent()
-            _write_many(found, value, holder.items)
+            _write_many(field_type, value, holder.items)
 
 
-def _write_many(found: FieldType, value: object, target: Any) -> None:
-    composed = found.kind in ("message", "struct", "value")
-    if found.shape in ("map", "wrapped_map"):
+def _write_many(field_type: FieldType, value: object, target: Any) -> None:
+    composed = field_type.kind in ("message", "struct", "value")
+    if field_type.shape in ("map", "wrapped_map"):
         for key, member in _members(value).items():
             if composed:
-                _write_part(found, member, target[key])
+                _write_part(field_type, member, target[key])
             else:
-                target[key] = _scalar(found, member)
+                target[key] = _scalar(field_type, member)
         return
     if isinstance(value, str | bytes | Mapping):
         raise TypeError("not a list")
     for each in cast("Sequence[object]", value):
         if composed:
-            _write_part(found, each, target.add())
+            _write_part(field_type, each, target.add())
         else:
-            target.append(_scalar(found, each))
+            target.append(_scalar(field_type, each))
 
 
-def _write_part(found: FieldType, value: object, target: Any) -> None:
-    if found.message is not None:
-        _write_message(found.message, value, target)
-    elif found.kind == "struct":
+def _write_part(field_type: FieldType, value: object, target: Any) -> None:
+    if field_type.message is not None:
+        _write_message(field_type.message, value, target)
+    elif field_type.kind == "struct":
         _write_struct(_members(value), target)
     else:
         _write_value(value, target)
 
 
-def _scalar(found: FieldType, value: object) -> Any:
-    match found.kind:
+def _scalar(field_type: FieldType, value: object) -> Any:
+    match field_type.kind:
         case "int64":
             number = int(cast("int", value))
             if number not in _INT64 or number != value:
@@ -251,11 +251,11 @@ def _write_list(value: Sequence[object], target: ListValue) -> None:
 
 
 _WAITING_BYTES = 64_000
-"""Bytes that wait for the client before the tool does."""
+"""Size of items waiting for the client above which the tool has to wait."""
 
 
 class ItemStream:
-    """Stream of one call. `write` returns once the client has room for more."""
+    """Stream of one call. `write` returns once the client can receive more."""
 
     def __init__(self, write: Callable[[EncodedValue], Awaitable[None]]) -> None:
         self._write = write
@@ -270,14 +270,14 @@ class ItemStream:
         return self
 
     def put(self, item: EncodedValue) -> bool:
-        """Takes an item. False: `room` must be awaited before the next one."""
+        """Adds an item. Returns False if `room` must be awaited before the next one."""
         self._items.append(item)
         self._size += len(item.text)
         self._ready.set()
         return self._size < _WAITING_BYTES
 
     async def room(self) -> None:
-        """Waits until the items have left."""
+        """Waits until the items have been sent."""
         if self._size >= _WAITING_BYTES:
             self._room = anyio.Event()
             await self._room.wait()
@@ -308,10 +308,10 @@ class ItemStream:
 
 
 class Exchange(Protocol):
-    """One request of a method. Messages are those of protobuf; the exchange knows their form on the wire."""
+    """One request of a method. Messages are those of protobuf; the exchange handles their form on the wire."""
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
-        """Learns if the method streams, before any message. `ping` is a message that keeps a slow reply alive.
+        """Announces if the method streams, before any message. `ping` is a message that keeps a slow reply alive.
 
         Raises:
             BridgeError: the request has the form of another kind of method.
@@ -322,17 +322,17 @@ class Exchange(Protocol):
         """Reads the request's message and its size in bytes. Memory is reserved for it within the block.
 
         Raises:
-            BridgeError: it is too large, late, or not of its type.
+            BridgeError: the message is too large, late, or has the wrong type.
         """
         ...
 
     async def write(self, message: Any, *, last: bool = False) -> None:
-        """Sends a message; of a method that does not stream, the only one. None follows the `last` one."""
+        """Sends a message: the only one, if the method does not stream. No message follows the `last` one."""
         ...
 
 
 class MethodFailed(Exception):
-    """Carries the error of a call to where its request ends."""
+    """Carries the error of a call to the end of its request."""
 
     def __init__(self, error: CallError) -> None:
         super().__init__(error)
@@ -343,7 +343,7 @@ _Serve: TypeAlias = Callable[[Exchange, Grant], Awaitable[None]]
 
 
 class BridgeMethods:
-    """Methods by path. Those of tools are looked up at each call, so that tools may come and go."""
+    """Methods by path. Tools are looked up at each call, so that they can be added and removed."""
 
     def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema], protocol: str) -> None:
         self._host = host
@@ -375,7 +375,7 @@ class BridgeMethods:
             await self._tool(method, exchange, grant)
 
     async def _refuse(self, path: str, grant: Grant) -> None:
-        """Refuses a method that the caller does not see. As a call it passes the guards, which say and record why."""
+        """Refuses a method that the caller cannot see. Its call passes the guards, which record the reason."""
         named = [str(name) for name in grant.tools.snapshot() if path_of(name) == path]
         tool = named[0] if named else path.rpartition(".")[2].replace("Tools/", ".").lstrip(".")
         called = CallRequest(tool[:MAX_TOOL_PATH], None, load_of(grant).count(1))
@@ -392,7 +392,7 @@ class BridgeMethods:
                 raise MalformedMessage("the message is nested too deeply") from None
 
             async def write(item: EncodedValue) -> None:
-                response = await grant.run_by_size(lambda: _response(method, _decoded(item)), size=len(item.text))
+                response = await grant.run_by_size(lambda: _response(method, _decode(item)), size=len(item.text))
                 await exchange.write(response)
 
             called = CallRequest(method.tool, input, sequence, size)
@@ -462,8 +462,8 @@ def _response(method: Method, value: object) -> Any:
 
 
 def _value_of(reply: Reply) -> object:
-    return _decoded(reply.encoded) if reply.value is None and reply.encoded is not None else reply.value
+    return _decode(reply.encoded) if reply.value is None and reply.encoded is not None else reply.value
 
 
-def _decoded(value: EncodedValue) -> object:
+def _decode(value: EncodedValue) -> object:
     return decode_value(value.text, tagged=True) if value.tagged else from_json(value.text)

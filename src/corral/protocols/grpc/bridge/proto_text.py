@@ -83,6 +83,6 @@ def _comment(comments: dict[_Path, str], path: _Path, indent: str) -> Iterator[s
 
 
 def _quoted(text: str) -> str:
-    """Writes a string literal; other bytes than printable ASCII are escaped."""
+    """Writes a string literal; bytes other than printable ASCII are escaped."""
     characters = (chr(each) if 32 <= each < 127 and each not in b'"\\' else f"\\{each:03o}" for each in text.encode())
     return f'"{"".join(characters)}"'

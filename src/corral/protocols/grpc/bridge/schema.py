@@ -1,4 +1,4 @@
-"""Services of the tools that a caller may see: `corral.tools.Tools`, and one for each namespace."""
+"""Services of the tools that a caller can see: `corral.tools.Tools`, and one for each namespace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Method(NamedTuple):
     """Method of one tool."""
 
     tool: str
-    """Path by which programs call it."""
+    """Path of the tool in programs."""
     request: Any
     """Message class."""
     response: Any
@@ -35,7 +35,7 @@ class Method(NamedTuple):
 
 
 Comment: TypeAlias = tuple[tuple[int, ...], str]
-"""Path of what is described, as in `SourceCodeInfo`, and the text."""
+"""Path of a description, as in `SourceCodeInfo`, and its text."""
 
 
 class _Made(NamedTuple):
@@ -48,7 +48,7 @@ class _Made(NamedTuple):
 class ToolSchema:
     """Descriptors of tools, and their methods by path, such as `/corral.tools.Tools/add`.
 
-    Building it takes time, so that it belongs into a thread.
+    Build it in a thread, because that takes time.
     """
 
     def __init__(self, tools: Mapping[ToolName, Tool]) -> None:
@@ -68,7 +68,7 @@ class ToolSchema:
 
     @cached_property
     def file(self) -> FileDescriptorProto:
-        """The file, with descriptions as comments. A pool does not give those back."""
+        """The file, with descriptions as comments, which a pool does not return."""
         file = FileDescriptorProto()
         file.CopyFrom(self._file)
         for path, text in self._comments:
@@ -89,11 +89,11 @@ class ToolSchema:
 
     def method(self, path: str) -> Method | None:
         """Returns the method of a path; None if no tool has it."""
-        found = self._methods.get(path)
-        if found is None and (made := self._made.get(path)) is not None:
+        method = self._methods.get(path)
+        if method is None and (made := self._made.get(path)) is not None:
             service, _, name = path[1:].partition("/")
             described = self.pool.FindServiceByName(service).methods_by_name[name]
-            found = self._methods[path] = Method(
+            method = self._methods[path] = Method(
                 made.tool,
                 GetMessageClass(described.input_type),
                 GetMessageClass(described.output_type),
@@ -101,7 +101,7 @@ class ToolSchema:
                 made.output,
                 made.stream,
             )
-        return found
+        return method
 
 
 def path_of(name: ToolName) -> str:
@@ -113,9 +113,9 @@ def path_of(name: ToolName) -> str:
 def tool_file(
     tools: Mapping[ToolName, Tool], untyped: frozenset[ToolName] = frozenset()
 ) -> tuple[FileDescriptorProto, dict[str, _Made], list[Comment]]:
-    """Makes the file of all services and messages; with the methods by path, and descriptions for comments.
+    """Makes the file of all services and messages; also returns the methods by path, and descriptions for comments.
 
-    Messages of tools with a namespace are nested in a message of the namespace, so that no two names are the same.
+    Messages of tools with a namespace are nested in a message of the namespace, so that all names are distinct.
     """
     file = FileDescriptorProto(name=FILE, package=PACKAGE, syntax="proto3")
     file.dependency.append(struct_pb2.DESCRIPTOR.name)

@@ -1,4 +1,4 @@
-"""Statuses of calls that fail: a gRPC code, and details that carry the error's own code."""
+"""Statuses of failed calls: a gRPC code, and details with the error's own code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CODES = {
     "tool_not_found": StatusCode.UNIMPLEMENTED,
 }
 _MESSAGE_BYTES = 1_000
-"""Bytes of a message in a header, where each may take three; clients accept headers of 8 KB."""
+"""Maximum bytes of a message in a header, where each can take three; clients accept headers of 8 KB."""
 
 
 class Status(NamedTuple):
@@ -42,13 +42,13 @@ class Status(NamedTuple):
 
 
 def code_of(error: CallError) -> StatusCode:
-    """Returns the code of an error: that of its own code, PERMISSION_DENIED for other denials, else INTERNAL."""
+    """Returns the gRPC code of an error: by its code, else PERMISSION_DENIED for denials, else INTERNAL."""
     denied = issubclass(error_class(error.code), AccessDenied)
     return _CODES.get(error.code, StatusCode.PERMISSION_DENIED if denied else StatusCode.INTERNAL)
 
 
 def details_of(error: CallError) -> list[Detail]:
-    """Returns what clients of gRPC know as details: ErrorInfo, and RetryInfo for a rate."""
+    """Returns the standard details of gRPC: ErrorInfo, and RetryInfo for a rate."""
     info = ErrorInfo(reason=error.code.upper(), domain="corral", metadata={"code": error.code, "name": error.name})
     if error.correlation_id is not None:
         info.metadata["correlationId"] = error.correlation_id
@@ -65,7 +65,7 @@ def status_of(error: CallError | CorralError) -> Status:
         error = CallError.of(error)
     code = code_of(error)
     message = error.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore")
-    status = RpcStatus(code=code.value[0], message=message, details=[_packed(each) for each in details_of(error)])
+    status = RpcStatus(code=code.value[0], message=message, details=[_pack(each) for each in details_of(error)])
     trailers: list[tuple[str, str | bytes]] = [
         ("corral-error-code", error.code),
         ("corral-error-name", error.name),
@@ -76,19 +76,19 @@ def status_of(error: CallError | CorralError) -> Status:
     return Status(code, message, tuple(trailers))
 
 
-def _packed(message: Detail) -> AnyMessage:
+def _pack(message: Detail) -> AnyMessage:
     packed = AnyMessage()
     packed.Pack(message)
     return packed
 
 
 def error_within(error: Exception, path: str) -> CorralError:
-    """Returns the error of a group that is for clients, else one without details, which the log has."""
-    found = error
-    while isinstance(found, ExceptionGroup):
-        found = cast("ExceptionGroup[Exception]", found).exceptions[0]
-    if isinstance(found, CorralError):
-        return found
+    """Returns the error of a group that is meant for clients; else logs it, and returns one without details."""
+    inner = error
+    while isinstance(inner, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", inner).exceptions[0]
+    if isinstance(inner, CorralError):
+        return inner
     correlation = secrets.token_hex(6)
     logger.error("request %s failed (correlation id %s)", path, correlation, exc_info=error)
     return ToolFailed(f"the request failed (correlation id {correlation})", correlation_id=correlation)

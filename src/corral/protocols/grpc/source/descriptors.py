@@ -1,4 +1,4 @@
-"""Files of descriptors as a pool, with their comments."""
+"""Descriptor files as a pool, with their comments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_CHARACTERS = 2_000
 
 
 def pool_of(files: Mapping[str, FileDescriptorProto]) -> DescriptorPool:
-    """Makes a pool of files. Those of protobuf itself are the library's.
+    """Makes a pool of files, with protobuf's own files from the library.
 
     Raises:
         ConfigError: a file is missing, or contradicts another.
@@ -55,40 +55,40 @@ def _add(pool: DescriptorPool, name: str, data: bytes, added: set[str]) -> None:
 
 
 class Comments:
-    """Comments of files, by the full name of what they describe."""
+    """Comments of files, by the full name of the described element."""
 
     def __init__(self, files: Iterable[FileDescriptorProto]) -> None:
         self._texts: dict[str, str] = {}
         for file in files:
-            found = {
+            comments = {
                 tuple(each.path): each.leading_comments or each.trailing_comments
                 for each in file.source_code_info.location
             }
-            if not found:
+            if not comments:
                 continue
             package = f"{file.package}." if file.package else ""
             for number, message in enumerate(file.message_type):
-                self._add_message(message, package, (4, number), found)
+                self._add_message(message, package, (4, number), comments)
             for number, service in enumerate(file.service):
-                self._add(f"{package}{service.name}", (6, number), found)
+                self._add(f"{package}{service.name}", (6, number), comments)
                 for index, method in enumerate(service.method):
-                    self._add(f"{package}{service.name}.{method.name}", (6, number, 2, index), found)
+                    self._add(f"{package}{service.name}.{method.name}", (6, number, 2, index), comments)
 
     def of(self, full_name: str) -> str:
         """Returns the comment, or an empty text."""
         return self._texts.get(full_name, "")
 
     def _add_message(
-        self, message: DescriptorProto, prefix: str, path: tuple[int, ...], found: Mapping[tuple[int, ...], str]
+        self, message: DescriptorProto, prefix: str, path: tuple[int, ...], comments: Mapping[tuple[int, ...], str]
     ) -> None:
         name = f"{prefix}{message.name}"
-        self._add(name, path, found)
+        self._add(name, path, comments)
         for number, field in enumerate(message.field):
-            self._add(f"{name}.{field.name}", (*path, 2, number), found)
+            self._add(f"{name}.{field.name}", (*path, 2, number), comments)
         for number, nested in enumerate(message.nested_type):
-            self._add_message(nested, f"{name}.", (*path, 3, number), found)
+            self._add_message(nested, f"{name}.", (*path, 3, number), comments)
 
-    def _add(self, name: str, path: tuple[int, ...], found: Mapping[tuple[int, ...], str]) -> None:
-        if text := found.get(path):
+    def _add(self, name: str, path: tuple[int, ...], comments: Mapping[tuple[int, ...], str]) -> None:
+        if text := comments.get(path):
             lines = (line.removeprefix(" ").rstrip() for line in text[:_MAX_CHARACTERS].splitlines())
             self._texts[name] = "\n".join(lines).strip()

@@ -1,4 +1,4 @@
-"""Messages as JSON: their schemas, and conversion of values."""
+"""Converts messages from and to JSON, and makes their schemas."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _STANDARD: Mapping[str, JsonSchema] = {
     "google.protobuf.Timestamp": {"type": "string", "format": "date-time"},
     "google.protobuf.Value": {},
 }
-"""Messages with a form of their own in JSON (ProtoJSON, developers.google.com/protocol-buffers)."""
+"""Messages with their own JSON form (ProtoJSON, developers.google.com/protocol-buffers)."""
 
 
 class _Definitions:
-    """Schemas of the messages within another, by their short names, or by their full ones where two are the same."""
+    """Schemas of the messages within another, by their short names, or by their full names if these clash."""
 
     def __init__(self) -> None:
         self.schemas: dict[str, JsonSchema] = {}
         self.used: set[str] = set()
-        """Full names of those that are referred to again."""
+        """Full names of messages that are referred to repeatedly."""
         self._names: dict[str, str] = {}
 
     def key(self, message: Descriptor) -> str:
@@ -55,7 +55,7 @@ class _Definitions:
 
 
 class Messages:
-    """Messages of one pool. Members are named as the fields are."""
+    """Messages of one pool. Members have the names of the fields."""
 
     def __init__(self, pool: DescriptorPool, comments: Comments) -> None:
         self._pool = pool
@@ -133,7 +133,7 @@ class Messages:
     # --- values
 
     def read(self, message: Any, depth: int = 0) -> Any:
-        """Returns a message as JSON. Fields without presence are always there."""
+        """Converts a message to JSON. Fields without presence are always included."""
         described: Descriptor = message.DESCRIPTOR
         name = described.full_name
         if name in _WRAPPERS:
@@ -145,17 +145,17 @@ class Messages:
                 return {"@type": message.type_url, "value": message.value} if name.endswith(".Any") else None
         if depth > _MAX_DEPTH:
             raise ToolError("the response is nested too deeply", outcome_known=False)
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for field in described.fields:
             value = getattr(message, field.name)
             if _is_map(field):
                 of = _entry(field).fields_by_name["value"]
-                found[field.name] = {_key(key): self._read_one(of, value[key], depth) for key in value}
+                members[field.name] = {_key(key): self._read_one(of, value[key], depth) for key in value}
             elif field.is_repeated:
-                found[field.name] = [self._read_one(field, each, depth) for each in value]
+                members[field.name] = [self._read_one(field, each, depth) for each in value]
             elif not field.has_presence or message.HasField(field.name):
-                found[field.name] = self._read_one(field, value, depth)
-        return found
+                members[field.name] = self._read_one(field, value, depth)
+        return members
 
     def _read_one(self, field: FieldDescriptor, value: Any, depth: int) -> Any:
         if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
@@ -170,7 +170,7 @@ class Messages:
         """Makes a message of a JSON value.
 
         Raises:
-            ToolError: it does not fit; the text says where.
+            ToolError: the value does not fit; the text says where.
         """
         message: Any = GetMessageClass(described)()
         try:
@@ -188,7 +188,7 @@ class Messages:
             try:
                 json_format.ParseDict(value, message, descriptor_pool=self._pool)
             except (TypeError, ValueError, AttributeError, json_format.Error) as error:
-                raise ToolError(f"{place} is no {described.full_name}: {error}"[:500]) from None
+                raise ToolError(f"{place} is not a {described.full_name}: {error}"[:500]) from None
             return
         members = _members(value, place)
         chosen: dict[str, str] = {}
@@ -252,7 +252,7 @@ def _scalar(field: FieldDescriptor, value: Any) -> Any:
         if value is None and kind.full_name == "google.protobuf.NullValue":
             return 0
         if value not in kind.values_by_name:
-            raise ValueError(f"{value!r:.100} is none of {', '.join(list(kind.values_by_name)[:20])}")
+            raise ValueError(f"{value!r:.100} is not one of {', '.join(list(kind.values_by_name)[:20])}")
         return kind.values_by_name[value].number
     if field.cpp_type in _INTEGERS and isinstance(value, float) and value.is_integer():
         return int(value)
@@ -282,13 +282,13 @@ def _key(key: Any) -> str:
 def _read_key(field: FieldDescriptor, text: str) -> Any:
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         if text not in ("true", "false"):
-            raise ValueError("the key is neither true nor false")
+            raise ValueError("the key must be true or false")
         return text == "true"
     return text if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else int(text)
 
 
 def _oneof(field: FieldDescriptor) -> Any:
-    """Returns the oneof of a field, unless it has just this one."""
+    """Returns the oneof of a field, unless it has only this field."""
     oneof: Any = field.containing_oneof
     return oneof if oneof is not None and len(oneof.fields) > 1 else None
 

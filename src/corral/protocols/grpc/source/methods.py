@@ -23,7 +23,7 @@ Metadata: TypeAlias = Mapping[str, str]
 Credentials: TypeAlias = (
     Metadata | Callable[[ExecutionContext], Metadata | None] | Callable[[ExecutionContext], Awaitable[Metadata | None]]
 )
-"""Metadata of each call, or a function that gives those of a caller; None: the caller has none."""
+"""Metadata of each call, or a function that returns a caller's; None fails the call."""
 
 _UNTOUCHED = frozenset(
     {
@@ -37,13 +37,13 @@ _UNTOUCHED = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""Statuses after which it is known that the call had no effect."""
+"""Statuses that imply that the call had no effect."""
 _MESSAGE_CHARACTERS = 2_000
 _VIOLATIONS = 10
 
 
 class Skipped(NamedTuple):
-    """Method that is no tool, and the reason."""
+    """A method that is not offered as a tool, and the reason."""
 
     method: str
     reason: str
@@ -51,7 +51,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """Method that is called as a tool."""
+    """A method that is called as a tool."""
 
     described: MethodDescriptor
     messages: Messages
@@ -67,7 +67,7 @@ class Method:
         """Calls a unary method.
 
         Raises:
-            ToolError: the input does not fit, or the server did not answer or answered with an error.
+            ToolError: the input does not fit, the server did not answer, or it answered with an error.
         """
         metadata = await _metadata(self.credentials, context)
         make: Any = channel.unary_unary
@@ -108,34 +108,34 @@ class Method:
 async def _metadata(credentials: Credentials, context: ExecutionContext) -> Metadata:
     if not callable(credentials):
         return credentials
-    found: Any = credentials(context)
-    found = await found if inspect.isawaitable(found) else found
-    if found is None:
+    metadata: Any = credentials(context)
+    metadata = await metadata if inspect.isawaitable(metadata) else metadata
+    if metadata is None:
         raise ToolError("there is no credential for this caller")
-    return {key.lower(): value for key, value in found.items()}
+    return {key.lower(): value for key, value in metadata.items()}
 
 
 def _failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> ToolError:
-    """Returns the error of a call for a program."""
+    """Converts the error of a call for a program."""
     known = error.code() in _UNTOUCHED
-    said = failure_text(label, error, metadata)
-    return ToolError(said if known else f"{said}; it may have taken effect", outcome_known=known)
+    text = failure_text(label, error, metadata)
+    return ToolError(text if known else f"{text}; it may have taken effect", outcome_known=known)
 
 
 def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> str:
-    """Describes a status. Servers may send back what they were sent, which is not shown."""
+    """Describes a status, without the metadata that servers may echo."""
     code = error.code()
-    said = f"{label} failed with {code.name}: {error.details() or 'no details'}"
+    message = f"{label} failed with {code.name}: {error.details() or 'no details'}"
     if violations := _violations(error):
-        said = f"{said}; {violations}"
+        message = f"{message}; {violations}"
     for secret in sorted(metadata.values(), key=len, reverse=True):
         for text in (secret, secret.rpartition(" ")[2]):
-            said = said.replace(text, "[redacted]") if text else said
-    return said[:_MESSAGE_CHARACTERS]
+            message = message.replace(text, "[redacted]") if text else message
+    return message[:_MESSAGE_CHARACTERS]
 
 
 def _violations(error: grpc.aio.AioRpcError) -> str:
-    """Returns what the details of a status say about single fields."""
+    """Returns the details of a status about single fields."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
             try:

@@ -48,7 +48,7 @@ class Target:
     """Host and port of a server.
 
     Raises:
-        ConfigError: the text has no port, or more than both.
+        ConfigError: the text is not exactly a host and a port.
     """
 
     def __init__(self, target: str) -> None:
@@ -76,7 +76,7 @@ async def connected(
     max_message_bytes: int,
     seconds: float,
 ) -> grpc.aio.Channel:
-    """Makes a channel to the addresses of a target. It connects with its first call, to no other address.
+    """Makes a channel to the addresses of a target. It connects on the first call, and to no other address.
 
     Raises:
         EgressBlocked: the policy does not allow the target, or one of its addresses.
@@ -91,7 +91,7 @@ async def connected(
     joined = ",".join(f"{each}:{target.port}" if family == "ipv4" else f"[{each}]:{target.port}" for each in same)
     options: list[tuple[str, Any]] = [
         ("grpc.default_authority", target.authority),
-        ("grpc.enable_http_proxy", 0),  # a proxy would look the name up again
+        ("grpc.enable_http_proxy", 0),  # a proxy would resolve the name again
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
         ("grpc.max_receive_message_length", max_message_bytes),
@@ -112,18 +112,18 @@ async def _addresses(target: Target, policy: EgressPolicy, resolver: Resolver, s
         return [host]
     try:
         with anyio.fail_after(seconds):
-            found = [ip_address(each) for each in await resolver(host)]
+            addresses = [ip_address(each) for each in await resolver(host)]
     except (OSError, TimeoutError):
         raise ToolError(f"{host} cannot be resolved") from None
-    if not found:
+    if not addresses:
         raise ToolError(f"{host} has no address")
-    if len(found) > _MAX_ADDRESSES or not all(policy.allows(each) for each in found):
+    if len(addresses) > _MAX_ADDRESSES or not all(policy.allows(each) for each in addresses):
         raise blocked(target.host, "it resolves to an address that is not public, or to too many")
-    return found
+    return addresses
 
 
 _VERSIONS = ("v1", "v1alpha")
-"""Both have the same messages."""
+"""Versions of the reflection service, which have the same messages."""
 _MAX_FILES = 2_000
 _MAX_BYTES = 16_000_000
 
@@ -131,11 +131,11 @@ _MAX_BYTES = 16_000_000
 async def reflected(
     channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]], seconds: float
 ) -> tuple[list[str], dict[str, FileDescriptorProto]]:
-    """Asks a server for its services, and for the files that describe them.
+    """Requests a server's services, and the files that describe them.
 
     Raises:
-        ConfigError: the server has no reflection, or what it says is too large or not legible.
-        grpc.aio.AioRpcError: it did not answer.
+        ConfigError: the server has no reflection, or its answer is too large or invalid.
+        grpc.aio.AioRpcError: the server did not answer.
     """
     for version in _VERSIONS:
         try:
@@ -143,14 +143,14 @@ async def reflected(
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-    raise ConfigError("the server has no reflection; give GrpcSource(descriptors=...), which `protoc -o` writes")
+    raise ConfigError("the server has no reflection; pass GrpcSource(descriptors=...), which `protoc -o` writes")
 
 
 class _Questions:
     def __init__(
         self, channel: grpc.aio.Channel, version: str, metadata: Sequence[tuple[str, str]], seconds: float
     ) -> None:
-        # Each question is a stream of one message: writing to a stream that the server has refused loses its status.
+        # Each request is a stream of one message: writing to a stream that the server has refused loses its status.
         make: Any = channel.unary_stream
         self._stream: Any = make(
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
@@ -172,7 +172,7 @@ class _Questions:
         return services, self._files
 
     def _missing(self) -> str | None:
-        """Returns a file that others need, if the server has not given it; the library has those of protobuf."""
+        """Returns a file that others import but the server has not sent; the library has those of protobuf."""
         needed = (name for file in self._files.values() for name in file.dependency)
         return next((name for name in needed if name not in self._files and not _is_standard(name)), None)
 
@@ -182,14 +182,14 @@ class _Questions:
         for data in answer.file_descriptor_response.file_descriptor_proto:
             self._bytes += len(data)
             if self._bytes > _MAX_BYTES or len(self._files) >= _MAX_FILES:
-                raise ConfigError(f"the server's descriptors are over {_MAX_BYTES} bytes or {_MAX_FILES} files")
+                raise ConfigError(f"the server's descriptors exceed {_MAX_BYTES} bytes or {_MAX_FILES} files")
             try:
                 file = FileDescriptorProto.FromString(data)
             except DecodeError:
-                raise ConfigError("the server's descriptors are not legible") from None
+                raise ConfigError("the server's descriptors cannot be parsed") from None
             self._files[file.name] = file
         if "file_by_filename" in question and len(self._files) == before:
-            raise ConfigError(f"the server's reflection does not give {question['file_by_filename'][:200]!r}")
+            raise ConfigError(f"the server's reflection does not return {question['file_by_filename'][:200]!r}")
 
     async def _ask(self, **question: Any) -> ServerReflectionResponse:
         asked = self._stream(ServerReflectionRequest(**question), metadata=self._metadata, timeout=self._seconds)
@@ -206,7 +206,7 @@ def _is_standard(name: str) -> bool:
 logger = get_logger("corral.protocols.grpc.source")
 
 _OWN = ("grpc.reflection.*", "grpc.health.*", "grpc.channelz.*")
-"""Services of servers themselves, which are no tools."""
+"""Infrastructure services of servers, which are not offered as tools."""
 _LOOKUPS = 4
 _MAX_METHODS = 10_000
 
@@ -215,18 +215,18 @@ _MAX_METHODS = 10_000
 class GrpcSource(ToolSource):
     """The methods of a gRPC server as tools: those with one response, and those that stream responses.
 
-    `target` is host and port. The server is asked for its `descriptors` by reflection, unless they are given: a
-    FileDescriptorSet, as `protoc --include_imports --include_source_info -o` writes it, or its path.
+    `target` is host and port. Without `descriptors`, the server is asked by reflection; they are a FileDescriptorSet,
+    as `protoc --include_imports --include_source_info -o` writes it, or its path.
 
-    The connection is encrypted unless `tls` is False; `root_certificates` are PEM texts in place of the usual ones.
-    The addresses of the target must be public or in `exempt_networks`; they are looked up when the source is opened.
-    `credentials` are metadata for each call, or a function that gives them for a caller. `reflection_metadata` are for
-    reflection.
+    The connection is encrypted unless `tls` is False; `root_certificates` are PEM texts that replace the default ones.
+    The addresses of the target must be public or in `exempt_networks`; they are resolved when the source is opened.
+    `credentials` are metadata for each call, or a function that returns those of a caller. `reflection_metadata` is
+    sent with reflection.
 
-    `include` and `exclude` are patterns of methods, such as "shop.v1.Orders/*". `read_only` are patterns of those that
-    change nothing, beside those whose options say so; `needs_approval` is for all others.
+    `include` and `exclude` are patterns of methods, such as "shop.v1.Orders/*". `read_only` are patterns of methods
+    without side effects, besides those whose options declare that; `needs_approval` applies to all others.
 
-    A server that cannot be asked is asked again, less and less often; with `required`, opening fails.
+    A server that cannot be reached is tried again, less and less often; with `required`, opening fails.
 
     Raises:
         ConfigError: an option, or the descriptors, cannot be used.
@@ -280,18 +280,18 @@ class GrpcSource(ToolSource):
         self._max_message_bytes = max_message_bytes
         self._required = required
         self.skipped: list[Skipped] = []
-        """Methods that were selected, and are no tools."""
-        self._given: list[tuple[Tool, Method]] | None = None
+        """Selected methods that are not offered as tools."""
+        self._static_tools: list[tuple[Tool, Method]] | None = None
         if descriptors is not None:
             files = _read(descriptors)
             named = [_full(file, each.name) for file in files.values() for each in file.service]
-            self._given = self._made(named, files)
+            self._static_tools = self._tools_of(named, files)
 
     @property
     @override
     def tools(self) -> Sequence[Tool]:
-        """Tools of the given descriptors; calls fail until the source is open."""
-        return [tool for tool, _ in self._given or ()]
+        """Tools of `descriptors`; calls fail until the source is open."""
+        return [tool for tool, _ in self._static_tools or ()]
 
     @override
     @asynccontextmanager
@@ -299,7 +299,7 @@ class GrpcSource(ToolSource):
         """As `ToolSource.open`.
 
         Raises:
-            StartFailed: it is `required`, and the server cannot be asked.
+            StartFailed: the source is `required`, and the server cannot be reached.
         """
         channels: list[grpc.aio.Channel] = []
         try:
@@ -316,18 +316,18 @@ class GrpcSource(ToolSource):
             for channel in channels:
                 await channel.close()
             channels.clear()
-            channels.append(channel := await self._connected())
-            made = self._given if self._given is not None else await self._reflected(channel)
+            channels.append(channel := await self._connect())
+            made = self._static_tools if self._static_tools is not None else await self._reflect(channel)
         except (ToolError, AccessDenied, ConfigError) as error:
             blocked = isinstance(error, EgressBlocked)
-            problem = f"{error}; exempt_networks=[...] names networks that may be reached" if blocked else str(error)
+            problem = f"{error}; allow internal networks with exempt_networks=[...]" if blocked else str(error)
             logger.warning("GrpcSource %r: %s", self.namespace, problem)
             offer([], problem=problem)
             return problem
         offer([_bound(tool, method, channel) for tool, method in made], problem=self._problem(made))
         return None
 
-    async def _connected(self) -> grpc.aio.Channel:
+    async def _connect(self) -> grpc.aio.Channel:
         return await connected(
             self._target,
             self._policy,
@@ -337,29 +337,29 @@ class GrpcSource(ToolSource):
             seconds=self._timeout_seconds,
         )
 
-    async def _reflected(self, channel: grpc.aio.Channel) -> list[tuple[Tool, Method]]:
+    async def _reflect(self, channel: grpc.aio.Channel) -> list[tuple[Tool, Method]]:
         metadata = self._reflection_metadata
         try:
             services, files = await reflected(channel, tuple(metadata.items()), self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            said = failure_text(f"reflection of {self._target.authority}", error, metadata)
-            raise ToolError(f"{said}{self._remedy(error)}") from None
-        return await run_in_own_thread(self._made, services, files, abandon_on_cancel=True)
+            text = failure_text(f"reflection of {self._target.authority}", error, metadata)
+            raise ToolError(f"{text}{self._remedy(error)}") from None
+        return await run_in_own_thread(self._tools_of, services, files, abandon_on_cancel=True)
 
     def _remedy(self, error: grpc.aio.AioRpcError) -> str:
-        """Returns the option that a failed reflection may have needed, for the end of its message."""
+        """Suggests an option that a failed reflection may need, for the end of its message."""
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-            return "; reflection_metadata={...} is what it is asked with"
+            return "; set its credentials with reflection_metadata={...}"
         if self._tls and "handshake" in (error.details() or "").lower():
-            return "; if the server has no TLS, set tls=False, and if its certificate is your own, root_certificates"
+            return "; if the server has no TLS, set tls=False; if it has its own certificate, set root_certificates"
         return ""
 
-    def _made(self, services: Iterable[str], files: Mapping[str, FileDescriptorProto]) -> list[tuple[Tool, Method]]:
+    def _tools_of(self, services: Iterable[str], files: Mapping[str, FileDescriptorProto]) -> list[tuple[Tool, Method]]:
         pool = pool_of(files)
         comments = Comments(files.values())
         messages = Messages(pool, comments)
         self.skipped = []
-        chosen = self._chosen(services, pool)
+        chosen = self._choose(services, pool)
         counts = Counter(described.name for described in chosen)
         made: list[tuple[Tool, Method]] = []
         for described in chosen:
@@ -381,11 +381,11 @@ class GrpcSource(ToolSource):
                 self.skipped.append(Skipped(method.label, str(error)))
         if self.skipped:
             level = logging.INFO if made else logging.WARNING
-            logger.log(level, "GrpcSource %r: %d methods are no tools", self.namespace, len(self.skipped))
+            logger.log(level, "GrpcSource %r: %d methods are not offered", self.namespace, len(self.skipped))
         return made
 
-    def _chosen(self, services: Iterable[str], pool: DescriptorPool) -> list[Any]:
-        found: list[Any] = []
+    def _choose(self, services: Iterable[str], pool: DescriptorPool) -> list[Any]:
+        methods: list[Any] = []
         for service in services:
             if any(fnmatchcase(service, pattern) for pattern in _OWN):
                 continue
@@ -396,10 +396,10 @@ class GrpcSource(ToolSource):
             for method in described.methods:
                 label = f"{service}/{method.name}"
                 if _matches(label, self._include) and not _matches(label, self._exclude):
-                    found.append(method)
-        if len(found) > _MAX_METHODS:
-            raise ConfigError(f"the server has {len(found)} methods; choose at most {_MAX_METHODS} with `include`")
-        return found
+                    methods.append(method)
+        if len(methods) > _MAX_METHODS:
+            raise ConfigError(f"the server has {len(methods)} methods; select at most {_MAX_METHODS} with `include`")
+        return methods
 
     def _tool(self, name: str, method: Method, comments: Comments) -> Tool:
         described: Any = method.described
@@ -451,9 +451,9 @@ def _read(descriptors: bytes | str | Path) -> dict[str, FileDescriptorProto]:
         except OSError as error:
             raise ConfigError(f"descriptors={str(descriptors)!r} cannot be read: {error.strerror}") from error
     try:
-        found = FileDescriptorSet.FromString(descriptors)
+        file_set = FileDescriptorSet.FromString(descriptors)
     except DecodeError:
         raise ConfigError(
-            "descriptors is no FileDescriptorSet; `protoc --include_imports -o FILE` writes one"
+            "descriptors is not a FileDescriptorSet; `protoc --include_imports -o FILE` writes one"
         ) from None
-    return {file.name: file for file in found.file}
+    return {file.name: file for file in file_set.file}
