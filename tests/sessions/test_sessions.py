@@ -339,7 +339,7 @@ return filled, many()
     assert written == [MIB, 28]
     assert files == [20, 28]
     assert (await session.files.usage()).files == 20
-    with pytest.raises(FileError, match=r"no room left in this mount; Scratch\("):
+    with pytest.raises(FileError, match=r"no room left in this mount; raise Scratch\("):
         await session.files.write_text("one more", "")
 
 

@@ -429,7 +429,7 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
     assert f"ShellLimits(accept_unenforced={{{', '.join(map(repr, accepted))}}})" in str(said.value)
     async with JailedShell(limits=ShellLimits(tier="landlock", accept_unenforced=accepted)) as shell:
         assert shell.capabilities.unenforced == {*accepted}
-        assert "not bounded: disk, locks" in shell.description
+        assert "not limited: disk, locks" in shell.description
         home = (await shell.run("pwd")).stdout.strip()
         assert f"working directory {home}." in shell.description
         # Both paths of a file are the same one for the host.

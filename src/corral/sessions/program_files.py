@@ -28,9 +28,7 @@ class ProgramFiles:
         """Returns the content of a regular file of at most `max_bytes`."""
         tree, parts = self._find(path)
         self._expect(tree, parts)
-        with _bounded(
-            f"only files of at most {max_bytes:,} bytes are read here; CPython and TypeScript read larger ones"
-        ):
+        with _bounded(f"files of at most {max_bytes:,} bytes are read here; CPython and TypeScript read larger ones"):
             data = tree.files.read(parts, max_bytes)
         if data is None:
             raise _error(errno.ENOENT)

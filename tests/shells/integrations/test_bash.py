@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from corral.shells import Completed, LocalShell
-from corral.shells.integrations import bash as lasting_bash
+from corral.shells.integrations import anthropic as lasting_bash
 from corral.shells.integrations.anthropic import LastingBash
 from tests.until import until
 
