@@ -13,7 +13,7 @@ from corral.errors import InvalidArguments
 
 pytestmark = pytest.mark.anyio
 
-TOO_LARGE = r"the maximum is 100 headers, of 64,000 bytes in all"
+TOO_LARGE = r"a request can have at most 100 headers, of 64,000 bytes in all"
 
 
 class Caller:

@@ -84,7 +84,7 @@ def test_a_folder_is_installed_from_its_lock_and_nothing_else(
         ),
         (["add", "a b@1.0.0"], "'a b@1.0.0' is not NAME@VERSION, such as jszip@3.10.1"),
         (["add", "../x@1.0.0"], "'../x@1.0.0' is not NAME@VERSION, such as jszip@3.10.1"),
-        (["remove", "nope"], "there is no package 'nope' in {folder}; there are: none"),
+        (["remove", "nope"], "there is no package 'nope' in {folder}; its packages: none"),
         (["install"], "there is no {folder}/deno.lock; corral packages add NAME@VERSION makes it"),
         (["install", "uuid"], "`corral packages install` takes no names: it installs all that the lock has"),
     ],

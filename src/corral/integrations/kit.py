@@ -160,7 +160,7 @@ async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
-    """Makes a shell the current one in the block; None changes nothing. A shell opened here is closed after the block."""
+    """Makes a shell the current one in the block; None changes nothing. Closes a shell that it opened."""
     if shell is None:
         yield
     elif isinstance(shell, Shell):
@@ -190,8 +190,8 @@ class CodeModeBase(Generic[P]):
     def __init__(self, corrals: Corrals | None = None, **options: Unpack[Options[P]]) -> None:
         if corrals is None:
             raise ConfigError(
-                "CodeMode() needs a Corral with tools for programs: CodeMode(Corral([...])). Programs can call an agent's "
-                "own tools only with pydantic-ai, LangChain and openai-agents"
+                "CodeMode() needs a Corral with tools for programs: CodeMode(Corral([...])). Programs can call an "
+                "agent's own tools only with pydantic-ai, LangChain and openai-agents"
             )
         self.corrals = corrals
         self.named = by_label(corrals)

@@ -33,7 +33,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
         ToolDefinitionError: it is not a `BaseTool`, or has an injected parameter other than a `ToolRuntime`.
     """
     if not isinstance(thing, BaseTool):
-        raise ToolDefinitionError(f"expected a BaseTool of LangChain, not a {type(thing).__name__}")
+        raise ToolDefinitionError(f"expected a BaseTool of LangChain, not {type(thing).__name__}")
     runtimes = _runtime_arguments(thing)
     raising = thing.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
 

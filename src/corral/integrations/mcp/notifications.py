@@ -75,7 +75,7 @@ class Notices:
 
     @asynccontextmanager
     async def sent(self, request: ServerRequestContext[Any, Any], level: LoggingLevel | None) -> AsyncGenerator[None]:
-        """Sends notices to the request's client during the block, and the rest at its end. `level` is for the console."""
+        """Sends notices to the request's client until the end of the block. `level` is for the console."""
         self._level = level
         over = anyio.Event()
         async with anyio.create_task_group() as tasks:

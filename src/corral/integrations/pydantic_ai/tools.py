@@ -55,7 +55,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
         return [tool_of(lambda _: toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
     if isinstance(thing, AbstractToolset):
         return [ToolsetSource(cast("_AnyToolset", thing), namespace)]
-    raise ToolDefinitionError(f"expected a Tool or a toolset of pydantic-ai, not a {type(thing).__name__}")
+    raise ToolDefinitionError(f"expected a Tool or a toolset of pydantic-ai, not {type(thing).__name__}")
 
 
 class ToolsetSource(ToolSource):
