@@ -46,7 +46,7 @@ class Scratch:
 class Directory:
     """A directory of the host, with everything below it.
 
-    `file_bytes` is the largest file that a program may write into it; nothing else is limited but by its file system.
+    `file_bytes` is the largest file that a program can write; only its file system limits anything else.
     """
 
     path: str | Path

@@ -28,7 +28,7 @@ _DYING_SECONDS = 0.1
 """An ended program can write until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
 _EXCESS = Usage(64_000_000, 1_000)
-"""Excess over twice its quota with which programs may still start, to delete files. Without it each would add some."""
+"""Excess over twice its quota with which programs can still start, to delete files. Without it each would add some."""
 
 _PAUSE = 20.0
 """Pause between scans of all guests, in multiples of a scan's duration."""
@@ -38,7 +38,7 @@ _DELETED = " (deleted)"
 
 
 class Quota(NamedTuple):
-    """Bytes and files that a directory may hold."""
+    """Maximum bytes and files of a directory."""
 
     mount: str
     files: FileTree

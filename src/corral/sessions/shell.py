@@ -155,7 +155,7 @@ _OUTPUT_BYTES = 64_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellCapabilities:
-    """Differences between shells that callers may need to handle."""
+    """Differences between shells."""
 
     isolation: Isolation
     """Boundary around commands; `Isolation("none", "none")` is the user's own computer."""
@@ -442,7 +442,7 @@ async def _followed(
 
 
 ShellLimitName: TypeAlias = Literal["disk", "locks", "processes"]
-"""Limits that a jail may be unable to enforce. `disk`: `Scratch(bytes=..., files=...)` of directories. `locks`: other
+"""Limits that some jails cannot enforce. `disk`: `Scratch(bytes=..., files=...)` of directories. `locks`: other
 shells do not notice locks and watches on files of the host, such as those in /usr."""
 
 

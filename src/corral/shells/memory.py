@@ -558,7 +558,7 @@ class _Connection:
         self._socket.setblocking(False)
         self._buffer = bytearray()
         self._left = 2 * _KEPT_BYTES
-        """Bytes that it may still send."""
+        """Remaining bytes that it can send."""
 
     def __enter__(self) -> Self:
         return self

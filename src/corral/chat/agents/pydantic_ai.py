@@ -59,7 +59,7 @@ def from_pydantic_ai(agent: Agent[Any, Any], *, deps: Callable[[ChatTurn], Any] 
     """Adapts an agent, whose programs run by `corral.integrations.pydantic_ai.CodeMode`.
 
     `deps` makes the dependencies of a run; by default the turn's `ExecutionContext`, for which `CodeMode` runs
-    programs. With other dependencies, pass `CodeMode(context=...)` a function that finds the `ExecutionContext` in them.
+    programs. With other dependencies, pass `CodeMode(context=...)` a function that returns the `ExecutionContext`.
     """
     return _PydanticAIChat(agent, deps or (lambda turn: turn.context))
 

@@ -121,7 +121,7 @@ class CommandFiles(Files):
 
 @contextmanager
 def _answer(path: str) -> Generator[None]:
-    """Raises ShellLost if the computer, which may be hostile, answers with something that the command cannot print."""
+    """Raises ShellLost if the computer, which can be hostile, answers with something that the command cannot print."""
     try:
         yield
     except ValueError as error:
