@@ -42,7 +42,7 @@ def test_a_name_that_cannot_end_the_name_of_a_tool_is_refused() -> None:
 
 def test_tools_of_corral_are_not_taken_for_the_frameworks_own() -> None:
     for code_mode in WITH_KWARGS:
-        with pytest.raises(ConfigError, match=r"pass tools of Corral to Corral\(tools=\[...\]\)"):
+        with pytest.raises(ConfigError, match=r"tools of Corral go into Corral\(tools=\[...\]\)"):
             code_mode(Corral([add], check=False)).kwargs(tools=[add])
 
 

@@ -298,7 +298,7 @@ def own_tools(tools: Iterable[T]) -> list[T]:
     """
     own = list(tools)
     if any(isinstance(each, Tool | ToolSource) for each in own):
-        raise ConfigError("pass tools of Corral to Corral(tools=[...]); tools= here are the framework's own")
+        raise ConfigError("tools of Corral go into Corral(tools=[...]); tools= here are the framework's own")
     return own
 
 
