@@ -102,7 +102,7 @@ async def test_a_client_without_a_way_back_is_denied(corral: Corral) -> None:
         Client(url, mode="legacy", elicitation_callback=asked) as client,
     ):
         result = await run(client, "return await tools.pay({ euros: 1 })")
-    assert "it needs elicitation" in result.structured_content["error"]["message"]
+    assert "needs an MCP client with elicitation" in result.structured_content["error"]["message"]
     assert asked.asked == []
 
 
