@@ -28,17 +28,17 @@ async def get_temperature(city: str) -> float:
 
 
 def scripted(request: httpx2.Request) -> httpx2.Response:
-    """Stands in for the API: the model writes a program, and then says what came of it."""
+    """Stands in for the API: the model writes a program, and then answers with its result."""
     last = json.loads(request.content)["messages"][-1]["content"]
-    said: dict[str, Any]
+    block_data: dict[str, Any]
     if isinstance(last, str):
-        said = {"type": "tool_use", "id": "toolu_1", "name": "execute_code", "input": {"code": PROGRAM}}
+        block_data = {"type": "tool_use", "id": "toolu_1", "name": "execute_code", "input": {"code": PROGRAM}}
     else:
-        said = {"type": "text", "text": last[0]["content"]}
+        block_data = {"type": "text", "text": last[0]["content"]}
     message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted"}
-    stop_reason = "tool_use" if said["type"] == "tool_use" else "end_turn"
+    stop_reason = "tool_use" if block_data["type"] == "tool_use" else "end_turn"
     usage = {"input_tokens": 1, "output_tokens": 1}
-    return httpx2.Response(200, json={**message, "content": [said], "stop_reason": stop_reason, "usage": usage})
+    return httpx2.Response(200, json={**message, "content": [block_data], "stop_reason": stop_reason, "usage": usage})
 
 
 async def main() -> None:

@@ -32,18 +32,18 @@ async def get_temperature(city: str) -> float:
 
 
 class Scripted(BaseLlm):
-    """Stands in for a model: writes a program, and then says what came of it."""
+    """Stands in for a model: writes a program, and then answers with its result."""
 
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse]:
         [last] = llm_request.contents[-1].parts or []
         if last.function_response is None:
-            said = Part.from_function_call(name="execute_code", args={"code": PROGRAM})
+            part = Part.from_function_call(name="execute_code", args={"code": PROGRAM})
         else:
-            said = Part(text=str(last.function_response.response))
+            part = Part(text=str(last.function_response.response))
         usage = GenerateContentResponseUsageMetadata(prompt_token_count=1, candidates_token_count=1)
-        yield LlmResponse(content=Content(role="model", parts=[said]), usage_metadata=usage)
+        yield LlmResponse(content=Content(role="model", parts=[part]), usage_metadata=usage)
 
 
 async def main() -> None:

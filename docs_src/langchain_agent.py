@@ -49,18 +49,18 @@ class Script(BaseChatModel):  # in place of a model
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        told = len(messages) // 2 - 1  # results of programs
-        if told > 0:
+        results = len(messages) // 2 - 1  # results of programs
+        if results > 0:
             print(messages[-1].text, end="\n\n")
-        if told < 2:
-            call = {"name": "execute_code", "args": {"code": RIGHT if told else WRONG}, "id": f"call_{told}"}
+        if results < 2:
+            call = {"name": "execute_code", "args": {"code": RIGHT if results else WRONG}, "id": f"call_{results}"}
             message = AIMessage("", tool_calls=[call])
         else:
             message = AIMessage("Order 7 is in Bergen, order 9 is on its way.")
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def whose(runtime: ToolRuntime[Customer, Any]) -> ExecutionContext:
+def context_of(runtime: ToolRuntime[Customer, Any]) -> ExecutionContext:
     return ExecutionContext(user_id=runtime.context.name)
 
 
@@ -69,7 +69,7 @@ async def main() -> None:
         Script(),
         [list_orders, get_status],
         system_prompt="You answer questions about orders.",
-        middleware=[CodeMode(context=whose)],
+        middleware=[CodeMode(context=context_of)],
         context_schema=Customer,
     )
     result = await agent.ainvoke(

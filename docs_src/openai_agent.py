@@ -28,16 +28,16 @@ async def get_temperature(city: str) -> float:
 
 
 def scripted(request: httpx2.Request) -> httpx2.Response:
-    """Stands in for the API: the model writes a program, and then says what came of it."""
+    """Stands in for the API: the model writes a program, and then answers with its result."""
     last = json.loads(request.content)["input"][-1]
-    said: dict[str, Any]
+    item: dict[str, Any]
     if last.get("type") == "function_call_output":
         text: dict[str, Any] = {"type": "output_text", "text": last["output"], "annotations": []}
-        said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]}
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]}
     else:
         arguments = json.dumps({"code": PROGRAM})
-        said = {"type": "function_call", "call_id": "call_1", "name": "execute_code", "arguments": arguments}
-    return httpx2.Response(200, json={"id": "resp_1", "object": "response", "output": [said]})
+        item = {"type": "function_call", "call_id": "call_1", "name": "execute_code", "arguments": arguments}
+    return httpx2.Response(200, json={"id": "resp_1", "object": "response", "output": [item]})
 
 
 async def main() -> None:

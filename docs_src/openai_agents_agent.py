@@ -36,14 +36,14 @@ def remind(text: str) -> str:
 
 
 class Scripted(Model):
-    """Stands in for a model: writes a program, and then says what came of it."""
+    """Stands in for a model: writes a program, and then answers with its result."""
 
     async def get_response(
         self, system_instructions: str | None, input: str | list[Any], *args: Any, **options: Any
     ) -> ModelResponse:
         if isinstance(input, str) or input[-1].get("type") != "function_call_output":
             print("tools of the model:", *(tool.name for tool in options["tools"]))
-            said = ResponseFunctionToolCall(
+            item = ResponseFunctionToolCall(
                 type="function_call",
                 call_id="call_1",
                 name="execute_code",
@@ -51,10 +51,10 @@ class Scripted(Model):
             )
         else:
             text = ResponseOutputText(type="output_text", text=input[-1]["output"], annotations=[])
-            said = ResponseOutputMessage(
+            item = ResponseOutputMessage(
                 type="message", id="msg_1", role="assistant", status="completed", content=[text]
             )
-        return ModelResponse(output=[said], usage=Usage(), response_id=None)
+        return ModelResponse(output=[item], usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         raise NotImplementedError

@@ -13,9 +13,9 @@ CLEAN = ("env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8")
 class OwnShell(RemoteShell):
     service = "my computer"
 
-    def __init__(self, directory: str, *way: str) -> None:  # such as "docker", "exec", "-i", "box"
+    def __init__(self, directory: str, *prefix: str) -> None:  # such as "docker", "exec", "-i", "box"
         super().__init__()
-        self.directory, self.way = directory, way
+        self.directory, self.prefix = directory, prefix
 
     @property
     def capabilities(self) -> ShellCapabilities:
@@ -33,8 +33,8 @@ class OwnProcess(RemoteProcess):
         self.shell, self.stdin = shell, PIPE if stdin else DEVNULL
 
     async def bash(self, script: str, **streams: Any) -> Any:
-        way = (*self.shell.way, *CLEAN, "bash", "-c", script)
-        return await asyncio.create_subprocess_exec(*way, cwd=self.shell.directory, **streams)
+        prefix = (*self.shell.prefix, *CLEAN, "bash", "-c", script)
+        return await asyncio.create_subprocess_exec(*prefix, cwd=self.shell.directory, **streams)
 
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
         script = f"{self.marked(command, env)}; c=$?; {self.sweep}; exit $c"

@@ -14,8 +14,8 @@ async def main() -> None:
     async with Corral(tools=[refund], approve=lambda request: Later(), approval_seconds=3600) as corral:
 
         async def send(event: Event) -> None:  # what a server would write to the page of this session
-            told = json.loads(event.to_json())
-            print(told["number"], told["type"], told.get("shown") or told.get("decision") or "")
+            data = json.loads(event.to_json())
+            print(data["number"], data["type"], data.get("shown") or data.get("decision") or "")
             if isinstance(event, ApprovalRequested):  # what a click of a person would post
                 [waiting] = await corral.executions.waiting()
                 assert waiting.context.user_id == "ann"

@@ -47,7 +47,7 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:  # i
     return ModelResponse([TextPart("Order 7 is in Bergen, order 9 is on its way.")])
 
 
-def whose(run: RunContext[Deps]) -> ExecutionContext:
+def context_of(run: RunContext[Deps]) -> ExecutionContext:
     return ExecutionContext(user_id=run.deps.customer)
 
 
@@ -57,7 +57,7 @@ async def main() -> None:
             FunctionModel(script),
             deps_type=Deps,
             instructions="You answer questions about orders.",
-            capabilities=[CodeMode(corral, context=whose)],
+            capabilities=[CodeMode(corral, context=context_of)],
         )
         result = await agent.run("Where are my orders?", deps=Deps("ada", {7: "Bergen", 9: "on its way"}))
         print(result.output)

@@ -57,7 +57,7 @@ def test_the_corral_is_that_of_the_agents_code_mode_if_the_module_has_none(
         ("", "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or use --demo"),
         ("app:corral", "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or use --demo"),
         ("app:agent --demo", "name the agent, module:name, or use --demo, not both"),
-        ("--demo --host 0.0.0.0", "is not of this machine alone"),
+        ("--demo --host 0.0.0.0", "is not a loopback address"),
         ("--demo --store postgresql://ann:hunter2@127.0.0.1:1/chats", "cannot be kept in PostgreSQL: "),
         ("--demo --store postgresql://ann:hunter2@127.0.0.1:hunter2/chats", "PostgreSQL: the URL is not valid"),
         ("--demo --store no/such/folder/chats.db", "no/such/folder/chats.db: No such file or directory"),

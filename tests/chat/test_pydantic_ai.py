@@ -54,5 +54,5 @@ async def test_its_words_and_programs_come_in_one_stream_and_it_knows_the_conver
 
 
 def test_an_object_without_an_adapter_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is no ChatAgent"):
+    with pytest.raises(ConfigError, match="is not a ChatAgent"):
         chat_agent_of(object())

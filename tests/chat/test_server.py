@@ -353,7 +353,7 @@ async def test_a_conversation_has_so_many_bytes(corral: Corral, agent: ProgramAg
     refused = await ann.send("say something", message="m2")
     assert (refused.status_code, refused.json()["error"]) == (
         422,
-        "the conversation has more than 1000 bytes, all it may; begin another one",
+        "the conversation has more than 1000 bytes, the maximum; start a new one",
     )
     assert (await ann.send("say something", id="another")).status_code == 200
 
@@ -463,7 +463,7 @@ async def test_files_of_a_program_are_downloads_and_images_for_its_user_alone(wa
         large = await ann.client.get(address, params={"path": "/workspace/large.bin"})
         assert (large.status_code, large.json()) == (
             413,
-            {"error": "the file has 2,000 bytes, over the bound of 1,000"},
+            {"error": "the file has 2,000 bytes, over the limit of 1,000"},
         )
         later = (
             'import fs from "node:fs"; fs.unlinkSync("/workspace/passing.txt"); fs.mkdirSync("/workspace/passing.txt")'

@@ -209,5 +209,5 @@ async def test_an_issuer_that_cannot_be_asked_lets_nobody_in(issuer: Issuer) -> 
 def test_settings_that_protect_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match="shorter than 32 characters"):
         OneToken("short")
-    with pytest.raises(ConfigError, match="no http or https URL"):
+    with pytest.raises(ConfigError, match="not an http or https URL"):
         OAuthTokens("issuer", RESOURCE)

@@ -63,7 +63,7 @@ def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) 
     assert "does not enforce disk" in refused.stderr
     accepted = ("--tier", "landlock", *ACCEPTED)
     with shell(project.directory, *accepted) as terminal:
-        terminal.until("not bounded in this jail: disk")
+        terminal.until("not limited in this jail: disk")
         terminal.until(r"sandbox:/\S+\$ ")
         terminal.press("echo kept > file; echo beg''un; sleep 600\n")
         terminal.until("begun")

@@ -227,7 +227,7 @@ told
     result = await run(network(web.origin, requests=1), program)
     assert result.value == [
         "egress to 'evil.example' blocked: it is not in Network(allow=[...])",
-        ["call_budget_exceeded", "the program has made Network(requests=1), all that it may"],
+        ["call_budget_exceeded", "the program has made all its requests: Network(requests=1)"],
     ]
 
 

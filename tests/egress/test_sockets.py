@@ -201,7 +201,7 @@ async def test_a_server_that_breaks_the_protocol_or_is_silent_ends_the_socket(ru
     assert result.value == [
         [
             1006,
-            "the WebSocket to '127.0.0.2' failed: the server sent what is no WebSocket message: Reserved bit set unexpectedly",
+            "the WebSocket to '127.0.0.2' failed: the server sent an invalid WebSocket message: Reserved bit set unexpectedly",
             False,
         ],
         [
@@ -218,8 +218,8 @@ ANSWERS: list[tuple[bytes, str]] = [
     (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "answered with status 200"),
     (b"HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n", "Bad accept token"),
     (b"HTTP/1.1 103 X\r\n\r\n" * 1000, "answered with status 103"),
-    (b"HTTP/1.1 101 X\r\nX-Long: " + b"x" * 100_000, "does not speak as a WebSocket"),
-    (b"\x00\xff" * 100, "does not speak as a WebSocket"),
+    (b"HTTP/1.1 101 X\r\nX-Long: " + b"x" * 100_000, "violates the WebSocket protocol"),
+    (b"\x00\xff" * 100, "violates the WebSocket protocol"),
     (b"", "failed"),
 ]  # fmt: skip
 

@@ -334,7 +334,7 @@ async def test_what_is_no_tool_or_needs_more_of_langchain_is_refused() -> None:
         """Counts."""
         return len(state)
 
-    with pytest.raises(ToolDefinitionError, match="not of int"):
+    with pytest.raises(ToolDefinitionError, match="not int"):
         tools_of(3)
     with pytest.raises(ToolDefinitionError, match="'state'; take `runtime: ToolRuntime`"):
         tools_of(count)

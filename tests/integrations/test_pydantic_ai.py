@@ -370,7 +370,7 @@ async def test_a_tool_may_be_withheld_for_a_run() -> None:
     tools = tools_of(AgentTool(double, prepare=prepare))
     program = "return await tools.double({ x: 2 })"
     assert await value(tools, program, ExecutionContext(user_id="ada")) == 4
-    assert await value(tools, program) == "double cannot be called now"
+    assert await value(tools, program) == "double is not available at present"
 
 
 async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
@@ -455,7 +455,7 @@ async def test_a_tool_that_cannot_be_beside_the_hosts_own_is_left_out(
 
 
 async def test_what_is_no_tool_or_runs_elsewhere_is_refused(warm_deno: DenoSandbox) -> None:
-    with pytest.raises(ToolDefinitionError, match="not of int"):
+    with pytest.raises(ToolDefinitionError, match="not int"):
         tools_of(3)
     [source] = tools_of(ExternalToolset[Any]([ToolDefinition(name="far")]))
     assert isinstance(source, ToolSource)

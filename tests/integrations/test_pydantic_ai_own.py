@@ -310,9 +310,9 @@ async def test_one_corral_is_open_as_long_as_its_agent(warm_deno: DenoSandbox) -
 
 
 async def test_what_does_not_fit_together_is_refused(warm_deno: DenoSandbox) -> None:
-    with pytest.raises(ConfigError, match="of one Corral"):
+    with pytest.raises(ConfigError, match="pass only one Corral"):
         CodeMode({"a": Corral(sandbox=warm_deno, check=False)}, tools="all")
-    with pytest.raises(ConfigError, match="outside names tools"):
+    with pytest.raises(ConfigError, match="outside= excludes tools"):
         CodeMode(Corral(sandbox=warm_deno, check=False), outside=["cancel"])
     agent = agent_of(PydanticModel("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
     with pytest.raises(ConfigError, match="there is a tool 'execute_code' already"):

@@ -114,5 +114,5 @@ async def test_a_tool_without_a_shell_fails_with_the_name_of_the_option(warm_den
 
 
 def test_a_shell_that_is_not_open_cannot_be_described(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="describe_shell describes an open shell"):
+    with pytest.raises(ConfigError, match="describe_shell needs an open shell"):
         kit(Corral([], check=False), shell=lambda: LocalShell(tmp_path), describe_shell=lambda _: "")  # noqa: S604

@@ -9,7 +9,7 @@ import pytest
 
 from corral import Corral
 from corral.packages import NpmPackages, PackageFolder
-from corral.packages.bundler import Bundle, BundleFailed, Bundler, Wanted
+from corral.packages.bundler import Bundle, BundleFailed, Bundler, BundleRequest
 from corral.sandboxes import DenoSandbox
 from tests.packages.hostile import folder_of, packages_of
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 def bundled(folder: Path, tier: Any, *names: str) -> list[Bundle | BundleFailed]:
     found = PackageFolder(folder)
-    return list(Bundler(found.bundler(), found.modules, tiers=[tier]).bundle([Wanted(name) for name in names]))
+    return list(Bundler(found.bundler(), found.modules, tiers=[tier]).bundle([BundleRequest(name) for name in names]))
 
 
 @pytest.mark.parametrize("tier", ["namespaces", "landlock", "none"])
@@ -39,8 +39,8 @@ def test_a_package_that_names_a_file_of_the_host_is_refused(tmp_path: Path, tier
         assert isinstance(each, BundleFailed)
     if tier == "none":  # nothing but the list of what was read keeps it out
         assert [str(each) for each in refused[:2]] == [
-            "it reads '../secret.txt', which is outside of its folder",
-            "it reads '../secret.txt', which is outside of its folder",
+            "it reads '../secret.txt', which is outside its folder",
+            "it reads '../secret.txt', which is outside its folder",
         ]
 
 
@@ -66,8 +66,8 @@ async def test_a_refused_package_is_an_error_that_a_program_can_catch(tmp_path: 
 def test_a_package_that_requires_endlessly_many_modules_of_another_is_refused(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, greedy="".join(f'require("other/{number}");\n' for number in range(300)))
     found = PackageFolder(folder)
-    [refused] = Bundler(found.bundler(), found.modules).bundle([Wanted("greedy", external=("other",))])
-    assert str(refused) == "it requires 300 other modules, of at most 200"
+    [refused] = Bundler(found.bundler(), found.modules).bundle([BundleRequest("greedy", external=("other",))])
+    assert str(refused) == "it requires 300 other modules; the maximum is 200"
 
 
 VANDAL = """

@@ -15,7 +15,7 @@ from corral.cli.dispatch import run
 from corral.packages import NpmPackages, PackageFolder
 from tests.foreign import PACKAGES
 
-INEXACT = "is not exact: a range or a tag may stand for other code tomorrow; write a version with three numbers, as in jszip@1.2.3"
+INEXACT = "is not exact: a range or a tag can mean different code tomorrow; write a version with three numbers, as in jszip@1.2.3"
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -70,7 +70,7 @@ def test_a_folder_is_installed_from_its_lock_and_nothing_else(
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "empty"))  # what is fetched is held against the lock
     code, _, said = command("install", "--folder", "here")
     assert code == 2
-    assert "does not install the packages" in said
+    assert "cannot install the packages" in said
     assert "Actual: " in said
 
 
@@ -84,7 +84,7 @@ def test_a_folder_is_installed_from_its_lock_and_nothing_else(
         ),
         (["add", "a b@1.0.0"], "'a b@1.0.0' is not NAME@VERSION, such as jszip@3.10.1"),
         (["add", "../x@1.0.0"], "'../x@1.0.0' is not NAME@VERSION, such as jszip@3.10.1"),
-        (["remove", "nope"], "there is no package 'nope' in {folder}; there are: none"),
+        (["remove", "nope"], "there is no package 'nope' in {folder}; its packages: none"),
         (["install"], "there is no {folder}/deno.lock; corral packages add NAME@VERSION makes it"),
         (["install", "uuid"], "`corral packages install` takes no names: it installs all that the lock has"),
     ],
@@ -106,7 +106,7 @@ def test_a_version_that_does_not_exist_leaves_the_folder_as_it_was(command: Comm
     before = {name: (folder / name).read_bytes() for name in ("deno.json", "deno.lock")}
     code, _, said = command("add", "uuid@0.0.999")
     assert code == 2
-    assert f"error: Deno does not install the packages of {folder}: " in said
+    assert f"error: Deno cannot install the packages of {folder}: " in said
     assert "uuid" in said
     assert "backtrace" not in said
     assert {name: (folder / name).read_bytes() for name in before} == before

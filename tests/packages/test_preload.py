@@ -62,10 +62,10 @@ async def run_in_session(corral: Corral, packages: NpmPackages, *programs: str) 
 
 def test_preloading_what_may_not_be_imported_is_wrong_set_up() -> None:
     with pytest.raises(
-        ConfigError, match=r"preload: there is no package 'jzip' .*; did you mean 'jszip'\? there are: "
+        ConfigError, match=r"preload: 'jzip' is not a package .*; did you mean 'jszip'\? they may import: "
     ):
         NpmPackages(PACKAGES, preload=["jzip"])
-    with pytest.raises(ConfigError, match=r"preload: there is no package 'uuid' .*; there are: jszip$"):
+    with pytest.raises(ConfigError, match=r"preload: 'uuid' is not a package .*; they may import: jszip$"):
         NpmPackages(PACKAGES, allow=["jszip"], preload=["uuid"])
     assert repr(NpmPackages(PACKAGES, allow=["jszip"], preload=["jszip"])).endswith(
         "allow=['jszip'], preload=['jszip'])"

@@ -184,7 +184,7 @@ def test_another_wheel_than_the_locked_one_is_not_installed(folder: Path, regist
     original = (registry / "words-2.0-py3-none-any.whl").read_bytes()
     try:
         wheel(registry, "words", "2.0", "HELLO = 'Goodbye'\n")
-        with pytest.raises(ConfigError, match=r"pip does not install packages of Python: .*HASHES"):
+        with pytest.raises(ConfigError, match=r"pip cannot install Python packages: .*HASHES"):
             here.install()
     finally:
         (registry / "words-2.0-py3-none-any.whl").write_bytes(original)
@@ -214,5 +214,5 @@ def test_packages_are_listed_and_removed(folder: Path, tmp_path: Path, capfd: py
         PythonFolder(tmp_path).remove(["words"])
     with pytest.raises(ConfigError, match=r"preload: there is no module 'load'.*did you mean 'loads'"):
         PythonPackages(tmp_path, preload=["load"])
-    with pytest.raises(ConfigError, match=r"there are no packages of Python for cpython-.*corral packages add"):
+    with pytest.raises(ConfigError, match=r"there are no Python packages for cpython-.*corral packages add"):
         PythonPackages(tmp_path / "nowhere")

@@ -96,7 +96,7 @@ async def test_programs_of_one_user_leave_others_a_session(warm: Sandboxes) -> N
             program = corral.start(endless, language="python", context=caller(name, "eve"))
             await running.enter_async_context(program)
         await until(lambda: len(kept(corral)) == 2)
-        with pytest.raises(ConfigError, match="enough of them are this user's"):
+        with pytest.raises(ConfigError, match="this user has a fair share of them"):
             await run(corral, LIST, caller("three", "eve"))
         assert await run(corral, LIST, caller("talk", "bob")) == []
 
@@ -107,7 +107,7 @@ async def test_no_session_that_has_a_program_is_closed(warm: Sandboxes) -> None:
         async with corral.start(source, language="python", context=caller("one")) as running:
             async for event in running:
                 if isinstance(event, ConsoleOutput):
-                    with pytest.raises(ConfigError, match="1 sessions have programs that run"):
+                    with pytest.raises(ConfigError, match="1 sessions are running programs"):
                         await run(corral, LIST, caller("two"))
                     running.cancel()
 
@@ -273,8 +273,8 @@ async def test_files_with_holes_are_stored_and_exported_within_the_quota_only(
         result = await session.execute(holes, language="python")
         assert result.error is not None
         assert (result.error.code, store.kept) == ("files_exceeded", {"a": PIECE * 4, "b": PIECE * 4})
-        assert "holds 163,840 bytes at most, and its files are 262,144 bytes long" in result.error.message
-        assert "not stored, as too long or not to be read: 'c', 'd'" in caplog.text
+        assert "can hold 163,840 bytes, and its files are 262,144 bytes long" in result.error.message
+        assert "not stored, because they are too long or unreadable: 'c', 'd'" in caplog.text
         with pytest.raises(FileError, match="some have holes"):
             await session.files.export()
         result = await session.execute("import os\nos.remove('a')", language="python")

@@ -328,7 +328,7 @@ async def test_quotas_hold(session: Session, tier: Tier) -> None:
             over = await session.execute(f"n = 0\nwhile True:\n    {source}\n    n += 1", language="python")
             assert over.error is not None
             assert (over.error.code, over.status) == ("files_exceeded", "failed")
-            assert "/root/workspace holds 1,048,576 bytes and 20 files at most" in over.error.message
+            assert "/root/workspace can hold 1,048,576 bytes and 20 files" in over.error.message
             await python(session, "import os\nfor name in os.listdir():\n    os.remove(name)")
         return
     assert await python(
@@ -368,7 +368,7 @@ async def test_one_file_in_a_directory_is_bounded(alone: Corral, tmp_path: Path)
         outcomes = await attempts(session, {f"{n}": "open('a', 'ab').write(bytes(3000))" for n in range(2)})
     assert [*outcomes.values()] == [
         "done: 3000",
-        "OSError: [Errno 27] File too large: '/out/a': a file here has 5,001 bytes at most",
+        "OSError: [Errno 27] File too large: '/out/a': a file here can have at most 5,001 bytes",
     ]
     assert (tmp_path / "a").stat().st_size == 5001
 
@@ -394,8 +394,8 @@ async def test_what_is_for_reading_is_not_changed(corral: Corral, tmp_path: Path
         await session.files.write_text("/out/b", "b")
         outcomes = await attempts(session, acts)
         assert {outcome.rpartition(": ")[2] for outcome in outcomes.values()} == {
-            "programs may not change what is in /in",
-            "programs may not change what is in /kept",
+            "programs may not change files in /in",
+            "programs may not change files in /kept",
         }
         assert {outcome.partition(":")[0] for outcome in outcomes.values()} == {"PermissionError"}
         assert await python(session, "return open('/in/a.txt').read(), open('/kept/a.txt').read()") == ["given", "kept"]
@@ -411,7 +411,7 @@ async def test_a_large_file_is_refused_before_it_is_read(alone: Corral, tmp_path
         )
     assert [*outcomes.values()] == [
         (
-            "OSError: [Errno 27] File too large: '/in/sparse': files of 67,108,864 bytes at most are read here; "
+            "OSError: [Errno 27] File too large: '/in/sparse': files of at most 67,108,864 bytes are read here; "
             "CPython and TypeScript read larger ones"
         ),
         "done: 1099511627776",
@@ -520,7 +520,7 @@ except PermissionError as error:
                 "---\n",
                 (
                     "[Errno 13] Permission denied: '/root/skills/report/SKILL.md': "
-                    "programs may not change what is in /root/skills"
+                    "programs may not change files in /root/skills"
                 ),
             ],
             None,

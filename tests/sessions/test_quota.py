@@ -85,6 +85,6 @@ def test_a_folder_that_is_moved_while_it_is_measured_leads_nowhere_else(
 
     monkeypatch.setattr(tree_module, "_moved_on", moved_on)
     tree = FileTree(os.open(tmp_path / "root", os.O_RDONLY | os.O_DIRECTORY))
-    with pytest.raises(OSError, match="folders are moved"):
+    with pytest.raises(OSError, match="folders were moved"):
         tree.measure(Usage(1 << 30, 10_000))
     tree.close()

@@ -128,7 +128,7 @@ async def test_a_silent_computer_ends_with_the_time_out(cloud: _Cloud, monkeypat
     with anyio.fail_after(LIMIT_SECONDS):
         with pytest.raises(ShellLost, match="could not be ended"):
             await process.aclose()
-        with pytest.raises(ShellLost, match="does not start"):
+        with pytest.raises(ShellLost, match="cannot start"):
             await shell.run("true", timeout_seconds=1)
         with pytest.raises(ShellLost):
             await process.wait()
@@ -161,7 +161,7 @@ async def test_a_slow_computer_is_slow_only(cloud: _Cloud) -> None:
 @EACH
 async def test_a_refused_request_says_so(cloud: _Cloud) -> None:
     cloud.stub.refuse = 429
-    with pytest.raises(ShellLost, match=r"(?i)no sandbox.*(rate|many|slow|429)"):
+    with pytest.raises(ShellLost, match=r"(?i)cannot start.*(rate|many|slow|429)"):
         await cloud.open()
 
 

@@ -200,9 +200,9 @@ async def test_bounds_of_memory_processes_disk_and_number(tier: Tier) -> None:
         else:  # the kernel holds no quota, and the host looks
             done = await shell.run("head -c 2000000 /dev/zero > big; sleep 60")
             assert done.exit_code == 137
-            assert "/workspace holds 1,000,000 bytes and 10 files at most" in done.stderr
+            assert "/workspace can hold 1,000,000 bytes and 10 files" in done.stderr
             done = await shell.run("rm big; for n in $(seq 1 20); do : > f$n; done; sleep 60")
-            assert "/workspace holds 1,000,000 bytes and 10 files at most" in done.stderr
+            assert "/workspace can hold 1,000,000 bytes and 10 files" in done.stderr
             for each in await shell.files.list() or ():  # else the next look would end what runs then
                 await shell.files.delete(each.path)
         async with await shell.spawn("sleep 60"), await shell.spawn("sleep 60"):
@@ -252,7 +252,7 @@ async def test_files_without_a_name_count_in_a_quota_that_is_looked_at() -> None
             )
             done = await shell.run("python3 hold.py")
             assert (name, done.exit_code) == (name, 137)
-            assert "/workspace holds 1,000,000 bytes and 10 files at most" in done.stderr
+            assert "/workspace can hold 1,000,000 bytes and 10 files" in done.stderr
         assert (await shell.run("echo again")).stdout == "again\n"
         done = await shell.run(": > f; fallocate --keep-size --length 9000000 f; stat -c %b f")
         assert done.stdout == "0\n", "room that no length shows"
@@ -429,7 +429,7 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
     assert f"ShellLimits(accept_unenforced={{{', '.join(map(repr, accepted))}}})" in str(said.value)
     async with JailedShell(limits=ShellLimits(tier="landlock", accept_unenforced=accepted)) as shell:
         assert shell.capabilities.unenforced == {*accepted}
-        assert "not bounded: disk, locks" in shell.description
+        assert "not limited: disk, locks" in shell.description
         home = (await shell.run("pwd")).stdout.strip()
         assert f"working directory {home}." in shell.description
         # Both paths of a file are the same one for the host.

@@ -245,7 +245,7 @@ async def test_a_source_that_offers_nothing_fails() -> None:
         def source(self) -> ToolSource:
             return Stopped()
 
-    with pytest.raises(AssertionError, match="it has to offer its tools before its block begins"):
+    with pytest.raises(AssertionError, match="the source must offer its tools before its block begins"):
         await Suite().test_its_tools_are_there_while_it_is_open()
 
 

@@ -1,4 +1,4 @@
-"""Chat page for agents, with the inside of each program: `chat_app` as an ASGI app, `corral chat` as a command.
+"""Chat page for agents that shows each program's calls and output: `chat_app` (an ASGI app) and `corral chat`.
 
 Adapters for agent frameworks are modules of `corral.chat.agents`.
 """

@@ -51,39 +51,39 @@ async def download(
     *,
     as_image: bool,
 ) -> Response:
-    """Returns a file that an execution of this caller made or changed, as it is now.
+    """Returns the current content of a file that an execution of this caller created or changed.
 
     Raises:
-        HTTPException: the execution did not write it, it is gone, it has more than `most_bytes`, or it is to be shown
-            as an image and does not begin as a PNG, JPEG, WebP or GIF.
+        HTTPException: the execution did not write it, it is gone, it has more than `most_bytes`, or `as_image` is True
+            and it is not a PNG, JPEG, WebP or GIF.
     """
     files: Mapping[str, list[str]] = execution.get("files") or {}
     if path not in (*files.get("created", ()), *files.get("changed", ())):
-        raise HTTPException(404, "the execution wrote no such file")
+        raise HTTPException(404, "the execution did not write this file")
     async with AsyncExitStack() as stack:
         session = context.model_copy(update={"session_id": execution.get("session")})
         try:
-            found = await stack.enter_async_context(corral.session_files(session))
-            entry = await found.stat(path)
-            pieces = await found.read_stream(path)
-        except CorralError as error:  # the Corral keeps no sessions, or the path is something else by now
+            session_files = await stack.enter_async_context(corral.session_files(session))
+            entry = await session_files.stat(path)
+            pieces = await session_files.read_stream(path)
+        except CorralError as error:  # the Corral has no sessions, or the path is not a file any more
             raise HTTPException(404, _GONE) from error
         if entry is None or pieces is None:
             raise HTTPException(404, _GONE)
         if entry.size > most_bytes:
-            raise HTTPException(413, f"the file has {entry.size:,} bytes, over the bound of {most_bytes:,}")
+            raise HTTPException(413, f"the file has {entry.size:,} bytes, over the limit of {most_bytes:,}")
         headers, media_type = _attachment(path), "application/octet-stream"
         if as_image:
             first = await anext(pieces, b"")
             kind = image_type(first)
             if kind is None:
-                raise HTTPException(415, "the file is no image that the page shows")
+                raise HTTPException(415, "the file is not an image that the page can show")
             headers, media_type, pieces = {}, kind, _joined(first, pieces)
         return _Download(_bounded(pieces, most_bytes), media_type, headers, stack.pop_all())
 
 
 class _Download(StreamingResponse):
-    """Keeps the session open until the last byte has left."""
+    """Keeps the session open until the last byte is sent."""
 
     def __init__(
         self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str], session: AsyncExitStack
@@ -108,7 +108,7 @@ async def _joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[b
 
 
 async def _bounded(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
-    """Ends early where a program makes the file longer while it is read."""
+    """Yields at most `most_bytes`, since a program can make the file longer while it is read."""
     sent = 0
     async for piece in pieces:
         sent += len(piece)
@@ -118,7 +118,7 @@ async def _bounded(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterat
 
 
 Authenticate: TypeAlias = Callable[[Request], Awaitable[ExecutionContext | None] | ExecutionContext | None]
-"""Function that returns the caller of a request, or None to refuse it. Its session is that of the conversation."""
+"""Returns the caller of a request, or None to refuse it. The conversation replaces the caller's session."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -135,7 +135,7 @@ _STREAM_HEADERS = {
 
 
 class _ChatRequest(BaseModel):
-    """Body of `POST /api/chat`, as the AI SDK sends it."""
+    """Body of `POST /api/chat`, in the AI SDK's form."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -170,11 +170,11 @@ def chat_app(
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
 ) -> ASGIApp:
-    """Returns a chat page with its server as an ASGI app, to mount or to serve as it is.
+    """Makes an ASGI app of a chat page and its server, to mount or to serve.
 
-    The page shows the programs that `corral` runs for the caller and the conversation of a turn. Calls that need an
-    approval get buttons, if the Corral's `approve` answers `Later`. The app runs in the event loop of the Corral, which
-    the host opens. `store` is by default in this process.
+    The page shows the programs that `corral` runs for the caller and conversation of a turn. Calls that need approval
+    get buttons, if the Corral's `approve` returns `Later`. The app must run in the event loop of the Corral, which the
+    host opens. The default `store` is in memory.
 
     The Host of a request must be a loopback name or one of `allowed_hosts` (`"*"` allows any), its Origin the page's
     own or one of `allowed_origins`.
@@ -274,30 +274,30 @@ class _ChatServer:
     async def _chat(self, request: Request) -> Response:
         context = await self._caller(request)
         owner = owner_of(context)
-        asked = _validated(_ChatRequest, await self._body(request))
-        message = self._user_message(asked.messages[-1])
-        await self._expect_room(owner, asked.id)
+        request_body = _validated(_ChatRequest, await self._body(request))
+        message = self._user_message(request_body.messages[-1])
+        await self._expect_room(owner, request_body.id)
         await self._take(owner)
-        conversation = await self._store.load(owner, asked.id) or Conversation(id=asked.id)
+        conversation = await self._store.load(owner, request_body.id) or Conversation(id=request_body.id)
         before = [each["id"] for each in conversation.messages]
-        if message["id"] in before:  # edited, or asked for another reply
+        if message["id"] in before:  # the user edited it, or wants another reply
             del conversation.messages[before.index(message["id"]) :]
         if len(conversation.messages) + 2 > self._bounds.messages:
-            raise HTTPException(422, f"the conversation has {len(before)} messages; begin another one")
+            raise HTTPException(422, f"the conversation has {len(before)} messages; start a new one")
         if len(json.dumps(conversation.messages)) > (most := self._bounds.conversation_bytes):
-            raise HTTPException(422, f"the conversation has more than {most} bytes, all it may; begin another one")
+            raise HTTPException(422, f"the conversation has more than {most} bytes, the maximum; start a new one")
         conversation.messages.append(message)
         conversation.updated = time.time()
         if not conversation.title:
             conversation.title = text_of_message(message)[:_TITLE_CHARS]
-        await self._expect_room(owner, asked.id)  # another tab may have been faster
+        await self._expect_room(owner, request_body.id)  # another tab may have been faster
         reply = self._start(conversation, context, owner)
         await reply.save(None)
         return self._stream(reply)
 
     async def _expect_room(self, owner: Owner, conversation_id: str) -> None:
         if self._replies.find(owner, conversation_id) is not None:
-            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+            raise HTTPException(409, "a reply in this conversation is in progress; stop it first")
         if self._replies.count(owner) >= self._bounds.replies:
             if waiting := len(await self._waiting(owner)):
                 waits = "1 conversation waits" if waiting == 1 else f"{waiting} conversations wait"
@@ -305,10 +305,10 @@ class _ChatServer:
             raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
 
     async def _waiting(self, owner: Owner) -> set[str]:
-        """Ids of conversations whose replies wait for a decision of their user."""
+        """Returns the ids of conversations whose replies wait for a decision of the user."""
         waiting = await self._corral.executions.waiting()
-        asked = {each.context.session_id or "" for each in waiting if owner_of(each.context) == owner}
-        return {each for each in asked if self._replies.find(owner, each) is not None}
+        conversations = {each.context.session_id or "" for each in waiting if owner_of(each.context) == owner}
+        return {each for each in conversations if self._replies.find(owner, each) is not None}
 
     async def _take(self, owner: Owner) -> None:
         """Counts a message of a user."""
@@ -317,11 +317,11 @@ class _ChatServer:
         refusal = await self._rates.take([Bucket(key, Rate(most, _SECONDS_PER_MINUTE))])
         if refusal is not None:
             seconds = math.ceil(refusal.seconds)
-            said = f"you may send {most} messages a minute; the next one in {seconds} s"
-            raise HTTPException(429, said, headers={"retry-after": str(seconds)})
+            message = f"you may send {most} messages a minute; the next one in {seconds} s"
+            raise HTTPException(429, message, headers={"retry-after": str(seconds)})
 
     def _start(self, conversation: Conversation, context: ExecutionContext, owner: Owner) -> Reply:
-        writing = asyncio.Lock()  # a store may carry out what was asked first after what was asked last
+        writing = asyncio.Lock()  # a store can reorder concurrent writes
 
         async def save(message: Message | None) -> None:
             async with writing:
@@ -339,8 +339,8 @@ class _ChatServer:
         )
         return self._replies.start(turn, owner, self._agent, seconds=self._bounds.reply_seconds, save=save)
 
-    def _user_message(self, given: dict[str, Any]) -> Message:
-        message = _validated(_UserMessage, given)
+    def _user_message(self, data: dict[str, Any]) -> Message:
+        message = _validated(_UserMessage, data)
         texts = [part.get("text") for part in message.parts if part.get("type") == "text"]
         if not all(isinstance(text, str) for text in texts) or not "".join(cast("list[str]", texts)).strip():
             raise HTTPException(422, "the message has no text")
@@ -374,7 +374,7 @@ class _ChatServer:
 
     async def _conversations(self, request: Request) -> Response:
         owner = owner_of(await self._caller(request))
-        found = await self._store.conversations(owner)
+        conversations = await self._store.conversations(owner)
         waiting = await self._waiting(owner)
         return JSONResponse(
             [
@@ -385,7 +385,7 @@ class _ChatServer:
                     "running": self._replies.find(owner, each.id) is not None,
                     "waiting": each.id in waiting,
                 }
-                for each in found
+                for each in conversations
             ]
         )
 
@@ -396,14 +396,14 @@ class _ChatServer:
             reply = self._replies.find(owner, conversation_id)
             conversation = await self._store.load(owner, conversation_id)
             if self._replies.find(owner, conversation_id) is reply:
-                break  # or a reply was stored while the conversation was loaded
+                break  # else a reply was stored while the conversation was loaded
         if conversation is None:
             raise HTTPException(404, "there is no such conversation")
         messages = conversation.messages
         if reply is None:
             messages = [_settled(each) for each in messages]
         elif messages[-1]["id"] == reply.assembled.message["id"]:
-            messages = messages[:-1]  # its stream has it
+            messages = messages[:-1]  # the reply's stream has it
         return JSONResponse(
             {
                 "id": conversation.id,
@@ -417,7 +417,7 @@ class _ChatServer:
         owner = owner_of(await self._caller(request))
         conversation_id: str = request.path_params["conversation"]
         if self._replies.find(owner, conversation_id) is not None:
-            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+            raise HTTPException(409, "a reply in this conversation is in progress; stop it first")
         await self._store.delete(owner, conversation_id)
         return Response(status_code=204)
 
@@ -457,7 +457,7 @@ class _ChatServer:
         by = context.user_id
         decided = Approved(by=by) if decision.approved else Denied(decision.reason, by=by)
         if not (waits and await executions.settle(execution_id, {sequence: decided})):
-            raise HTTPException(409, "the call does not wait for a decision anymore")
+            raise HTTPException(409, "the call is no longer waiting for a decision")
         return JSONResponse({"decision": decided.type})
 
     async def _keep(self, record: ExecutionRecord) -> None:
@@ -472,11 +472,11 @@ class _ChatServer:
         return context
 
     async def _found_caller(self, request: Request) -> ExecutionContext | None:
-        found = self._authenticate(request)
-        return await found if inspect.isawaitable(found) else found
+        caller = self._authenticate(request)
+        return await caller if inspect.isawaitable(caller) else caller
 
     async def _body(self, request: Request) -> bytes:
-        """Reads a JSON body. A form of another page cannot send this content type."""
+        """Reads a JSON body. Forms of other sites cannot send this content type."""
         if not request.headers.get("content-type", "").lower().startswith("application/json"):
             raise HTTPException(415, "the body must be application/json")
         body = bytearray()
@@ -488,7 +488,7 @@ class _ChatServer:
 
 
 def _settled(message: Message) -> Message:
-    """Returns a message whose reply is over, as it is after a restart of the server too."""
+    """Returns a message whose reply is over, including after a restart of the server."""
     parts = [
         {**part, "data": expired(part["data"])} if part["type"] == "data-execution" else part
         for part in message["parts"]

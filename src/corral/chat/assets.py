@@ -1,4 +1,4 @@
-"""Files of the page: compressed, and sent again only if they have changed."""
+"""Files of the page, compressed and with ETags."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def index_page(root_path: str) -> Response:
 
 
 def notice_page(root_path: str, title: str, text: str, status: int) -> Response:
-    """Returns a page in the same design that says only why there is nothing else."""
+    """Returns a page in the same design with only a notice."""
     root, title, text = (html.escape(each, quote=True) for each in (root_path, title, text))
     return HTMLResponse(_NOTICE.format(root=root, title=title, text=text), status)
 
 
 async def asset(request: Request) -> Response:
     """Returns a script or style of the page."""
-    found = _assets().get(request.path_params["name"])
-    if found is None:
-        raise HTTPException(404, "the page has no such file")
-    headers = {"etag": found.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
-    if request.headers.get("if-none-match") == found.etag:
+    file = _assets().get(request.path_params["name"])
+    if file is None:
+        raise HTTPException(404, "the page does not have this file")
+    headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(found.content, media_type=found.media_type, headers=headers)
-    return Response(found.compressed, media_type=found.media_type, headers={**headers, "content-encoding": "gzip"})
+        return Response(file.content, media_type=file.media_type, headers=headers)
+    return Response(file.compressed, media_type=file.media_type, headers={**headers, "content-encoding": "gzip"})
 
 
 @cache
@@ -76,6 +76,6 @@ def _assets() -> dict[str, _Asset]:
 def _read(path: Path) -> _Asset:
     content = path.read_bytes()
     etag = f'"{sha256(content).hexdigest()[:32]}"'
-    # Python before 3.12 says "application/javascript", unless a file of the system's says otherwise.
+    # Python before 3.12 returns "application/javascript", unless a system file overrides it.
     media_type = "text/javascript" if path.suffix == ".js" else mimetypes.types_map[path.suffix]
     return _Asset(content, gzip.compress(content, mtime=0), etag, media_type)

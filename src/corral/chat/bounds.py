@@ -1,4 +1,4 @@
-"""Bounds of a chat server."""
+"""Limits of a chat server."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from corral.types import Frozen, Positive, PositiveSeconds
 
 
 class ChatBounds(Frozen):
-    """Bounds of a chat server. Every bound is positive and in force."""
+    """Limits of a chat server. All limits are positive; none can be disabled."""
 
     message_chars: Positive = 32_000
-    """Text of one message of a user."""
+    """Characters of a user's message."""
     request_bytes: Positive = 4_000_000
-    """Body of one request: pages may send the whole conversation."""
+    """Body of a request: pages can send the whole conversation."""
     messages: Positive = 200
-    """Messages of one conversation."""
+    """Messages of a conversation."""
     conversation_bytes: Positive = 2_000_000
-    """Messages of one conversation as JSON, before its next one. Each is stored with all that came before."""
+    """JSON of a conversation's messages, before the next one. All of them are stored again with each message."""
     messages_per_minute: Positive = 60
-    """Messages of one user. So many may come at once."""
+    """Messages of a user. That many can come in a burst."""
     replies: Positive = 3
-    """Replies in progress of one user."""
+    """Replies in progress of a user."""
     reply_seconds: PositiveSeconds = 3600.0
-    """Wall clock of one reply, with the approvals that it waits for."""
+    """Wall-clock time of a reply, including its waits for approvals."""
     file_bytes: Positive = 50_000_000
-    """A file of a session that the page offers."""
+    """Size of a session's file that the page offers."""

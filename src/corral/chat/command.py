@@ -24,21 +24,21 @@ from corral.errors import ConfigError, MissingExtra
 from corral.types import ExecutionContext
 
 _EPILOG = """\
-AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. Beside it, the
-module has the Corral of its programs, as `corral`, unless it is that of the CodeMode of an agent of pydantic-ai; calls
-wait for a click if it has approve=lambda _: Later().
-It may be the Corral itself. Then, and for the demo's tools if there is no AGENT, the first key of ANTHROPIC_API_KEY,
+AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. The module must
+also have the Corral of its programs, as `corral`, unless a pydantic-ai agent has it in its CodeMode; calls wait for a
+click if it has approve=lambda _: Later().
+AGENT can also be a Corral. Then, and for the demo's tools without an AGENT, the first key of ANTHROPIC_API_KEY,
 OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY chooses the model, by pydantic-ai.
 
   corral chat --demo
   corral chat app:agent --store chats.db
   corral chat app:corral
 
-The page is for whoever opens the printed address first. GET /healthz and GET /readyz answer probes. Ctrl-C ends the
-server. SIGTERM waits for replies that a page follows and for programs, refuses messages meanwhile, and then ends it; a
-second signal ends it at once.
+Only the browser that opens the printed address first can use the page. GET /healthz and GET /readyz answer probes.
+Ctrl-C ends the server. SIGTERM refuses new messages, waits for programs and for replies that a page follows, and then
+ends it; a second signal ends it at once.
 
-exit codes: 0 it was ended, 2 wrong usage or set-up
+exit codes: 0 ended by a signal, 2 wrong usage or set-up
 """
 
 
@@ -49,7 +49,7 @@ def add_chat(commands: Commands) -> None:
         _chat,
         takes="AGENT",
         help="chat with an agent on a page",
-        description="Shows a chat page for an agent, and the inside of its programs.",
+        description="Shows a chat page for an agent, with its programs' calls and output.",
         epilog=_EPILOG,
     )
     parser.add_argument("agent", nargs="?", metavar="AGENT", help="module:name")
@@ -68,7 +68,7 @@ def _chat(arguments: argparse.Namespace) -> int:
         raise ConfigError("name the agent, module:name, or use --demo, not both")
     if not is_loopback(arguments.host):
         raise ConfigError(
-            f"--host {arguments.host} is not of this machine alone; mount corral.chat.chat_app for others"
+            f"--host {arguments.host} is not a loopback address; to serve others, mount corral.chat.chat_app"
         )
     with screen() as view:
         suggestions: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def _chat(arguments: argparse.Namespace) -> int:
 
 
 def _is_message(method: str, path: str) -> bool:
-    """True for a request whose response lasts as long as an agent's reply."""
+    """True for a request whose response lasts until the end of an agent's reply."""
     return method == "POST" and path == "/api/chat"
 
 
@@ -121,13 +121,13 @@ async def _serve(
 
         def stop() -> None:
             server.should_exit = True
-            server.force_exit = True  # streams of pages do not end by themselves
+            server.force_exit = True  # pages' streams do not end by themselves
 
         with interruptible(stop, drain):
             view.err("open this address in a browser; it works once:")
             view.out(address)
             await server.serve([listener])
-            await server.lifespan.shutdown()  # which `force_exit` leaves out: replies are stored
+            await server.lifespan.shutdown()  # stores replies; `force_exit` skips it
 
 
 def _store(chat: Any, place: str) -> Any:
@@ -144,7 +144,7 @@ def _loaded(name: str) -> ModuleType:
 
 
 def _found(place: str) -> tuple[Any, Any]:
-    """Imports an agent and the Corral beside it."""
+    """Imports an agent and its Corral."""
     module_name, colon, name = place.partition(":")
     if not (module_name and colon and name):
         raise ConfigError(f"{place!r} does not name an agent; write module:name")
@@ -156,28 +156,28 @@ def _found(place: str) -> tuple[Any, Any]:
         raise ConfigError(f"{module_name} cannot be imported: there is no module {error.name!r}") from error
     if not hasattr(module, name):
         raise ConfigError(f"{module_name} has no {name!r}")
-    found, corral = getattr(module, name), getattr(module, "corral", None)
-    if isinstance(found, Corral):
-        return found, _by_environment(found)
-    agent = _loaded("corral.chat.agents").chat_agent_of(found)
+    target, corral = getattr(module, name), getattr(module, "corral", None)
+    if isinstance(target, Corral):
+        return target, _by_environment(target)
+    agent = _loaded("corral.chat.agents").chat_agent_of(target)
     if not isinstance(corral, Corral):
-        capability = getattr(found, "root_capability", None)  # of pydantic-ai
-        given = [each.corrals for each in getattr(capability, "capabilities", ()) if hasattr(each, "corrals")]
-        if not given or not isinstance(corral := given[0], Corral):
+        capability = getattr(target, "root_capability", None)  # pydantic-ai
+        corrals = [each.corrals for each in getattr(capability, "capabilities", ()) if hasattr(each, "corrals")]
+        if not corrals or not isinstance(corral := corrals[0], Corral):
             raise ConfigError(
-                f"{module_name} has no Corral named 'corral', whose programs the page shows, and {name} has no "
-                "capability CodeMode with one"
+                f"{module_name} has no Corral named 'corral', and {name} has no capability CodeMode with one; the page "
+                "needs it to show programs"
             )
     return corral, agent
 
 
 def _by_environment(corral: Corral) -> Any:
-    """Makes an agent with the model whose key is set."""
+    """Makes an agent with the model whose API key is set."""
     try:
-        found = importlib.import_module("corral.chat.agents.environment")
+        environment = importlib.import_module("corral.chat.agents.environment")
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"a chat without an agent needs the module {error.name}: pip install 'corral[pydantic-ai]'; "
             "or use --demo, which needs no key"
         ) from error
-    return found.chat_agent_by_environment(corral)
+    return environment.chat_agent_by_environment(corral)

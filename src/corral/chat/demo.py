@@ -133,17 +133,17 @@ return { shelves: counts.length, articles: counts.reduce((sum, count) => sum + c
 
 
 def _script(text: str) -> tuple[tuple[_Step, ...], Callable[[Any], str]]:
-    """Returns the programs for a message, and the words that answer with the value of the last one."""
-    asked = text.lower()
-    if "longest" in asked:
+    """Returns the programs for a message, and a function that makes the answer from the last one's value."""
+    request = text.lower()
+    if "longest" in request:
         first = _Step("I look at the delay of each late order.", _LONGEST_WRONG)
         second = _Step("Orders have no `delay`; the carrier knows it.", _LONGEST)
         return (first, second), _answer_longest
-    if "1004" in asked or "track" in asked:
+    if "1004" in request or "track" in request:
         return (_Step("I ask the carrier.", _TRACK),), "The parcel of order 1004 is {} days late.".format
-    if "stock" in asked or "shelves" in asked:
+    if "stock" in request or "shelves" in request:
         return (_Step("I count all shelves at the same time.", _STOCK),), _answer_stock
-    if "refund" in asked or "late" in asked:
+    if "refund" in request or "late" in request:
         step = _Step("I look up late orders and ask the carrier. Each refund needs your approval.", _REFUND)
         return (step,), _answer_refunds
     known = "\n".join(f"- {each}" for each in SUGGESTIONS)
@@ -177,13 +177,13 @@ def demo_corral() -> Corral:
 
 
 class DemoAgent:
-    """Replies by a script: its programs are real, and run."""
+    """Replies by a script; its programs really run."""
 
     def __init__(self, corral: Corral) -> None:
         self._tool = corral.model.tools()[0]
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        """Yields words, programs and their results."""
+        """Yields text, programs and their results."""
         steps, answer = _script(turn.text)
         value = error = None
         for number, step in enumerate(steps):
@@ -203,8 +203,8 @@ class DemoAgent:
             yield {"type": "tool-output-available", "toolCallId": call, "output": result.model_text()}
             yield {"type": "finish-step"}
             value, error = result.value, result.error
-        said = answer(value) if error is None else f"That failed: {error.message}. A person should look at it."
-        async for part in _words("text-last", said):
+        conclusion = answer(value) if error is None else f"That failed: {error.message}. A person should look at it."
+        async for part in _words("text-last", conclusion):
             yield part
 
 

@@ -1,4 +1,4 @@
-"""Headers that bind a page, and the login of `corral chat`: a one-time code in the URL, then a session cookie."""
+"""Security headers, and the login of `corral chat`: a one-time code in the URL, then a session cookie."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADERS = page_headers()
 
 
 class SecurityHeaders:
-    """Adds the headers that bind a page to every response."""
+    """Adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -37,10 +37,10 @@ class SecurityHeaders:
 
 
 class OneTimeLogin:
-    """Login of one person on this machine: the first request with the code gets a session, as a cookie.
+    """Login for one user of this machine: the first request with the code gets a session cookie.
 
-    `authenticate` is for `chat_app`, whose app `guard` wraps. The port is part of the cookie's name, since browsers
-    send the cookies of one port to all ports of a host.
+    Pass `authenticate` to `chat_app`, and wrap the app by `guard`. The port is part of the cookie's name, since
+    browsers send cookies to all ports of a host.
     """
 
     def __init__(self, context: ExecutionContext, port: int) -> None:
@@ -51,12 +51,12 @@ class OneTimeLogin:
         self._cookie = f"corral_chat_{port}"
 
     def authenticate(self, request: Request) -> ExecutionContext | None:
-        """Returns the context of a request with the session's cookie; None for others."""
-        given = request.cookies.get(self._cookie, "")
-        return self._context if hmac.compare_digest(given.encode(), self._session.encode()) else None
+        """Returns the context of a request with the session cookie; None for others."""
+        cookie = request.cookies.get(self._cookie, "")
+        return self._context if hmac.compare_digest(cookie.encode(), self._session.encode()) else None
 
     def guard(self, app: ASGIApp) -> ASGIApp:
-        """Wraps an app: a request for `/?code=...` gets the cookie, and is sent to the page."""
+        """Wraps an app: a request for `/?code=...` gets the cookie, and is redirected to the page."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             codes = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("code")
@@ -70,7 +70,7 @@ class OneTimeLogin:
     def _enter(self, code: str) -> ASGIApp:
         if not (self._unused and hmac.compare_digest(code.encode(), self.code.encode())):
             text = "It works once, in one browser. Start corral chat again for a new one."
-            return notice_page("", "This address was used", text, 403)
+            return notice_page("", "This address has been used", text, 403)
         self._unused = False
         response = RedirectResponse("/", 303)
         cookie: SimpleCookie = SimpleCookie({self._cookie: self._session})

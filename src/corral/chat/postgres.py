@@ -15,15 +15,15 @@ _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 30
 _MOST_CONNECTIONS = 4
 _LOCK = "SELECT pg_advisory_xact_lock(7234518096)"
-"""Writes come one after another, or two that prune the same rows could wait for each other. The number is ours."""
+"""Serializes writes, since two that prune the same rows could deadlock. The number is arbitrary."""
 
 
 @checked
 class PostgresChats(SqlChats):
     """Stores the last `conversations` and `executions` of each user in tables of those names, which it creates.
 
-    Several servers may share a database. Executions are deleted after `keep_days`. Needs asyncio. The URL is asyncpg's,
-    `postgresql://user:password@host/database`; give it a schema of its own by `?search_path=NAME` or by the role.
+    Several servers can share a database. Executions are deleted after `keep_days`. Needs asyncio. The URL is asyncpg's,
+    `postgresql://user:password@host/database`; use a separate schema with `?search_path=NAME` or by the role.
 
     Raises:
         MissingExtra: `corral[postgres]` is not installed.
@@ -43,7 +43,7 @@ class PostgresChats(SqlChats):
     async def open(self) -> None:
         try:
             await self._opened()
-        except ValueError as error:  # its text may have the whole URL
+        except ValueError as error:  # its text can contain the whole URL
             raise ConfigError("conversations cannot be kept in PostgreSQL: the URL is not valid") from error
         except (OSError, _driver().PostgresError, _driver().InterfaceError) as error:
             reason = " ".join(str(error).split()) or f"no answer in {_CONNECT_SECONDS} s"

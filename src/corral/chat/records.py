@@ -1,4 +1,4 @@
-"""Record of one execution for a page, folded from its events: bounded, and without secrets."""
+"""Record of an execution for the page, built from its events: bounded, and without secrets."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from corral.results import CallRecord
 from corral.types import ExecutionContext
 
 _VALUE_CHARS = 20_000
-"""Of an input, an output or a result in the whole record."""
+"""Maximum for an input, an output or a result in the full record."""
 _SHORT_CHARS = 400
-"""The same in a part of a stream."""
+"""The same for a part of a stream."""
 _SHORT_SOURCE = 20_000
 _MOST_CALLS = 2_000
 _SHORT_CALLS = 100
 _GROUPED_FROM = 12
-"""Calls of one tool that make a group."""
+"""Number of calls of a tool that makes a group."""
 _MOST_GROUPS = 50
 _SPANS = 40
-"""Of a group's density."""
+"""Number of spans in a group's density."""
 _SHORTEST_SPAN_SECONDS = 0.005
 _MOST_LOG_CHARS = 250_000
 _SHORT_LOG_CHARS = 12_000
@@ -48,7 +48,7 @@ _RUNNING = ("running", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """User whose conversations and executions these are."""
+    """The user who owns conversations and executions."""
 
     organization_id: str | None
     user_id: str
@@ -62,7 +62,7 @@ def owner_of(context: ExecutionContext | EventContext) -> Owner:
 
 
 class ExecutionRecord:
-    """State of one execution. `data` is plain: the JSON of the page."""
+    """State of an execution. `data` is plain JSON data, for the page."""
 
     def __init__(self, started: ExecutionStarted) -> None:
         self.owner = owner_of(started.context)
@@ -91,7 +91,7 @@ class ExecutionRecord:
         return self.data["status"] not in _RUNNING
 
     def see(self, event: Event) -> None:
-        """Applies one event."""
+        """Applies an event."""
         data = self.data
         match event:
             case ExecutionStarted():
@@ -118,10 +118,10 @@ class ExecutionRecord:
                 self._show_waiting()
             case ApprovalDecided():
                 if call_data := self._calls.get(event.sequence):
-                    asked = call_data.get("approval", {})
+                    approval = call_data.get("approval", {})
                     call_data["approval"] = {
                         "state": event.decision.type,
-                        "at": asked.get("at", 0.0),
+                        "at": approval.get("at", 0.0),
                         "until": event.time - self._began,
                         "by": event.decision.by,
                         "reason": getattr(event.decision, "reason", None),
@@ -138,7 +138,7 @@ class ExecutionRecord:
                 self._conclude(event)
 
     def short(self) -> dict[str, Any]:
-        """Returns the data for a part of a stream: the calls and the console that matter most, values shortened."""
+        """Returns data for a part of a stream: the most important calls and console lines, with shortened values."""
         data = self.data
         calls: list[dict[str, Any]] = data["calls"]
         if len(calls) > _SHORT_CALLS:
@@ -176,7 +176,7 @@ class ExecutionRecord:
         self.data["calls"].append(self._calls[call.sequence])
 
     def _count(self, tool: str, started: float) -> None:
-        """Counts a call of a tool. Its spans become twice as long when the time that they cover is over."""
+        """Counts a call of a tool. The length of the group's spans doubles once they are all used."""
         if tool not in self._tools and len(self._tools) >= _MOST_CALLS:
             return
         counted = {"tool": tool, "count": 0, "failed": 0, "shortest": None, "longest": 0.0, "started": started}
@@ -265,7 +265,7 @@ class ExecutionRecord:
 
 
 def expired(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the data of an execution that nobody runs anymore: if it had not ended, it was interrupted."""
+    """Returns the data of an execution that is not running any more; interrupted, unless it had ended."""
     if data.get("status") not in _RUNNING:
         return data
     calls = [

@@ -1,4 +1,4 @@
-"""Replies in progress. They outlive the connections of those who read them."""
+"""Replies in progress. They outlive their readers' connections."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PASSED_ON = frozenset({"start-step", "finish-step", "source-url", "source-docum
 
 
 class AssembledMessage:
-    """Assistant message that grows with each part of the stream."""
+    """Assistant message, built from the parts of a stream."""
 
     def __init__(self, message_id: str) -> None:
         self.message: Message = {"id": message_id, "role": "assistant", "parts": []}
         self._open: dict[tuple[str, str], dict[str, Any]] = {}
-        """Parts that grow, by kind and id."""
+        """Unfinished parts, by kind and id."""
         self._chars = 0
 
     @property
@@ -40,7 +40,7 @@ class AssembledMessage:
         return self._chars > _MOST_CHARS or len(self.parts) > _MOST_PARTS
 
     def fits(self, part: Part) -> bool:
-        """Returns False for a part of a text or tool call that has not begun: clients would end the stream."""
+        """Returns False for a part of a text or tool call that has not begun, since clients would end the stream."""
         kind = str(part.get("type"))
         family, _, step = kind.rpartition("-")
         if family in _TEXTS:
@@ -50,7 +50,7 @@ class AssembledMessage:
         return True
 
     def add(self, part: Part) -> None:
-        """Applies one part of the stream that `fits`. Parts of unknown types change nothing."""
+        """Applies a part of the stream that `fits`. Parts of unknown types are ignored."""
         kind = str(part.get("type"))
         family, _, step = kind.rpartition("-")
         self._chars += sum(len(str(part[key])) for key in _GROWING if key in part)
@@ -65,7 +65,7 @@ class AssembledMessage:
             self.parts.append({**part, "type": "step-start"} if kind == "start-step" else dict(part))
 
     def close(self) -> None:
-        """Marks texts as complete and tools without an output as failed: nothing more comes."""
+        """Ends the message: marks texts as complete, and tools without an output as failed."""
         for part in self.parts:
             if part.get("state") == "streaming":
                 part["state"] = "done"
@@ -118,7 +118,7 @@ class AssembledMessage:
 
 
 def replayed(message: Message) -> Iterator[dict[str, Any]]:
-    """Makes the stream that leads to a message, with its unfinished parts left open."""
+    """Yields a stream that builds a message, with its unfinished parts left open."""
     for part in cast("list[dict[str, Any]]", message["parts"]):
         kind: str = part["type"]
         if kind in _TEXTS:
@@ -159,17 +159,17 @@ logger = get_logger("corral")
 
 _INTERVAL_SECONDS = 0.05
 _SECONDS_PER_CHAR = 1e-6
-"""Additional interval for large records: what a page takes to read and draw one."""
+"""Additional interval for large records: the time for a page to parse and draw one."""
 _MOST_CHARS_WAITING = 8_000_000
-"""Encoded parts that a slow reader may leave unread; then it has to resume."""
+"""Maximum of unread encoded parts of a slow reader, which must then resume."""
 _HEARTBEAT_SECONDS = 15.0
 _QUESTION_CHARS = 300
 _EXECUTIONS_KEPT = 200
-"""Records of running and of the latest executions of one server."""
+"""Maximum number of kept records, of running and of the latest executions of a server."""
 
 
 class Reader:
-    """Stream of one connection. Parts that replace each other wait only in their latest form."""
+    """Stream of a connection. Of parts that replace each other only the latest waits."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[object, str] = OrderedDict()
@@ -178,7 +178,7 @@ class Reader:
         self._changed = asyncio.Event()
 
     def put(self, part: Part, key: object = None) -> None:
-        """Adds a part; one with the same `key` that still waits is replaced where it is."""
+        """Adds a part; replaces a waiting part with the same `key` in place."""
         text = json_text(part)
         place = object() if key is None else key
         self._chars += len(text) - len(self._waiting.get(place, ""))
@@ -194,7 +194,7 @@ class Reader:
         self._changed.set()
 
     async def lines(self) -> AsyncIterator[str]:
-        """Yields server-sent events. Comments in between keep proxies from closing the connection."""
+        """Yields server-sent events, with comments that keep proxies from closing the connection."""
         while True:
             while self._waiting:
                 _, text = self._waiting.popitem(last=False)
@@ -211,7 +211,7 @@ class Reader:
 
 
 class Reply:
-    """One assistant message in progress: a task of the server, which readers join and leave."""
+    """An assistant message in progress: a task of the server, which readers join and leave."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class Reply:
         self.assembled = AssembledMessage(f"msg-{secrets.token_hex(8)}")
         self.stopped = False
         self._replying = False
-        """True while the agent replies. A task that is cancelled before that stores nothing."""
+        """True while the agent replies. A task that is cancelled before would store nothing."""
         self._end: dict[str, Any] | None = None
         """Last part; None while the reply is in progress."""
         self._agent = agent
@@ -241,7 +241,7 @@ class Reply:
         self.task = asyncio.ensure_future(self._run())
 
     def reader(self) -> Reader:
-        """Adds a reader, which first receives what there is already."""
+        """Adds a reader, which first receives the message so far."""
         reader = Reader()
         reader.put({"type": "start", "messageId": self.assembled.message["id"]})
         for part in replayed(self.assembled.message):
@@ -256,18 +256,18 @@ class Reply:
         self._readers.discard(reader)
 
     def stop(self) -> None:
-        """Ends the reply and the programs of its agent. A second time it changes nothing: the agent cleans up."""
+        """Ends the reply and its agent's programs. A second call has no effect, so that the agent can clean up."""
         if not self.stopped:
             self.cancel()
 
     def cancel(self) -> None:
-        """Ends the reply, also while its agent cleans up. One that is being stored is stored."""
+        """Ends the reply, even while its agent cleans up. A reply that is being stored is still stored."""
         self.stopped = True
         if self._replying:
             self.task.cancel()
 
     def see(self, record: ExecutionRecord) -> None:
-        """Sends the state of an execution to the readers, soon."""
+        """Schedules sending the state of an execution to the readers."""
         self._changed[record.data["id"]] = record
         if self._sending is None:
             self._sending = asyncio.ensure_future(self._send_records())
@@ -286,7 +286,7 @@ class Reply:
             chars += sum(len(str(call)) for call in part["data"]["calls"]) + len(part["data"]["source"])
             self._emit(part, ("execution", execution_id))
             if part["data"]["status"] == "waiting" and execution_id not in self._saved_waiting:
-                self._saved_waiting.add(execution_id)  # a restart of the server then shows the approval as expired
+                self._saved_waiting.add(execution_id)  # so that a restarted server shows the approval as expired
                 self._saving = asyncio.ensure_future(self.save(self.assembled.message))
         return chars
 
@@ -306,10 +306,10 @@ class Reply:
                 async with contextlib.aclosing(_closable(self._agent.reply(self.turn))) as parts:
                     async for part in parts:
                         if not self.assembled.fits(part):
-                            logger.warning("an agent's part %r belongs to nothing that has begun", part.get("type"))
+                            logger.warning("an agent's part %r has no matching start", part.get("type"))
                             continue
                         if str(part.get("type")).startswith("tool-output"):
-                            self._flush()  # the program has ended before its output comes
+                            self._flush()  # the program's end comes before its output
                         self._emit(part)
                         if self.assembled.is_full:
                             raise ValueError("the reply is too large")
@@ -347,7 +347,7 @@ async def _closable(parts: AsyncIterator[Part]) -> AsyncGenerator[Part]:
 
 
 class Replies:
-    """Replies in progress of one server, and the records of their executions."""
+    """Replies in progress of a server, and the records of their executions."""
 
     def __init__(self, corral: Corral, keep: Callable[[ExecutionRecord], Awaitable[None]]) -> None:
         self._keep = keep
@@ -382,12 +382,12 @@ class Replies:
         return record if record is not None and record.owner == owner else None
 
     async def aclose(self) -> None:
-        """Cancels all replies, and waits for what is being stored."""
+        """Cancels all replies, and waits until they and their executions are stored."""
         replies = [*self._replies.values()]
         for reply in replies:
             reply.cancel()
         await asyncio.gather(*(reply.task for reply in replies), return_exceptions=True)
-        self._observation.close()  # only now: replies are stored with the ends of their programs
+        self._observation.close()  # last, so that replies are stored with their programs' ends
         await asyncio.gather(*self._keeping, return_exceptions=True)
 
     def _ended(self, key: tuple[Owner, str], reply: Reply, task: asyncio.Future[None]) -> None:

@@ -16,7 +16,7 @@ from corral.chat.turn import Message
 from corral.concurrency.fairness import run_in_turn
 
 Statement: TypeAlias = tuple[str, Sequence[Any]]
-"""Query with `$1`, `$2`, ... and their values."""
+"""Query with `$1`, `$2`, ..., and its values."""
 
 SCHEMA = (
     """
@@ -64,11 +64,11 @@ class SqlChats(ChatStore):
 
     @abstractmethod
     async def _rows(self, statement: Statement) -> list[Any]:
-        """Rows of a query."""
+        """Returns the rows of a query."""
 
     @abstractmethod
     async def _write(self, *statements: Statement) -> None:
-        """Carries out all statements in one transaction."""
+        """Executes all statements in one transaction."""
 
     @override
     async def conversations(self, owner: Owner) -> list[Conversation]:
@@ -115,12 +115,12 @@ class SqlChats(ChatStore):
 
 
 def _json(messages: Iterable[Message]) -> str:
-    """Writes messages one by one, so that the event loop runs in between."""
+    """Encodes messages one by one, so that the event loop runs in between."""
     return f"[{', '.join(map(json.dumps, messages))}]"
 
 
 def _statement(query: str, *values: Any) -> Statement:
-    """Replaces in texts what databases do not take: lone surrogates, and NUL. In JSON both are escaped."""
+    """Replaces lone surrogates and NUL, which databases do not accept; JSON escapes both."""
     return query, tuple(
         value.encode("utf-8", "replace").decode().replace("\0", "?") if isinstance(value, str) else value
         for value in values

@@ -24,7 +24,7 @@ _BUSY_SECONDS = 5
 
 @checked
 class SqliteChats(SqlChats):
-    """Stores the last `conversations` and `executions` of each user in a file that only its owner may read.
+    """Stores the last `conversations` and `executions` of each user in a file that only its owner can read.
 
     Executions are deleted after `keep_days`. Queries run in a thread.
     """
@@ -92,5 +92,5 @@ class SqliteChats(SqlChats):
 
 
 def _named(values: Sequence[Any]) -> dict[str, Any]:
-    """Values by the names that `$1` and `$2` have in SQLite."""
+    """Returns values by SQLite's names for `$1` and `$2`."""
     return {str(number): value for number, value in enumerate(values, 1)}

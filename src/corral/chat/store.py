@@ -24,13 +24,13 @@ class Conversation:
 
 
 class ChatStore(ABC):
-    """Storage of conversations and executions. Everything belongs to an owner, and is not found for others."""
+    """Storage of conversations and executions. Everything belongs to an owner, and is invisible to others."""
 
     async def open(self) -> None:
-        """Connects. Without it the first use does; a wrong address is then only seen by a user.
+        """Connects now, rather than at the first use, so that the operator sees errors.
 
         Raises:
-            ConfigError: there is no such storage.
+            ConfigError: the storage is not available.
         """
 
     @abstractmethod
@@ -43,28 +43,28 @@ class ChatStore(ABC):
 
     @abstractmethod
     async def save(self, owner: Owner, conversation: Conversation) -> None:
-        """Stores a conversation in place of the earlier one. Oldest conversations of the owner may be deleted."""
+        """Stores or replaces a conversation. The owner's oldest conversations may be deleted."""
 
     @abstractmethod
     async def delete(self, owner: Owner, conversation_id: str) -> None:
-        """Deletes a conversation, if there is one."""
+        """Deletes a conversation, if it exists."""
 
     @abstractmethod
     async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
-        """Stores the record of an execution; `data["id"]` is its id. Oldest executions may be deleted."""
+        """Stores the record of an execution; `data["id"]` is its id. The oldest executions may be deleted."""
 
     @abstractmethod
     async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
         """Returns the record of an execution."""
 
     async def aclose(self) -> None:
-        """Releases what the store holds."""
+        """Frees the store's resources."""
 
 
 class MemoryChats(ChatStore):
-    """Keeps everything in this process: the last `conversations` of each user, and `executions` of all users.
+    """Keeps everything in memory: the last `conversations` of each user, and `executions` of all users.
 
-    Beyond those, the oldest execution of the user who has the most goes.
+    Beyond `executions`, the oldest execution of the user with the most is deleted.
     """
 
     def __init__(self, *, conversations: int = 200, executions: int = 500) -> None:
@@ -78,8 +78,8 @@ class MemoryChats(ChatStore):
         return [Conversation(id=each.id, title=each.title, updated=each.updated) for each in reversed(own.values())]
 
     async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
-        found = self._own(owner).get(conversation_id)
-        return None if found is None else replace(found, messages=[*found.messages])
+        conversation = self._own(owner).get(conversation_id)
+        return None if conversation is None else replace(conversation, messages=[*conversation.messages])
 
     async def save(self, owner: Owner, conversation: Conversation) -> None:
         own = self._own(owner)

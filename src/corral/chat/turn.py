@@ -19,13 +19,13 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurn:
-    """One message of a user, to which an agent replies."""
+    """A message of a user, to which an agent replies."""
 
     conversation_id: str
     messages: Sequence[Message]
     """The conversation so far. The user's message is the last one."""
     context: ExecutionContext
-    """The caller. Programs that run with another user or session do not reach the page."""
+    """The caller. The page does not show programs that run with another user or session."""
 
     @property
     def text(self) -> str:
@@ -34,7 +34,7 @@ class ChatTurn:
 
 
 TURN: ContextVar[ChatTurn] = ContextVar("turn")
-"""Turn that is being replied to. The server sets it in the task of the reply."""
+"""The current turn. The server sets it in the task of the reply."""
 
 
 def turn_context(_call: object = None) -> ExecutionContext:
@@ -45,15 +45,15 @@ def turn_context(_call: object = None) -> ExecutionContext:
     """
     turn = TURN.get(None)
     if turn is None:
-        raise ConfigError("turn_context has a caller only while an agent replies on a chat page")
+        raise ConfigError("turn_context works only while an agent replies on a chat page")
     return turn.context
 
 
 class ChatAgent(Protocol):
     """Agent behind a chat page.
 
-    `reply` yields the parts of one assistant message, without `start`, `finish` and `[DONE]`, which the server adds. It
-    is cancelled if the user stops it. Its exceptions reach the log; the page gets a general message.
+    `reply` yields the parts of an assistant message, without `start`, `finish` and `[DONE]`, which the server adds. It
+    is cancelled if the user stops it. Its exceptions are logged; the page gets a general message.
     """
 
     def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
@@ -67,5 +67,5 @@ def text_of_message(message: Mapping[str, Any]) -> str:
 
 
 def texts_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Role and text of each message that has a text."""
+    """Returns role and text of each message with text."""
     return [(each["role"], text) for each in messages if (text := text_of_message(each))]

@@ -1,4 +1,4 @@
-"""Requests to URLs that a program chose: an httpx client that cannot be turned inwards. Needs the extra `egress`."""
+"""SSRF-safe httpx client, for URLs that programs choose. Needs the extra `egress`."""
 
 from __future__ import annotations
 

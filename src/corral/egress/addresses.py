@@ -1,7 +1,6 @@
-"""The host of a URL, and the addresses that are public.
+"""Parses hosts of URLs, and decides which addresses are public: globally routable unicast.
 
-Public is what is globally routable unicast. The tables are our own: those of `ipaddress` differ between releases of
-Python, and take addresses for global that lead elsewhere.
+The tables are our own: those of `ipaddress` differ between Python releases, and treat addresses as global that are not.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _SPECIAL_V4 = tuple(
 """Source: IANA IPv4 Special-Purpose Address Registry, and the clouds' documentation."""
 
 _GLOBAL_V6 = IPv6Network("2000::/3")
-"""All that is assigned as global unicast. Mapped, compatible, translated (SIIT, NAT64), unique local, link-local,
+"""The range assigned as global unicast. Mapped, compatible, translated (SIIT, NAT64), unique local, link-local,
 site-local and multicast addresses lie outside."""
 _SPECIAL_V6 = tuple(
     IPv6Network(network)
@@ -49,7 +48,7 @@ _SPECIAL_V6 = tuple(
         "2001:db8::/32",  # documentation
         "2002::/16",  # 6to4
         "2620:4f:8000::/48",  # AS112
-        "3ffe::/16",  # 6bone, given back
+        "3ffe::/16",  # 6bone, returned
         "3fff::/20",  # documentation
     )
 )
@@ -64,7 +63,7 @@ def is_public(address: Address) -> bool:
     """True for globally routable unicast addresses."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
-    isatap = (int(address) >> 32) & 0xFDFF_FFFF == 0x0000_5EFE  # an IPv4 tunnel by its interface, RFC 5214
+    isatap = (int(address) >> 32) & 0xFDFF_FFFF == 0x0000_5EFE  # an IPv4 tunnel, RFC 5214
     return (
         address.scope_id is None
         and not isatap
@@ -74,14 +73,14 @@ def is_public(address: Address) -> bool:
 
 
 def read_host(host: str) -> Address | str:
-    """The address that a URL's host (ASCII, without brackets) spells in any way, else the name without its final dot.
+    """Parses a URL's host (ASCII, without brackets): an address in any notation, or a name without its final dot.
 
     Raises:
-        ValueError: it is neither; the text says why.
+        ValueError: it is neither; the message has the reason.
     """
     host = host.lower()
     if "%" in host:
-        raise ValueError("the host has an escape or a zone in it")
+        raise ValueError("the host contains an escape or a zone")
     if ":" in host:
         return IPv6Address(host)
     host = host.removesuffix(".")
@@ -91,10 +90,10 @@ def read_host(host: str) -> Address | str:
         try:
             return IPv4Address(socket.inet_aton(host))
         except OSError:
-            raise ValueError("the host ends in a number and is no address") from None
+            raise ValueError("the host looks like an IP address but is not a valid one") from None
     return host
 
 
 def is_internal_name(name: str) -> bool:
-    """True if a name, as `read_host` gives it, cannot be in the public DNS."""
+    """True if a name, as returned by `read_host`, cannot be in the public DNS."""
     return "." not in name or any(name == suffix or name.endswith(f".{suffix}") for suffix in _INTERNAL)

@@ -1,4 +1,4 @@
-"""The client: httpx with a transport that checks every request, redirects included, and bounds every response."""
+"""The client: httpx with a transport that checks every request, redirects included, and limits every response."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import EgressBlocked
 
 Decode: TypeAlias = Callable[[bytes], Iterator[bytes]]
-"""Takes the next bytes of a body, gives what they decode to, in pieces. `b""` is its end."""
+"""Decodes the next bytes of a body, in pieces. `b""` is its end."""
 
 _PIECE_BYTES = 65_536
-_EITHER = zlib.MAX_WBITS | 32  # zlib tells gzip and its own format apart
+_EITHER = zlib.MAX_WBITS | 32  # detects gzip or zlib format
 
 
 def inflates(encoding: str) -> bool:
@@ -34,19 +34,19 @@ def inflates(encoding: str) -> bool:
 
 
 def decoder(encoding: str) -> Decode:
-    """Decodes one Content-Encoding. All but gzip and deflate, also several at a time, are `httpx.DecodingError`."""
+    """Returns the decoder for a Content-Encoding. It raises `httpx.DecodingError` for all but gzip and deflate."""
     if encoding in {"", "identity"}:
-        return _as_it_is
+        return _unchanged
     return _inflater() if inflates(encoding) else _refuse
 
 
-def _as_it_is(data: bytes) -> Iterator[bytes]:
+def _unchanged(data: bytes) -> Iterator[bytes]:
     yield data
 
 
 def _refuse(data: bytes) -> Iterator[bytes]:
     if data:
-        raise httpx.DecodingError("the body has a Content-Encoding that was not asked for")
+        raise httpx.DecodingError("the body has a Content-Encoding that was not requested")
     yield data
 
 
@@ -61,27 +61,27 @@ def _inflater() -> Decode:
                 yield stream.decompress(data, _PIECE_BYTES)
                 data = stream.unconsumed_tail
         except zlib.error as error:
-            raise httpx.DecodingError(f"the body is not what its Content-Encoding says: {error}") from error
+            raise httpx.DecodingError(f"the body does not match its Content-Encoding: {error}") from error
 
     return inflate
 
 
 _DEADLINE = "corral.deadline"
-_ASKED = "corral.asked"
-"""The URL that the caller asked for; redirects lead away from it."""
-FOR_ANYBODY = frozenset({
+_REQUESTED_URL = "corral.requested_url"
+"""The URL before any redirects."""
+SAFE_HEADERS = frozenset({
     "accept", "accept-charset", "accept-encoding", "accept-language", "content-encoding", "content-language",
     "content-length", "content-type", "host", "range", "transfer-encoding", "user-agent",
 })  # fmt: skip
-"""Headers that follow a redirect to another origin. Any other may hold a secret that is meant for the first one."""
+"""Headers that are kept on a redirect to another origin. Any other can hold a secret for the first one."""
 _IDLE_SECONDS = 5.0
-"""Seconds that an idle connection is kept: httpx's own default."""
+"""Seconds for which an idle connection is kept: httpx's default."""
 _LOOKUPS_PER_CONNECTION = 2
-"""One lookup that is waited for, and one that was given up and has not ended yet."""
+"""One awaited lookup, and one abandoned lookup that has not ended yet."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options of `httpx.AsyncClient` that `SafeClient` has too."""
+    """The options of `httpx.AsyncClient` that `SafeClient` supports."""
 
     auth: httpx.Auth | tuple[str, str] | None
     params: Mapping[str, str | int | float | bool | None]
@@ -96,17 +96,15 @@ class ClientOptions(TypedDict, total=False):
 
 @checked
 class SafeClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` for URLs from programs: it reaches only what its policy allows.
+    """An `httpx.AsyncClient` for URLs from programs: it only reaches targets that its policy allows.
 
-    It reads no environment (proxies, netrc, certificates) and keeps no cookies unless `cookies` are given. Redirects
-    are followed if `follow_redirects` says so, as in httpx. Responses come decoded, without Content-Encoding, in all
-    ways of reading them.
+    It ignores the environment (proxies, netrc, certificates), and keeps no cookies without `cookies`. Redirects are
+    followed with `follow_redirects`, as in httpx. Responses are always decoded, and have no Content-Encoding.
 
-    Requests and reads raise `EgressBlocked` for what the policy does not allow; whatever else goes wrong is an error of
-    httpx.
+    Requests and reads raise `EgressBlocked` if the policy forbids them; any other failure is an error of httpx.
 
     Raises:
-        ConfigError: an option would lead around the guard, or is not known.
+        ConfigError: an option is unknown, or would bypass the policy.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class SafeClient(httpx.AsyncClient):
     ) -> None:
         self.policy = policy or EgressPolicy()
         options.setdefault("cookies", CookieJar(DefaultCookiePolicy(allowed_domains=())))
-        if verify is True and "https" not in self.policy.schemes:  # loading certificates takes a tenth of a second
+        if verify is True and "https" not in self.policy.schemes:  # loading certificates would take 0.1 s
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
         resolver = resolver or SystemResolver(_LOOKUPS_PER_CONNECTION * self.policy.max_connections)
@@ -133,7 +131,7 @@ class SafeClient(httpx.AsyncClient):
             self.headers["Accept-Encoding"] = "gzip"
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
-        """As in httpx; a URL that it cannot read is blocked."""
+        """As in httpx; a URL that it cannot parse is blocked."""
         try:
             return super().build_request(method, url, **options)
         except (httpx.InvalidURL, idna.IDNAError) as error:
@@ -142,7 +140,7 @@ class SafeClient(httpx.AsyncClient):
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """As in httpx, within `max_redirects` and `total_seconds`."""
         deadline = anyio.current_time() + self.policy.total_seconds
-        request.extensions = {_ASKED: request.url, **request.extensions, _DEADLINE: deadline}
+        request.extensions = {_REQUESTED_URL: request.url, **request.extensions, _DEADLINE: deadline}
         try:
             with anyio.CancelScope(deadline=deadline):
                 return await super().send(request, **options)
@@ -150,12 +148,12 @@ class SafeClient(httpx.AsyncClient):
             reason = f"more redirects than max_redirects={self.policy.max_redirects}"
             raise blocked(host_of(request), reason) from error
         except (httpx.InvalidURL, idna.IDNAError) as error:
-            raise blocked(host_of(request), "it redirects to what is not a URL") from error
+            raise blocked(host_of(request), "it redirects to an invalid URL") from error
         raise too_late(host_of(request), self.policy)
 
 
 class _GuardedTransport(httpx.AsyncBaseTransport):
-    """Checks each request, sends it over a guarded connection, and bounds what comes back."""
+    """Checks each request, sends it over a guarded connection, and limits the response."""
 
     def __init__(self, policy: EgressPolicy, resolver: Resolver, ssl_context: ssl.SSLContext) -> None:
         self._policy = policy
@@ -170,9 +168,9 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
         host = host_of(request)
         if objection := objection_to(request, self._policy):
             raise blocked(host, objection)
-        if _has_left(request.extensions.get(_ASKED, request.url), request.url):
-            request.extensions[_ASKED] = httpx.URL()  # which further redirects are told: no origin is the same again
-            request.headers = httpx.Headers([each for each in request.headers.multi_items() if each[0] in FOR_ANYBODY])
+        if _has_left(request.extensions.get(_REQUESTED_URL, request.url), request.url):
+            request.extensions[_REQUESTED_URL] = httpx.URL()  # no later redirect is at this origin again
+            request.headers = httpx.Headers([each for each in request.headers.multi_items() if each[0] in SAFE_HEADERS])
         assert isinstance(request.stream, httpx.AsyncByteStream)
         url = httpcore.URL(
             scheme=request.url.raw_scheme,
@@ -212,7 +210,7 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    """A response's body, decoded, up to its limit."""
+    """A response's decoded body, up to its limit."""
 
     def __init__(
         self, response: httpcore.Response, connection: BoundedStream, decode: Decode, left: int, over: Exception
@@ -250,32 +248,32 @@ class _Body(httpx.AsyncByteStream):
 
 
 def host_of(request: httpx.Request) -> str:
-    """The host of a request, as it goes over the wire."""
+    """Returns the host of a request, as on the wire."""
     return request.url.raw_host.decode("ascii")
 
 
 def objection_to(request: httpx.Request, policy: EgressPolicy) -> str | None:
-    """The reason to refuse a request, as far as it shows without a lookup; None to allow it."""
+    """Returns the reason to refuse a request, before any lookup; None to allow it."""
     url = request.url
     if objection := policy.objection(url.scheme, host_of(request), url.port):
         return objection
     if url.userinfo:
-        return "the URL has a user name or a password in it"
+        return "the URL contains a user name or a password"
     if request.headers.get("host") != url.netloc.decode("ascii"):
-        return "its Host header names another host"
+        return "its Host header does not match the URL"
     return None
 
 
-def _has_left(asked: httpx.URL, url: httpx.URL) -> bool:
+def _has_left(requested: httpx.URL, url: httpx.URL) -> bool:
     """True if `url` has another origin. An upgrade to https at the default ports keeps it, as in httpx."""
-    upgraded = (asked.scheme, url.scheme) == ("http", "https") and asked.port is None
-    same_scheme = asked.scheme == url.scheme or upgraded
-    return not (same_scheme and (asked.raw_host, asked.port) == (url.raw_host, url.port))
+    upgraded = (requested.scheme, url.scheme) == ("http", "https") and requested.port is None
+    same_scheme = requested.scheme == url.scheme or upgraded
+    return not (same_scheme and (requested.raw_host, requested.port) == (url.raw_host, url.port))
 
 
 @contextmanager
 def _as_httpx() -> Generator[None]:
-    """Errors of httpcore become those of httpx, which have the same names."""
+    """Converts errors of httpcore to those of httpx, which have the same names."""
     try:
         yield
     except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:

@@ -1,5 +1,5 @@
-"""The seam where connections are made: names are resolved once, every address of the answer is checked, and a checked
-one is dialled. What comes back is counted as it is read."""
+"""Guarded connections: names are resolved once, all addresses are checked, and a checked one is dialled. Received bytes
+are counted as they are read."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from corral.logs import get_logger
 logger = get_logger("corral.egress")
 
 _ANSWERS = 64
-"""Addresses that an answer may have."""
+"""Maximum number of addresses in an answer."""
 _DIALLED = 4
-"""Addresses that are tried."""
+"""Maximum number of addresses to try."""
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Makes connections to addresses that the policy allows, and to no others.
+    """Connects only to addresses that the policy allows.
 
-    The transport has checked the URL; that the name is right, is the caller's concern (TLS checks it as always).
+    The transport has checked the URL. TLS verifies the server's name as always.
     """
 
     def __init__(self, policy: EgressPolicy, resolver: Resolver) -> None:
@@ -44,13 +44,14 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Dials the addresses of `host` in order until one answers. `timeout` is in seconds, once for the lookup and
-        once for all attempts.
+        """Dials the addresses of `host` in order until one answers.
+
+        `timeout` is in seconds, for the lookup, and again for all attempts together.
 
         Raises:
             EgressBlocked: one of its addresses is not allowed.
-            httpcore.ConnectError: no such name, or no address answers.
-            httpcore.ConnectTimeout: not in time.
+            httpcore.ConnectError: the name does not exist, or no address answers.
+            httpcore.ConnectTimeout: time is up.
         """
         addresses = (await self._addresses(host, timeout))[:_DIALLED]
         share = None if timeout is None else timeout / len(addresses)
@@ -68,7 +69,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     async def _addresses(self, host: str, timeout: float | None) -> list[Address]:
         target = read_host(host)
         if not isinstance(target, str):
-            found = [target]
+            addresses = [target]
         else:
             try:
                 with anyio.fail_after(timeout):
@@ -79,54 +80,54 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
                 raise httpcore.ConnectError(f"{target} cannot be resolved") from error
             if len(answer) > _ANSWERS:
                 raise blocked(host, f"it resolves to more than {_ANSWERS} addresses")
-            found = [ip_address(each) for each in answer]
-        if not found:
+            addresses = [ip_address(each) for each in answer]
+        if not addresses:
             raise httpcore.ConnectError(f"{host} has no address")
-        if inward := [address for address in found if not self._policy.allows(address)]:
+        if inward := [address for address in addresses if not self._policy.allows(address)]:
             logger.warning("%r is blocked: it resolves to %s", host[:100], ", ".join(map(str, inward)))
             raise blocked(host, "it resolves to an address that is not public")
-        return found
+        return addresses
 
 
 class BoundedStream(httpcore.AsyncNetworkStream):
-    """A connection that bounds what a server sends: a head after each request, then a body by a deadline."""
+    """A connection with limits for responses: a head after each request, then a body by a deadline."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, host: str, policy: EgressPolicy) -> None:
         self._stream = stream
         self._host = host
         self._policy = policy
         self._left = 0
-        self._over: Exception = blocked(host, "it sent something before it was asked")
+        self._over: Exception = blocked(host, "it sent data before a request")
         self._deadline = math.inf
 
     def expect_body(self, deadline: float) -> None:
-        """The head was read; what is left of its bytes pays for the framing of the body. `deadline` is on the event
-        loop's clock."""
+        """Sets the limits of a body once its head was read. The rest of the head's bytes is for the body's framing.
+        `deadline` is on the event loop's clock."""
         self._left += self._policy.max_response_bytes
         self._over = too_large(self._host, self._policy)
         self._deadline = deadline
 
     def switched(self) -> httpcore.AsyncNetworkStream:
-        """The connection after its server has switched to another protocol: who reads from it bounds what comes."""
+        """Returns the connection without limits, after the server has switched to another protocol."""
         return self._stream
 
     def fail(self, error: Exception) -> None:
-        """Lets the next read of this response raise `error`, so that httpcore ends it in its own way and hangs up."""
+        """Makes the next read of this response raise `error`, so that httpcore closes the connection."""
         self._left = 0
         self._over = error
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Sends a part of a request, after which a head may come. Until then the caller holds the deadline."""
+        """Sends a part of a request, and expects a head. Until the head was read, the caller enforces the deadline."""
         self._left = self._policy.max_header_bytes
         self._over = blocked(self._host, f"the head is larger than max_header_bytes={self._policy.max_header_bytes}")
         self._deadline = math.inf
         await self._stream.write(buffer, timeout)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Reads what there is, no more than is still allowed.
+        """Reads available bytes, up to the limit.
 
         Raises:
-            EgressBlocked: too much, or too late.
+            EgressBlocked: the limit or the deadline is exceeded.
         """
         if self._left == 0:
             raise self._over
@@ -139,14 +140,13 @@ class BoundedStream(httpcore.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """The same bounds for what comes out of TLS."""
+        """Starts TLS, with the same limits for decrypted data."""
         stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
         return BoundedStream(stream, self._host, self._policy)
 
     def get_extra_info(self, info: str) -> Any:
-        """Information from the connection below."""
+        """Returns information from the underlying connection."""
         return self._stream.get_extra_info(info)
 
     async def aclose(self) -> None:
-        """Closes the connection."""
         await self._stream.aclose()

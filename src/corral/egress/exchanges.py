@@ -1,7 +1,7 @@
-"""Requests of one program, as calls of two services: `$fetch` takes their parts, `$http` what a library wrote.
+"""Requests of a program, as calls of two services: `$fetch` takes their parts, `$http` the raw bytes of a library.
 
-Both take `{"do": ..., "id": ...}`; the number is the program's. `write` adds to a body, `open` sends the request and
-gives the head of the response, and its body if that is short; `read` gives the next piece; `close` ends it at any time.
+Both take `{"do": ..., "id": ...}`; the program chooses the number. `write` adds to a body; `open` sends the request and
+returns the head of the response, with a short body; `read` returns the next piece; `close` ends it at any time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ logger = get_logger("corral.egress")
 _PIECE_BYTES = 65_536
 _HEADS_BYTES = 1_000_000
 _MOST_OPEN = 256
-"""Requests that are written, under way or read at the same time."""
+"""Maximum number of open requests."""
 _MOST_UNREAD = 16
-"""Responses whose bodies are not read: fewer than the connections that a policy allows by default."""
+"""Maximum number of responses with unread bodies: less than a policy's default number of connections."""
 _NEVER_SENT = frozenset({
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
@@ -48,7 +48,7 @@ _REFUSED = frozenset({"CONNECT", "TRACE"})
 
 
 class Caller(Protocol):
-    """The execution that asks."""
+    """The execution that makes requests."""
 
     @property
     def execution_id(self) -> str: ...
@@ -57,7 +57,7 @@ class Caller(Protocol):
 
 
 class Rules(Protocol):
-    """A `Network`, as requests need it."""
+    """The part of a `Network` that requests need."""
 
     methods: tuple[str, ...] | None
     requests: int
@@ -77,7 +77,7 @@ class Rules(Protocol):
 
 
 class Exchanges:
-    """All requests of one program, open ones and the budgets of all."""
+    """The open requests of a program, and the budgets of all its requests."""
 
     def __init__(self, rules: Any, caller: Caller, audit: AuditLog | None, *, protocol: str = "pipe") -> None:
         self.rules: Rules = rules
@@ -92,7 +92,7 @@ class Exchanges:
         self._response_bytes = rules.response_bytes
         self._held_bytes = 0
         self._unsent = 0
-        """Requests that ended before they were sent, and so have not been counted as requests."""
+        """Requests that ended before they were sent, which do not count as requests."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,16 +117,16 @@ class Exchanges:
             )
         return self._client
 
-    async def fetch(self, given: object) -> object:
+    async def fetch(self, call: object) -> object:
         """Answers `$fetch`."""
-        match given:
+        match call:
             case {"do": "open", "id": int() as number, "url": str() as url, "method": str() as method}:
-                members = cast("dict[str, Any]", given)
+                members = cast("dict[str, Any]", call)
                 exchange = self._exchange(number)
                 exchange.add(members.get("body") or b"")
                 redirect = members.get("redirect", "follow")
                 if redirect not in ("follow", "manual", "error"):
-                    raise InvalidArguments("redirect is one of follow, manual, error")
+                    raise InvalidArguments("redirect must be follow, manual or error")
                 response = await exchange.send(
                     method, url, pairs(members.get("headers", [])), follow=redirect == "follow"
                 )
@@ -144,16 +144,16 @@ class Exchanges:
                     "done": done,
                 }
             case _:
-                return await self._other(given)
+                return await self._other(call)
 
-    async def http(self, given: object) -> object:
+    async def http(self, call: object) -> object:
         """Answers `$http`."""
-        match given:
+        match call:
             case {
                 "do": "open", "id": int() as number, "host": str() as host, "port": int() as port, "tls": bool() as tls,
             }:  # fmt: skip
                 exchange = self._exchange(number)
-                raw = exchange.take() + _data(cast("dict[str, Any]", given).get("raw", b""))
+                raw = exchange.take() + _data(cast("dict[str, Any]", call).get("raw", b""))
                 method, target, headers, body = _parsed(raw)
                 exchange.add(body)
                 shown = f"[{host}]" if ":" in host else host
@@ -169,10 +169,10 @@ class Exchanges:
                 head = "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1", "replace")
                 return {"data": head + data, "done": done}
             case _:
-                return await self._other(given)
+                return await self._other(call)
 
-    async def _other(self, given: object) -> object:
-        match given:
+    async def _other(self, call: object) -> object:
+        match call:
             case {"do": "write", "id": int() as number, "data": bytes() as data}:
                 self._exchange(number).add(data)
                 return None
@@ -186,49 +186,47 @@ class Exchanges:
                     await exchange.aclose()
                 return None
             case _:
-                raise InvalidArguments("a request is not well formed")
+                raise InvalidArguments("malformed request")
 
     def begin(self) -> Exchange:
-        """Begins a request whose number its sender does not choose."""
+        """Begins a request with a number of the host's choice."""
         return self._exchange(next(self._numbers))
 
     def _exchange(self, number: int) -> Exchange:
         exchange = self._open.get(number)
         if exchange is None:
             if len(self._open) >= _MOST_OPEN:
-                raise CallBudgetExceeded(f"{_MOST_OPEN} requests are open, all that may be; end some of them first")
+                raise CallBudgetExceeded(f"{_MOST_OPEN} requests are open, the maximum; end some of them first")
             exchange = self._open[number] = Exchange(self, number)
         return exchange
 
     def hold(self, size: int) -> None:
-        """Counts what is kept of requests that are not sent yet, their heads included."""
+        """Counts the bytes of unsent requests, heads included."""
         if size > 0 and self._held_bytes + size > self.rules.request_bytes + _HEADS_BYTES:
-            raise CallBudgetExceeded(
-                f"requests that are not sent yet have more than Network(request_bytes={self.rules.request_bytes})"
-            )
+            raise CallBudgetExceeded(f"unsent requests exceed Network(request_bytes={self.rules.request_bytes})")
         self._held_bytes += size
 
     async def keep_unread(self, exchange: Exchange) -> None:
-        """Counts a response whose body is not read yet.
+        """Counts a response with an unread body.
 
         Raises:
-            CallBudgetExceeded: there are too many, and this one is closed.
+            CallBudgetExceeded: there are too many; this one is closed.
         """
         exchange.is_unread = True
         if sum(each.is_unread for each in self._open.values()) > _MOST_UNREAD:
             await exchange.aclose()
             raise CallBudgetExceeded(
-                f"{_MOST_UNREAD} responses are unread, all that may be; read their bodies to the end, or cancel them"
+                f"{_MOST_UNREAD} responses are unread, the maximum; read their bodies to the end, or cancel them"
             )
 
     def forget(self, number: int) -> None:
-        """Gives the place of a request free."""
+        """Removes an ended request."""
         self._open.pop(number, None)
 
     # --- budgets
 
     def spend_request_bytes(self, size: int) -> None:
-        """Counts a part of a request's body, unless that is too much."""
+        """Counts a part of a request's body. Raises CallBudgetExceeded if it is too much."""
         if size > self._request_bytes:
             raise CallBudgetExceeded(
                 f"the program has sent more than Network(request_bytes={self.rules.request_bytes})"
@@ -249,17 +247,17 @@ class Exchanges:
             self._audit.check()
 
     async def _hop(self, request: httpx.Request) -> None:
-        """Looks at each request before it is sent, those of redirects too."""
+        """Checks each request before it is sent, redirects included."""
         exchange: Exchange = request.extensions[_EXCHANGE]
         hop = await exchange.begin_hop(request)
         self.spend_request(request)
         hop.sent = True
 
     def spend_request(self, request: httpx.Request) -> None:
-        """Counts a request, whose method must be allowed."""
+        """Checks the method of a request, and counts it."""
         self._requests -= 1
         if self._requests < 0:
-            raise CallBudgetExceeded(f"the program has made Network(requests={self.rules.requests}), all that it may")
+            raise CallBudgetExceeded(f"the program has made all its requests: Network(requests={self.rules.requests})")
         allowed = self.rules.methods
         if request.method in _REFUSED or (allowed is not None and request.method not in allowed):
             host = request.url.raw_host.decode("ascii")
@@ -274,9 +272,9 @@ class Exchanges:
         size: int | None = None,
         **options: Any,
     ) -> httpx.Request:
-        """Makes a request to an allowed origin, with the credential of its host in place of what the program gave.
+        """Makes a request to an allowed origin; the credential of its host replaces the program's header.
 
-        `size` is that of a streamed body, where it is known.
+        `size` is that of a streamed body, if known.
         """
         sent = [(name, value) for name, value in headers if name.lower() not in _NEVER_SENT]
         sized = {} if size is None else {"Content-Length": str(size)}
@@ -296,9 +294,9 @@ class Exchanges:
         return request
 
     async def record(self, hop: Hop, outcome: Outcome, error: CorralError | None = None) -> None:
-        """Writes the audit event of one hop; that of a denial before the program hears of it.
+        """Writes the audit event of a hop; that of a denial before the program gets the error.
 
-        Of those that were not sent, as many have an event as there may be requests; `_record_rest` has the others.
+        At most `requests` unsent hops get an event each; `_record_rest` counts the others.
         """
         if not hop.sent:
             self._unsent += 1
@@ -308,7 +306,7 @@ class Exchanges:
         await self._record(hop, outcome, reason, error and error.code)
 
     async def _record_rest(self) -> None:
-        """Writes one event for all requests that were not sent and have none."""
+        """Writes one event for all unsent requests that got none."""
         left = self._unsent - self.rules.requests
         if left > 0:
             hop = Hop("", "", "")
@@ -347,11 +345,11 @@ class Exchanges:
         try:
             await self._audit.record_durably(event)
         except AccessDenied:
-            logger.critical("a denial could not be put on record: %s", event.to_json())
+            logger.critical("a denial could not be recorded: %s", event.to_json())
 
 
 class Hop:
-    """One request on the wire, as the audit has it."""
+    """A request on the wire, for the audit log."""
 
     def __init__(self, method: str, host: str, path: str) -> None:
         self.method, self.host, self.path = method[:20], host[:300], path[:1000]
@@ -362,7 +360,7 @@ class Hop:
 
 
 class Exchange:
-    """One request of a program, with its redirects, and its response."""
+    """A request of a program, with its redirects, and its response."""
 
     def __init__(self, owner: Exchanges, number: int) -> None:
         self._owner = owner
@@ -383,7 +381,7 @@ class Exchange:
         self._body += part
 
     def take(self) -> bytes:
-        """Removes what was added so far and returns it."""
+        """Removes the body so far, and returns it."""
         data = bytes(self._body)
         self._owner.hold(-len(data))
         self._body.clear()
@@ -391,13 +389,13 @@ class Exchange:
 
     @property
     def shown_headers(self) -> list[list[str]]:
-        """Headers of the response for the program, without those whose name has a secret."""
+        """Headers of the response for the program, without those whose name contains a secret."""
         assert self._response is not None
         mask = self._owner.rules.mask
-        found = self._response.headers.multi_items()
+        headers = self._response.headers.multi_items()
         return [
             [name, mask.text(value)]
-            for name, value in found
+            for name, value in headers
             if name.lower() not in _NEVER_RETURNED and mask.text(name) == name
         ]
 
@@ -413,10 +411,10 @@ class Exchange:
     ) -> httpx.Response:
         """Sends the request, and returns the head of its response.
 
-        `body` takes the place of what was added, and is counted as it is read; `size` is that of all of it, if known.
+        `body` replaces added data, and is counted as it is read; `size` is its total size, if known.
 
         Raises:
-            CorralError: it is not allowed, over a budget, or failed.
+            CorralError: it is not allowed, exceeds a budget, or failed.
         """
         owner = self._owner
         try:
@@ -426,14 +424,14 @@ class Exchange:
                 content = self.take() or None if body is None else self._counted(body)
                 request = self._request(method.upper(), url, headers, content, size)
             except (UnicodeError, ValueError) as error:
-                raise InvalidArguments(f"the request is not well formed: {str(error)[:200]}") from error
+                raise InvalidArguments(f"malformed request: {str(error)[:200]}") from error
             response: httpx.Response = await self._until_closed(self._respond(request, follow=follow))
         except BaseException as error:
             await self._fail(error)
             raise
         assert self._hop is not None
         self._hop.status = response.status_code
-        sized = "content-length" in response.headers  # else pieces go on as they come
+        sized = "content-length" in response.headers  # else pieces are forwarded as they arrive
         self._pieces = response.aiter_bytes(_PIECE_BYTES if sized else None)
         return response
 
@@ -459,7 +457,7 @@ class Exchange:
         return owner.build_request(method, url, headers, size=size, content=content, extensions={_EXCHANGE: self})
 
     async def begin_hop(self, request: httpx.Request) -> Hop:
-        """Notes a request that is about to be sent; the one before it has led here."""
+        """Begins a hop of this request; a hop before it has redirected here."""
         last, url = self._hop, request.url
         path = url.raw_path.decode("ascii").partition("?")[0]
         hop = self._hop = Hop(request.method, url.raw_host.decode("ascii"), path)
@@ -469,7 +467,7 @@ class Exchange:
         return hop
 
     async def beginning(self) -> tuple[bytes, bool]:
-        """The body, if it is short and its size is known, else nothing of it."""
+        """Returns the body if it is short and its size is known; else no bytes and False."""
         assert self._response is not None
         size = self._response.headers.get("content-length", "")
         without = self._response.request.method == "HEAD" or self._response.status_code in {204, 304}
@@ -484,7 +482,7 @@ class Exchange:
         return b"".join(parts), True
 
     async def read(self) -> tuple[bytes, bool]:
-        """The next piece of the body, and if it was the last one."""
+        """Returns the next piece of the body, and True after the last one."""
         async with self._turn:
             if self._pieces is None:
                 return b"", True
@@ -507,7 +505,7 @@ class Exchange:
             return data, False
 
     async def aclose(self) -> None:
-        """Ends it, whatever it waits for."""
+        """Ends it at once. Idempotent."""
         for scope in self._scopes:
             scope.cancel()
         with anyio.CancelScope(shield=True):
@@ -518,20 +516,20 @@ class Exchange:
             self._scopes.add(scope)
             try:
                 result = await waiting
-                await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been closed as the result came
+                await anyio.lowlevel.checkpoint_if_cancelled()  # it can be closed as the result arrives
                 return result
             except httpx.HTTPError as error:
                 host = "" if self._hop is None else self._hop.host
                 reason = self._owner.rules.mask.text(f"{type(error).__name__}: {str(error)[:200]}")
                 raise ToolFailed(f"the request to {host!r} failed: {reason}", outcome_known=False) from error
             except (httpx.InvalidURL, httpx.CookieConflict, UnicodeError, ValueError) as error:
-                raise InvalidArguments(f"the request is not well formed: {str(error)[:200]}") from error
+                raise InvalidArguments(f"malformed request: {str(error)[:200]}") from error
             finally:
                 self._scopes.discard(scope)
         raise Cancelled("the request was aborted")
 
     async def _fail(self, error: BaseException) -> None:
-        """Records an end that is an error."""
+        """Records a failure."""
         denied = isinstance(error, AccessDenied | CallBudgetExceeded)
         known = error if isinstance(error, CorralError) else None
         if known is not None:
@@ -553,7 +551,7 @@ class Exchange:
 
 
 def place_of(url: str) -> tuple[str, str]:
-    """Host and path of a URL that may be none."""
+    """Returns host and path of a URL, which can be invalid."""
     try:
         read = httpx.URL(url)
         return read.raw_host.decode("ascii"), read.raw_path.decode("ascii").partition("?")[0]
@@ -565,33 +563,35 @@ def _data(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
     if not isinstance(value, bytes | bytearray):
-        raise InvalidArguments("a body is bytes, or a text")
+        raise InvalidArguments("a body must be bytes or text")
     return bytes(value)
 
 
 def pairs(value: object) -> list[tuple[str, str]]:
-    """Headers as a program gave them."""
-    found: list[tuple[str, str]] = []
+    """Validates the headers of a program."""
+    headers: list[tuple[str, str]] = []
     size = 0
     for pair in cast("list[object]", value) if isinstance(value, list) else [None]:
         match pair:
             case [str() as name, str() as text]:
-                found.append((name, text))
+                headers.append((name, text))
                 size += len(name) + len(text)
             case _:
-                raise InvalidArguments("headers are pairs of texts")
-        _expect_head(len(found), size)
-    return found
+                raise InvalidArguments("headers must be pairs of strings")
+        _expect_head(len(headers), size)
+    return headers
 
 
 def _expect_head(headers: int, size: int) -> None:
-    """Refuses a head that is large: all of it is read, checked and encoded between two turns of the event loop."""
+    """Refuses a large head, because parsing it would block the event loop."""
     if headers > _MOST_HEADERS or size > _MOST_HEAD_BYTES:
-        raise InvalidArguments(f"a request has at most {_MOST_HEADERS} headers, of {_MOST_HEAD_BYTES:,} bytes in all")
+        raise InvalidArguments(
+            f"a request can have at most {_MOST_HEADERS} headers, of {_MOST_HEAD_BYTES:,} bytes in all"
+        )
 
 
 def _parsed(raw: bytes) -> tuple[str, str, list[tuple[str, str]], bytes]:
-    """Method, target, headers and body of a request as it would go over a connection."""
+    """Parses a request as sent over a connection: method, target, headers and body."""
     end = _HEAD_END.search(raw, 0, _MOST_HEAD_BYTES + 1)
     size = len(raw) if end is None else end.start()
     _expect_head(raw.count(b"\n", 0, size), size)
@@ -604,11 +604,11 @@ def _parsed(raw: bytes) -> tuple[str, str, list[tuple[str, str]], bytes]:
         while isinstance(event := connection.next_event(), h11.Data):
             body += event.data
     except h11.RemoteProtocolError as error:
-        raise InvalidArguments(f"the request is not well formed: {error}") from None
+        raise InvalidArguments(f"malformed request: {error}") from None
     if not isinstance(request, h11.Request) or not isinstance(event, h11.EndOfMessage):
         raise InvalidArguments("the request is not complete")
     target = request.target.decode("ascii")
     if not target.startswith("/"):
-        raise InvalidArguments("the target of a request begins with /")
+        raise InvalidArguments("the target of a request must begin with /")
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
     return request.method.decode("ascii"), target, headers, bytes(body)

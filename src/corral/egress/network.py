@@ -1,4 +1,4 @@
-"""The network that programs themselves have: origins, methods, credentials and budgets, held by the host."""
+"""Programs' network access: origins, methods, credentials and budgets, enforced by the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from corral.audit import AuditLog
 from corral.egress.addresses import read_host
-from corral.egress.client import FOR_ANYBODY
+from corral.egress.client import SAFE_HEADERS
 from corral.egress.exchanges import Caller, Exchanges
 from corral.egress.lookups import Resolver
 from corral.egress.masking import Mask
@@ -32,11 +32,11 @@ _PORTS = {"http": 80, "https": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_PUBLIC = "the address is not public"
 _LEAST_SECRET = 4
-"""Characters of a part of a credential that is masked: shorter ones are everywhere."""
+"""Minimum length of a masked part of a credential: shorter ones occur everywhere."""
 
 
 class Header(NamedTuple):
-    """A header with a secret, which the host puts into requests."""
+    """A header with a secret, which the host adds to requests."""
 
     name: str
     value: str
@@ -56,36 +56,36 @@ def _methods(value: object) -> object:
 
 
 class Network(Frozen):
-    """Network of programs: `fetch`, `EventSource` and `WebSocket` in TypeScript; HTTP clients in Python.
+    """Programs' network access: `fetch`, `EventSource` and `WebSocket` in TypeScript; HTTP clients in Python.
 
-    A program has no sockets. Each request is a call of the host, which checks it, and every redirect, and sends it.
-    Budgets are those of one execution. A denied request is an error that the program can catch, and an audit event.
+    Programs have no sockets: each request is a call to the host, which checks it and every redirect, and sends it.
+    Budgets are per execution. A denied request is an error that the program can catch, and an audit event.
 
     Raises:
-        ConfigError: an origin, a header or a limit makes no sense.
+        ConfigError: an origin, a header or a limit is invalid.
     """
 
     allow: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
-    """Origins, as "https://api.example.com", "https://*.example.org" (not example.org itself) or
-    "http://10.1.2.3:8080". One without a port is that of its scheme only. Empty: nothing."""
+    """Allowed origins, such as "https://api.example.com", "https://*.example.org" (without example.org itself) or
+    "http://10.1.2.3:8080". Without a port, only the default port of the scheme is allowed. Empty: no network."""
     methods: Annotated[tuple[str, ...] | None, BeforeValidator(_methods)] = None
-    """Methods that may be used. None: all but CONNECT and TRACE."""
+    """Allowed methods. None: all except CONNECT and TRACE."""
     credentials: Mapping[str, Header] = Field(default_factory=dict, repr=False)
-    """For each host, a header that the host sets in its requests. Programs never see it: where a response has its
-    value, there is "[redacted]"."""
+    """By host name, a header that Corral adds to requests to it. Programs never see its value: in responses it is
+    replaced by "[redacted]"."""
     requests: Positive = 200
-    """Requests, those of redirects included. A WebSocket is one."""
+    """Number of requests, redirects included. A WebSocket counts as one."""
     request_bytes: Positive = 1_000_000
-    """All request bodies, and all messages that are sent."""
+    """Total of all request bodies and sent messages."""
     response_bytes: Positive = 10_000_000
-    """All response bodies, decoded, and all messages that are received; each of their frames counts as 100 more."""
+    """Total of all decoded response bodies and received messages; each frame of a message counts as 100 more."""
     seconds: PositiveSeconds = 60.0
-    """One request, up to the last byte of its response. For a WebSocket, its opening, and the longest silence."""
+    """Time for a request, up to the last byte of its response. For a WebSocket, time to open, and maximum silence."""
     websockets: Annotated[int, Field(ge=0)] = 4
-    """WebSockets that are open at the same time."""
+    """Maximum number of open WebSockets."""
     exempt_networks: tuple[str, ...] = ()
-    """Networks that count as public, as in `EgressPolicy`. Without one, no address of the inside is reached, whatever
-    `allow` says."""
+    """Networks that count as public, as in `EgressPolicy`. Other internal addresses are never reached, even if `allow`
+    lists them."""
     resolver: Resolver | None = Field(default=None, repr=False)
     verify: ssl.SSLContext | bool = Field(default=True, repr=False)
 
@@ -108,7 +108,7 @@ class Network(Frozen):
         ) -> None: ...
 
     def model_post_init(self, context: Any, /) -> None:
-        """Reads all options, so that wrong ones are errors at once."""
+        """Validates all options."""
         del context
         _ = self.policy, self.headers, self.mask
 
@@ -130,42 +130,43 @@ class Network(Frozen):
 
     @cached_property
     def headers(self) -> Mapping[str, Header]:
-        """Credentials by host, as hosts are compared."""
-        found: dict[str, Header] = {}
+        """Credentials by normalized host."""
+        headers: dict[str, Header] = {}
         for host, header in self.credentials.items():
             name, value = header
-            if not _TOKEN.fullmatch(name) or name.lower() in FOR_ANYBODY:
+            if not _TOKEN.fullmatch(name) or name.lower() in SAFE_HEADERS:
                 raise ConfigError(f"Network: the header {name!r} cannot hold a credential")
             if not value.strip() or not value.isprintable() or not value.isascii():
-                raise ConfigError(f"Network: the value of {name!r} for {host!r} is empty, or no text of a header")
+                raise ConfigError(f"Network: the value of {name!r} for {host!r} is empty, or not valid in a header")
             try:
                 key = str(read_host(host.strip("[]")))
             except ValueError as error:
-                raise ConfigError(f"Network: credentials for {host!r}: {error}; name a host alone") from None
+                raise ConfigError(
+                    f"Network: credentials for {host!r}: {error}; use a host name without scheme or path"
+                ) from None
             objections = {each.objection(scheme, key, port) for each, scheme, port in self._parts()}
             if _NOT_PUBLIC in objections and None not in objections:
                 raise ConfigError(
-                    f"Network: credentials for {host!r}, an internal address, which is reached only with "
-                    f"exempt_networks=[{key!r}]"
+                    f"Network: credentials for {host!r}, an internal address; allow it with exempt_networks=[{key!r}]"
                 )
             if None not in objections:
                 raise ConfigError(f"Network: credentials for {host!r}, which is not in allow")
-            found[key] = header
-        return found
+            headers[key] = header
+        return headers
 
     @cached_property
     def mask(self) -> Mask:
-        """Replaces what is secret in the credentials."""
+        """Mask for the secrets in the credentials."""
         return Mask(part for header in self.credentials.values() for part in _secrets(header.value))
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """Made once, as it takes long to load certificates."""
+        """TLS context, cached because loading certificates is slow."""
         return httpx.create_ssl_context(verify=self.verify, trust_env=False)
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins that programs reach, as they were given."""
+        """Allowed origins, as passed."""
         return tuple(self.allow)
 
     @asynccontextmanager
@@ -183,12 +184,12 @@ class Network(Frozen):
     async def serve_commands(
         self, listener: socket.socket, context: ExecutionContext, audit: AuditLog | None, /
     ) -> AsyncGenerator[bytes]:
-        """Serves a proxy for commands on the listener, by the same rules; budgets are those of all that it serves.
+        """Serves a proxy for commands on the listener, by the same rules, with one budget for all its requests.
 
-        Yields the certificate of the authority that they are to trust, as PEM. Connections end with the block.
+        Yields the certificate of the authority that commands must trust, as PEM. Connections end with the block.
 
         Raises:
-            MissingExtra: there is no `cryptography`.
+            MissingExtra: `cryptography` is not installed.
         """
         with listener:
             try:
@@ -204,11 +205,11 @@ class Network(Frozen):
             parts = urlsplit(text)
             port = parts.port
         except ValueError as error:
-            raise ConfigError(f"Network: {text!r} is no origin: {error}") from None
+            raise ConfigError(f"Network: {text!r} is not an origin: {error}") from None
         if parts.scheme not in _PORTS or parts.username is not None or parts.query or parts.fragment:
-            raise ConfigError(f"Network: {text!r} is no origin, such as 'https://api.example.com'")
+            raise ConfigError(f"Network: {text!r} is not an origin, such as 'https://api.example.com'")
         if parts.path not in {"", "/"} or not parts.hostname:
-            raise ConfigError(f"Network: {text!r} has no host, or has a path; name its origin alone")
+            raise ConfigError(f"Network: {text!r} has no host, or has a path; an origin is a scheme and a host")
         return EgressPolicy(
             hosts=[parts.hostname],
             schemes=[parts.scheme],
@@ -222,14 +223,14 @@ class Network(Frozen):
 
 
 class _Commands(NamedTuple):
-    """Caller of requests that a shell's commands make."""
+    """Caller for requests of a shell's commands."""
 
     execution_id: str
     context: ExecutionContext
 
 
 class _Origins(EgressPolicy):
-    """Allows what one of several policies allows: each is one origin."""
+    """Allows a target if one of several policies does, each for one origin."""
 
     origins: tuple[EgressPolicy, ...] = ()
 
@@ -242,14 +243,14 @@ class _Origins(EgressPolicy):
 
 
 def _secrets(value: str) -> set[str]:
-    """Texts by which a server could say a credential."""
+    """Returns the forms in which a server could echo a credential."""
     parts = value.split()
-    found = {value, *parts[1:]} if len(parts) > 1 else {value}
+    forms = {value, *parts[1:]} if len(parts) > 1 else {value}
     if len(parts) == 2 and parts[0].lower() == "basic":
         try:
             pair = base64.b64decode(parts[1], validate=True).decode()
         except ValueError:
             pair = ""
-        found |= {pair, pair.partition(":")[2]}
-    found |= {json.dumps(each)[1:-1] for each in found} | {quote(each, safe="") for each in found}
-    return {each for each in found if len(each) >= _LEAST_SECRET}
+        forms |= {pair, pair.partition(":")[2]}
+    forms |= {json.dumps(each)[1:-1] for each in forms} | {quote(each, safe="") for each in forms}
+    return {each for each in forms if len(each) >= _LEAST_SECRET}

@@ -1,4 +1,4 @@
-"""Policy for outbound requests: hosts, ports, addresses, and sizes of responses."""
+"""Policy for outbound requests: hosts, ports, addresses, and response sizes."""
 
 from __future__ import annotations
 
@@ -31,60 +31,60 @@ def _hosts(value: object) -> object:
 
 
 def _host(pattern: object) -> str:
-    """A pattern as hosts are compared with it.
+    """Normalizes a host pattern.
 
     Raises:
-        ValueError: it is none; the text says why.
+        ValueError: it is invalid; the message has the reason.
     """
     if not isinstance(pattern, str):
         raise ValueError(f"{pattern!r:.100} is not a name")
     shown = f"{pattern!r:.100}"
     wildcard, name = ("*.", pattern[2:]) if pattern.startswith("*.") else ("", pattern)
     if "://" in name or "/" in name or _PORT.search(name):
-        raise ValueError(f"{shown} has more than a host: schemes and ports are options of their own, and paths are not")
+        raise ValueError(f"{shown} must be a host only: use the options for schemes and ports; paths cannot be listed")
     if "*" in name:
-        raise ValueError(f"{shown} has a * that is not the whole first label, as in *.example.com")
+        raise ValueError(f"{shown}: a * must be the whole first label, as in *.example.com")
     try:
         ascii_name = name if name.isascii() else idna.encode(name, uts46=True).decode()
         host = read_host(ascii_name.strip("[]"))
     except ValueError:
-        raise ValueError(f"{shown} is neither a host nor *. and a name") from None
+        raise ValueError(f"{shown} is neither a host nor '*.' with a name") from None
     if not wildcard:
         return str(host)
     if not isinstance(host, str):
-        raise ValueError(f"{shown} is a * before an address; networks cannot be listed, but addresses")
-    if is_internal_name(f"x.{host}"):  # nobody can have one but who runs the network
+        raise ValueError(f"{shown} has a * before an address; list each address, because networks cannot be listed")
+    if is_internal_name(f"x.{host}"):  # only the operator of the network can assign one
         return wildcard + host
     if (suffix := _open_suffix(host)) is not None:
-        raise ValueError(f"{shown} covers names that anybody may have, below {suffix}; list the names that are meant")
+        raise ValueError(f"{shown} covers names that anyone can register, below {suffix}; list each name")
     return wildcard + host
 
 
 class EgressPolicy(Frozen):
-    """Limits of a `SafeClient`. Every limit is positive and in force.
+    """Limits of a `SafeClient`. All limits have defaults; none can be disabled.
 
-    Over a limit, and for a target that is not allowed, requests and reads raise `EgressBlocked`.
+    Requests and reads raise `EgressBlocked` above a limit, and for a target that is not allowed.
     """
 
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] | None = None
-    """Names ("api.example.com"), names below one ("*.example.com", not example.com itself) and addresses that may be
-    asked. None: all public ones. Empty: nothing. A name that is listed may be an internal one; what it resolves to is
-    checked all the same. Below names where anybody may have one ("*.com", "*.github.io") not all can be listed."""
+    """Allowed hosts: names ("api.example.com"), all names below one ("*.example.com", without example.com itself) and
+    addresses. None: all public hosts. Empty: no host. A listed name can be internal; its addresses are checked all the
+    same. Wildcards below public suffixes ("*.com", "*.github.io") are refused."""
     ports: frozenset[int] = frozenset({80, 443})
     schemes: frozenset[Literal["http", "https"]] = frozenset({"http", "https"})
     exempt_networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Networks that count as public, such as "10.1.2.3/32" for one service of your own."""
+    """Networks that count as public, such as "10.1.2.3/32" for an internal service."""
     max_response_bytes: Positive = 10_000_000
-    """One response's body, decoded; and what is read from the connection for it."""
+    """Maximum size of a response's body, both decoded and on the wire."""
     max_header_bytes: Positive = 64_000
-    """One response's head, with all interim responses before it."""
+    """Maximum size of a response's head, including interim responses."""
     max_redirects: Annotated[int, Field(ge=0)] = 5
     total_seconds: PositiveSeconds = 30.0
-    """From `send` to the last byte of the body, with lookups, redirects, and the time that your code takes to read."""
+    """Time from `send` to the last byte of the body, including lookups, redirects, and your code that reads it."""
     max_connections: Positive = 20
-    """Open at the same time; further requests wait, for as long as their `timeout` lets them."""
+    """Maximum number of open connections; further requests wait, up to their `timeout`."""
 
-    if TYPE_CHECKING:  # networks may be written as text, and all collections as any iterable
+    if TYPE_CHECKING:  # networks can be text, and collections any iterable
 
         def __init__(
             self,
@@ -101,7 +101,7 @@ class EgressPolicy(Frozen):
         ) -> None: ...
 
     def objection(self, scheme: str, host: str, port: int | None) -> str | None:
-        """The reason to refuse a URL, as far as it shows without a lookup; None to allow it."""
+        """Returns the reason to refuse a URL, before any lookup; None to allow it."""
         if scheme not in self.schemes:
             return f"the scheme is not one of {', '.join(sorted(self.schemes))}"
         try:
@@ -111,7 +111,7 @@ class EgressPolicy(Frozen):
         if self.hosts is not None and not self._lists(str(target)):
             return "it is not in EgressPolicy.hosts"
         if self.hosts is None and isinstance(target, str) and is_internal_name(target):
-            return "it is a name of an internal host"
+            return "it is the name of an internal host"
         if (port if port is not None else {"http": 80, "https": 443}[scheme]) not in self.ports:
             return f"the port is not one of {', '.join(map(str, sorted(self.ports)))}"
         if not isinstance(target, str) and not self.allows(target):
@@ -119,7 +119,7 @@ class EgressPolicy(Frozen):
         return None
 
     def allows(self, address: Address) -> bool:
-        """True if connections may be made to this address."""
+        """True if connections to this address are allowed."""
         return is_public(address) or any(address in network for network in self.exempt_networks)
 
     def _lists(self, host: str) -> bool:
@@ -129,10 +129,10 @@ class EgressPolicy(Frozen):
 
 
 def service_policy(url: str, *, max_response_bytes: int, total_seconds: float) -> EgressPolicy:
-    """Makes the policy for the one service at a URL that the host's own settings name: it may be an internal one.
+    """Makes the policy for a service whose URL is in the host's settings, and can be internal.
 
     Raises:
-        ConfigError: there is no host in the URL.
+        ConfigError: the URL has no host.
     """
     parts = urlsplit(url)
     scheme: Literal["http", "https"] = "http" if parts.scheme == "http" else "https"
@@ -147,31 +147,31 @@ def service_policy(url: str, *, max_response_bytes: int, total_seconds: float) -
 
 
 def blocked(host: str, reason: str) -> EgressBlocked:
-    """The error for a program, which may be hostile: it has the host as written and the rule, never an address."""
+    """Makes the error for a program, which can be hostile: with the host as written and the rule, never an address."""
     return EgressBlocked(f"egress to {host[:100]!r} blocked: {reason}")
 
 
 def too_large(host: str, policy: EgressPolicy) -> EgressBlocked:
-    """The error for a body, as it is sent or as it is decoded."""
+    """Makes the error for a body that is too large, as sent or decoded."""
     error = blocked(host, f"the body is larger than max_response_bytes={policy.max_response_bytes}")
     error.outcome_known = False
     return error
 
 
 def too_late(host: str, policy: EgressPolicy) -> EgressBlocked:
-    """The error for a request that is not over in time."""
+    """Makes the error for a request that takes too long."""
     error = blocked(host, f"it took longer than total_seconds={policy.total_seconds}")
     error.outcome_known = False
     return error
 
 
-# --- names below which anybody may have one -----------------------------------------------------------------
+# --- public suffixes ----------------------------------------------------------------------------------------
 
 
 def _open_suffix(name: str) -> str | None:
-    """The public suffix that a name is, or the first that is below it; None if there is none.
+    """Returns the name if it is a public suffix, or the first public suffix below it; None if neither exists.
 
-    `name` is ASCII, in lower case. A top-level name that the list does not know counts as a suffix.
+    `name` is ASCII, in lower case. An unlisted top-level name counts as a suffix.
     """
     if _suffixes().is_public(name):
         return name
@@ -180,13 +180,13 @@ def _open_suffix(name: str) -> str | None:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    """Takes tens of milliseconds to make, so it is made for who needs it."""
+    """Made on demand, since loading takes tens of milliseconds."""
     return PublicSuffixList()
 
 
 @cache
 def _listed() -> Sequence[str]:
-    """The suffixes themselves, without rules that make exceptions of others."""
+    """Returns the listed suffixes, without exception rules."""
     text = (files("publicsuffixlist") / "public_suffix_list.dat").read_text(encoding="utf-8")
     rules = (line.split()[0] for line in text.splitlines() if line and not line.startswith(("//", "!")))
     return [rule.removeprefix("*.") for rule in rules]

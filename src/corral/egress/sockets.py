@@ -1,9 +1,8 @@
-"""WebSockets of one program, as calls of the service `$socket`: `{"do": ..., "id": ...}`; the number is the program's.
+"""WebSockets of a program, as calls of the service `$socket`: `{"do": ..., "id": ...}`; the program chooses the number.
 
-Those of a shell's commands go through the same, one message after another.
-
-`open` makes one, `send` sends a message, `receive` gives the next message or the end, `close` sends a closing frame,
-`drop` ends it at once. The server is read only while the program waits for a message, so that nothing queues up here.
+WebSockets of a shell's commands use the same classes. `open` makes one, `send` sends a message, `receive` returns the
+next message or the end, `close` sends a closing frame, `drop` ends it at once. The server is read only while the
+program waits for a message, so that nothing queues up here.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralErr
 
 _SCHEMES = {"ws": "http", "wss": "https"}
 MESSAGE_BYTES = 1_000_000
-"""Bytes of a message, in either direction."""
+"""Maximum size of a message, in either direction."""
 _PIECE_BYTES = 4_096
-"""Bytes that are read at once: frames may be tiny, and those of a piece are read in one turn of the event loop."""
+"""Bytes that are read at once: frames can be tiny, and all frames in a piece are parsed without yielding."""
 FRAME_BYTES = 100
-"""Cost of a frame beside its bytes, as reading it takes time."""
+"""Cost of a frame besides its bytes, for the time to parse it."""
 _CLOSING_SECONDS = 5.0
-"""Time that a server has to answer a closing frame."""
+"""Time for a server to answer a closing frame."""
 _MOST_PROTOCOLS = 20
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS = "sec-websocket-"
@@ -59,7 +58,7 @@ _T = TypeVar("_T")
 
 
 class Sockets:
-    """All WebSockets of one program that are open. They spend the budgets of its requests."""
+    """The open WebSockets of a program. They use the budgets of its requests."""
 
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges = exchanges
@@ -77,11 +76,11 @@ class Sockets:
         for socket in tuple(self._open.values()):
             await socket.aclose()
 
-    async def answer(self, given: object) -> object:
+    async def answer(self, call: object) -> object:
         """Answers `$socket`."""
-        match given:
+        match call:
             case {"do": "open", "id": int() as number, "url": str() as url, "protocols": list()}:
-                members = cast("dict[str, Any]", given)
+                members = cast("dict[str, Any]", call)
                 names, headers = _protocols(members["protocols"]), pairs(members.get("headers", []))
                 return await self._new(number).connect(url, names, headers)
             case {"do": "send", "id": int() as number, "data": str() | bytes() as data} if number in self._open:
@@ -89,35 +88,35 @@ class Sockets:
             case {"do": "receive", "id": int() as number} if number in self._open:
                 return await self._open[number].receive()
             case {"do": "close", "id": int() as number} if number in self._open:
-                members = cast("dict[str, Any]", given)
+                members = cast("dict[str, Any]", call)
                 return await self._open[number].close(members.get("code"), members.get("reason"))
             case {"do": "drop", "id": int() as number} if number in self._open:
                 return await self._open[number].aclose()
             case {"do": "send" | "close" | "drop", "id": int()}:
-                return None  # it has ended meanwhile
+                return None  # it has ended
             case _:
-                raise InvalidArguments("a call of a WebSocket is not well formed, or it is not open")
+                raise InvalidArguments("a WebSocket call is malformed, or the WebSocket is not open")
 
     def begin(self) -> Socket:
-        """Begins a WebSocket whose number its sender does not choose. Raises as `Socket.connect`."""
+        """Begins a WebSocket with a number of the host's choice. Raises as `Socket.connect`."""
         return self._new(next(self._numbers))
 
     def _new(self, number: int) -> Socket:
         most = self.exchanges.rules.websockets
         if number in self._open:
-            raise InvalidArguments("there is such a WebSocket already")
+            raise InvalidArguments("a WebSocket with this number is open already")
         if len(self._open) >= most:
-            raise CallBudgetExceeded(f"Network(websockets={most}) are open, all that may be; close one of them first")
+            raise CallBudgetExceeded(f"Network(websockets={most}) are open, the maximum; close one of them first")
         socket = self._open[number] = Socket(self, number)
         return socket
 
     def forget(self, number: int) -> None:
-        """Gives the place of one free."""
+        """Removes an ended WebSocket."""
         self._open.pop(number, None)
 
 
 class Socket:
-    """One WebSocket, from its opening to its end."""
+    """A WebSocket, from its opening to its end."""
 
     def __init__(self, owner: Sockets, number: int) -> None:
         self._owner = owner
@@ -135,15 +134,15 @@ class Socket:
         self._closed_by = math.inf
         self._ended = False
         self._failure: CorralError | None = None
-        """The first error, which has ended it: whatever else waits for it ends by the same."""
+        """The first error, which has ended it; all other waiting calls raise it too."""
 
-    # --- what programs ask for
+    # --- calls of programs
 
     async def connect(self, url: str, protocols: list[str], headers: list[tuple[str, str]]) -> object:
-        """Opens it, and returns the protocol that the server has chosen.
+        """Opens it, and returns the protocol chosen by the server.
 
         Raises:
-            CorralError: it is not allowed, over a budget, or failed.
+            CorralError: it is not allowed, exceeds a budget, or failed.
         """
         return await self._guarded(lambda: self._connect(url, protocols, headers))
 
@@ -152,12 +151,12 @@ class Socket:
         await self._guarded(lambda: self._send(data))
 
     async def receive(self) -> object:
-        """The next message, or how it ended."""
+        """Returns the next message, or the code and reason of the end."""
         async with self._turn:
             return await self._guarded(self._receive)
 
     async def close(self, code: object, reason: object) -> None:
-        """Sends a closing frame; `receive` gives the end. One that is not open yet is given up."""
+        """Sends a closing frame; `receive` returns the end. Abandons a WebSocket that is not open yet."""
         event = CloseConnection(_code(code), reason if isinstance(reason, str) else None)
         if self._protocol.state is ConnectionState.CONNECTING:
             await self.aclose()
@@ -168,7 +167,7 @@ class Socket:
             await self._guarded(lambda: self._write(event))
 
     async def aclose(self) -> None:
-        """Ends it at once, whatever it waits for."""
+        """Ends it at once. Idempotent."""
         await self._end("succeeded" if self._stream is not None else "cancelled")
 
     # --- the handshake
@@ -191,11 +190,11 @@ class Socket:
         try:
             target = httpx.URL(url)
             if target.scheme not in _SCHEMES:
-                raise InvalidArguments("the URL of a WebSocket begins with ws: or wss:")
+                raise InvalidArguments("the URL of a WebSocket must begin with ws: or wss:")
             kept = [pair for pair in headers if not pair[0].lower().startswith(_OWN_HEADERS)]
             return self._exchanges.build_request("GET", target.copy_with(scheme=_SCHEMES[target.scheme]), kept)
         except (httpx.InvalidURL, ValueError) as error:
-            raise InvalidArguments(f"the URL or a header is not well formed: {str(error)[:200]}") from error
+            raise InvalidArguments(f"the URL or a header is malformed: {str(error)[:200]}") from error
 
     async def _shake_hands(self, request: httpx.Request, protocols: list[str]) -> str:
         url, host = request.url, self._host
@@ -215,7 +214,7 @@ class Socket:
         )
         while True:
             data = await stream.read(_PIECE_BYTES)
-            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been ended as they came
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it can be ended as data arrives
             self._protocol.receive_data(data or None)
             for event in self._protocol.events():
                 match event:
@@ -226,16 +225,16 @@ class Socket:
                         return event.subprotocol or ""
                     case RejectConnection() | RejectData():
                         status = getattr(event, "status_code", 0)
-                        raise self._failed(f"the server answered with status {status}, and opened no WebSocket")
+                        raise self._failed(f"the server answered with status {status} instead of opening a WebSocket")
                     case _:
-                        raise self._failed("the server opened no WebSocket")
+                        raise self._failed("the server did not open a WebSocket")
 
     # --- messages
 
     async def _send(self, data: str | bytes) -> None:
         size = len(data.encode("utf-8", "replace") if isinstance(data, str) else data)
         if size > MESSAGE_BYTES:
-            raise InvalidArguments(f"a message of {size} bytes is larger than {MESSAGE_BYTES}, all that one may have")
+            raise InvalidArguments(f"a message has {size} bytes; the maximum is {MESSAGE_BYTES}")
         self._exchanges.spend_request_bytes(size)
         if self._protocol.state is ConnectionState.OPEN:
             await self._write(TextMessage(data) if isinstance(data, str) else BytesMessage(data))
@@ -263,7 +262,7 @@ class Socket:
                     case _:
                         pass
             data = await self._read()
-            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been ended as they came
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it can be ended as data arrives
             if not data:
                 raise self._failed("the server ended the connection without a closing frame")
             assert self._hop is not None
@@ -277,12 +276,12 @@ class Socket:
         return self._mask.data(b"".join(cast("list[bytes]", parts)))
 
     async def _closed(self, event: CloseConnection) -> object:
-        """The end: the server's own, its answer to ours, or a breach of the protocol."""
+        """Handles the end: the server's close, its answer to ours, or a protocol violation."""
         state = self._protocol.state
         if state in (ConnectionState.REMOTE_CLOSING, ConnectionState.OPEN):
             await self._write(event.response())
         if state is ConnectionState.OPEN:
-            raise self._failed(f"the server sent what is no WebSocket message: {event.reason}")
+            raise self._failed(f"the server sent an invalid WebSocket message: {event.reason}")
         await self._end("succeeded")
         return {"code": int(event.code), "reason": self._mask.text(event.reason or "")}
 
@@ -304,10 +303,10 @@ class Socket:
             async with self._writing:
                 await self._stream.write(data)
                 return
-        raise self._failed(f"the server took nothing for longer than Network(seconds={self._seconds:g})")
+        raise self._failed(f"the server received no data for longer than Network(seconds={self._seconds:g})")
 
     async def _guarded(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Does `work` until it is closed. Any error ends it, and is on record before the program hears of it."""
+        """Runs `work` until the WebSocket is closed. Any error ends it, and is recorded before the program gets it."""
         try:
             with anyio.CancelScope() as scope:
                 self._scopes.add(scope)
@@ -319,7 +318,7 @@ class Socket:
                 except (httpcore.NetworkError, httpcore.TimeoutException) as error:
                     raise self._failed(f"{type(error).__name__}: {str(error)[:200]}") from error
                 except (ProtocolError, h11.ProtocolError, UnicodeError) as error:
-                    raise self._failed(f"the server does not speak as a WebSocket: {str(error)[:200]}") from error
+                    raise self._failed(f"the server violates the WebSocket protocol: {str(error)[:200]}") from error
                 finally:
                     self._scopes.discard(scope)
             raise self._failure or Cancelled("the WebSocket was closed")
@@ -350,14 +349,14 @@ class Socket:
             self._owner.forget(self._number)
 
 
-def _protocols(given: list[object]) -> list[str]:
-    names = [each for each in given[:_MOST_PROTOCOLS] if isinstance(each, str) and _TOKEN.fullmatch(each)]
-    if len(names) < len(given):
-        raise InvalidArguments(f"protocols are at most {_MOST_PROTOCOLS} names, of letters, digits and marks")
+def _protocols(protocols: list[object]) -> list[str]:
+    names = [each for each in protocols[:_MOST_PROTOCOLS] if isinstance(each, str) and _TOKEN.fullmatch(each)]
+    if len(names) < len(protocols):
+        raise InvalidArguments(f"protocols must be at most {_MOST_PROTOCOLS} names, of letters, digits and marks")
     return names
 
 
-def _code(given: object) -> int:
-    if given is None or (isinstance(given, int) and (given == 1000 or 3000 <= given < 5000)):
-        return given or 1000
-    raise InvalidArguments("a code to close with is 1000, or one from 3000 to 4999")
+def _code(code: object) -> int:
+    if code is None or (isinstance(code, int) and (code == 1000 or 3000 <= code < 5000)):
+        return code or 1000
+    raise InvalidArguments("a close code must be 1000, or from 3000 to 4999")

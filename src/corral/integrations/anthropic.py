@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 __all__ = ["TOOL_USE_ID", "CodeMode"]
 
 TOOL_USE_ID: ContextVar[str | None] = ContextVar("tool_use_id", default=None)
-"""Id of the `tool_use` block that is being answered, if the loop that answers it says so; the SDK's runner does not."""
+"""Id of the current `tool_use` block, if the caller's loop sets it; the SDK's runner does not."""
 
 
 class _Kwargs(TypedDict):
@@ -36,10 +36,10 @@ class _Kwargs(TypedDict):
 class CodeMode(CodeModeBase[[]]):
     """System prompt and tools for `AsyncAnthropic().beta.messages.tool_runner(**CodeMode(corral).kwargs(...))`.
 
-    `context` may be a function without parameters: a tool of this SDK learns nothing of the request.
+    `context` can be a function without parameters, because the SDK does not pass the request to tools.
 
     Raises:
-        ConfigError: there is no Corral; or as `corral.integrations.kit.kit`.
+        ConfigError: the Corral is missing; or as `corral.integrations.kit.kit`.
     """
 
     @checked
@@ -52,11 +52,10 @@ class CodeMode(CodeModeBase[[]]):
     ) -> _Kwargs:
         """Returns `system` and `tools` with those of programs.
 
-        With `cache_control`, {"type": "ephemeral"}, the provider keeps what it made of the tools and of the system
-        prompt.
+        With `cache_control`, {"type": "ephemeral"}, the provider caches the tools and the system prompt.
 
         Raises:
-            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own), instructions=system)

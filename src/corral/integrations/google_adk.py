@@ -30,11 +30,10 @@ __all__ = ["CodeMode"]
 class CodeMode(CodeModeBase[[ToolContext]]):
     """Instruction and tools for `LlmAgent(**CodeMode(corral).kwargs(...))`.
 
-    Without a `context`, which may be a function of the `ToolContext`, programs run for the user and the session of the
-    call.
+    `context` can be a function of the `ToolContext`. By default programs run for the user and session of the call.
 
     Raises:
-        ConfigError: there is no Corral; or as `corral.integrations.kit.kit`.
+        ConfigError: the Corral is missing; or as `corral.integrations.kit.kit`.
     """
 
     @checked
@@ -42,7 +41,7 @@ class CodeMode(CodeModeBase[[ToolContext]]):
         """Returns `instruction` and `tools` with those of programs.
 
         Raises:
-            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own))
@@ -51,7 +50,7 @@ class CodeMode(CodeModeBase[[ToolContext]]):
 
 
 class _CodeTool(BaseTool):
-    """A `ModelTool` as the framework has tools. Its answer has `result` or `error`, and maybe `pictures`."""
+    """A `ModelTool` as a tool of the framework. Its answer has `result` or `error`, and optionally `pictures`."""
 
     def __init__(self, tool: ModelTool, context: Context[[ToolContext]], on_event: OnEvent | None) -> None:
         super().__init__(name=tool.name, description=tool.description)
@@ -67,10 +66,10 @@ class _CodeTool(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         caller, call_id = context_for(self._context, tool_context), tool_context.function_call_id
         result = await self._tool.run(args, caller, on_event=self._on_event, tool_call_id=call_id)
-        told = parts_of(result, _text, _image)
-        if isinstance(told, list):
-            return {"result": told[0], "pictures": told[1:]}
-        return {"result" if result.success else "error": told}
+        parts = parts_of(result, _text, _image)
+        if isinstance(parts, list):
+            return {"result": parts[0], "pictures": parts[1:]}
+        return {"result" if result.success else "error": parts}
 
 
 def _text(text: str) -> str | Part:
@@ -78,7 +77,7 @@ def _text(text: str) -> str | Part:
 
 
 def _image(picture: Picture) -> str | Part:
-    """The key that the framework takes out of an answer and sends as a separate part."""
+    """Makes a part, which the framework takes out of the answer and sends separately."""
     return Part.from_bytes(data=picture.data, mime_type=picture.media_type)
 
 
@@ -87,16 +86,16 @@ def _of_session(call: ToolContext) -> ExecutionContext:
 
 
 def _with_prompt(own: str | InstructionProvider, prompt: str) -> InstructionProvider:
-    """An instruction that is a text would be taken for a template, and each brace of a declaration for a variable."""
+    """Returns a function, because the framework would treat a text as a template with variables in braces."""
 
     async def instruction(context: ReadonlyContext) -> str:
-        said = own(context) if callable(own) else inject_session_state(own, context)
-        text = await said if inspect.isawaitable(said) else said
+        rendered = own(context) if callable(own) else inject_session_state(own, context)
+        text = await rendered if inspect.isawaitable(rendered) else rendered
         return f"{text}\n\n{prompt}" if text else prompt
 
     return instruction
 
 
 def _name_of(tool: Any) -> str:
-    """Of a tool or a function; a toolset has no name, and nobody knows those of its tools yet."""
+    """Returns the name of a tool or function; empty for a toolset, whose tools are not known yet."""
     return str(getattr(tool, "name", None) or getattr(tool, "__name__", ""))

@@ -30,39 +30,39 @@ P = ParamSpec("P")
 logger = get_logger("corral.tools")
 
 Corrals: TypeAlias = Corral | Mapping[str, Corral]
-"""One, or several by a name that ends the names of their tools: {"sales": ...} gives `execute_code_sales`."""
+"""One, or several by name. The name is a suffix of their tools: {"sales": ...} makes `execute_code_sales`."""
 
 Context: TypeAlias = ExecutionContext | Callable[P, ExecutionContext] | None
-"""On whose behalf programs run: always the same, or found out from what the framework says of a call."""
+"""The caller of programs: fixed, or a function of the framework's call."""
 
 ShellChoice: TypeAlias = Shell | Callable[[], AbstractAsyncContextManager[Shell]]
-"""The shell of each call: one that is open, or a function that opens one, which is closed at the call's end."""
+"""The shell of each call: an open one, or a function that opens one, which is closed after the call."""
 
 DescribeShell: TypeAlias = Callable[[Shell], str]
-"""Function from an open shell to a text for the instructions."""
+"""Function that describes an open shell for the instructions."""
 
 
 class Options(TypedDict, Generic[P], total=False):
     """Options of `CodeMode` in every integration."""
 
     language: Language
-    """Language of programs; by default `typescript`."""
+    """Language of programs; default `typescript`."""
     context: Context[P]
-    """On whose behalf programs run, or a function that finds out."""
+    """Caller of programs, or a function that returns it."""
     budget_tokens: int
-    """Room for the declarations of each Corral; by default 4,000."""
+    """Maximum for the declarations of each Corral; default 4,000."""
     on_event: OnEvent | None
     """Called for every event of every program."""
     approve: Approve | None
-    """Decides on calls that need an approval, in place of the Corral's function."""
+    """Decides about calls that need approval, instead of the Corral's function."""
     shell: ShellChoice | None
-    """Shell of each call's programs, or a function that opens one for each."""
+    """Shell for programs, or a function that opens one for each call."""
     describe_shell: DescribeShell | None
-    """Makes the text by which the model learns of an open shell."""
+    """Describes the open shell for the model."""
 
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
-"""Characters that model providers accept in a tool's name, which may have 64."""
+"""Characters that model providers accept in a tool's name, which can have 64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class Kit:
     """A model's prompt and tools."""
 
     prompt: str
-    """The instructions that were given, and then how to write programs, and what tools they have."""
+    """The caller's instructions, then how to write programs, and the available tools."""
     tools: tuple[ModelTool, ...]
     catalogs: Mapping[str, Catalog]
     """The catalog in the prompt for each Corral, by the name of the tool that runs programs."""
     corrals: Mapping[str, Corral]
-    """The Corral of each, by the same names."""
+    """The Corrals, by the same names."""
 
 
 @checked
@@ -91,19 +91,18 @@ def kit(
     shell: ShellChoice | None = None,
     describe_shell: DescribeShell | None = None,
 ) -> Kit:
-    """Prompt and tools of these Corrals; the budget is for each of their catalogs. `callable_tools` are what programs
-    call, where that is something else than the Corral's own.
+    """Makes the prompt and tools of these Corrals; the budget is for each of their catalogs.
 
-    A Corral that is not open is opened by a program, and closed after a minute without any, or with the program if it
-    cannot be kept.
+    `callable_tools` replace the Corral's own tools for programs. A program opens a Corral that is not open; it is
+    closed after a minute without programs, or with the program if it cannot be kept.
 
-    A Corral that hides tools from those who may not call them shows what the `context` may call. Of a caller who is
-    only known later, when `context` is something else, it shows what anybody may call, and that there may be more.
+    If a Corral hides tools from callers that may not call them, the prompt has the tools of `context`. If `context` is
+    not an `ExecutionContext`, it has the tools that anyone may call, and a note that there can be more.
 
-    `shell` is the current shell of each call's programs. Only the text of `describe_shell` tells the model of it.
+    `shell` is the current shell for programs. The prompt only mentions it by the text of `describe_shell`.
 
     Raises:
-        ConfigError: as `by_label`, or no programs are in this language, or `describe_shell` has no open shell.
+        ConfigError: as `by_label`, or the language is not supported, or `describe_shell` has no open shell.
     """
     named = by_label(corrals)
     caller = context if isinstance(context, ExecutionContext) else None
@@ -120,7 +119,7 @@ def kit(
         tools += [_held(execute, corral, shell), *others]
     if describe_shell is not None:
         if not isinstance(shell, Shell):
-            raise ConfigError("describe_shell describes an open shell; give shell=, and not a function that opens one")
+            raise ConfigError("describe_shell needs an open shell as shell=, not a function that opens one")
         instructions = "\n\n".join(filter(None, (instructions, describe_shell(shell.restricted()))))
     surroundings = Surroundings.of([corral.model.surroundings(language) for corral in running.values()])
     prompt = system_prompt(instructions, language, catalogs, surroundings)
@@ -128,21 +127,21 @@ def kit(
 
 
 _KEPT_SECONDS = 60.0
-"""Time for which a Corral stays open that only a run, or a call, has opened."""
+"""Time for which a Corral stays open after the run or call that opened it."""
 
 _in_use = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
-"""Corrals that agents use. Agents and their runs may share one."""
+"""Corrals that agents use. Agents and their runs can share one."""
 
 
 async def enter_corral(corral: Corral, language: Language) -> None:
-    """Opens a Corral unless it is open, until `leave_corral`, and has it ready for programs in this language first."""
+    """Opens a Corral if necessary, until `leave_corral`, and prepares it for programs in this language first."""
     corral.first_language = language
     await _in_use.enter(corral)
 
 
 async def leave_corral(corral: Corral, *, keep: bool) -> None:
-    """Closes a Corral that `enter_corral` has opened and nobody else uses; with `keep` after a minute without use, if
-    that is possible."""
+    """Closes a Corral that `enter_corral` opened, unless it is still in use; with `keep` after a minute without use, if
+    possible."""
     keep = keep and corral.can_be_kept and _in_use.has_opened(corral)
     if keep:
         may_stay_open(corral)
@@ -151,7 +150,7 @@ async def leave_corral(corral: Corral, *, keep: bool) -> None:
 
 @asynccontextmanager
 async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
-    """Holds a Corral open for the duration of the block, and for a minute after it if that is possible."""
+    """Keeps a Corral open during the block, and if possible for a minute after it."""
     await enter_corral(corral, language)
     try:
         yield
@@ -161,7 +160,7 @@ async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
-    """Makes a shell the current one of the block; None changes nothing. One that a function opens is closed after."""
+    """Makes a shell the current one in the block; None changes nothing. Closes a shell that it opened."""
     if shell is None:
         yield
     elif isinstance(shell, Shell):
@@ -174,7 +173,7 @@ async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
 
 
 def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTool:
-    """The tool, for which its Corral and its shell are open while it runs."""
+    """Returns the tool, with its Corral and shell open while it runs."""
 
     async def answer(
         arguments: Any, context: ExecutionContext, on_event: OnEvent | None, call_id: str | None
@@ -186,12 +185,12 @@ def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTo
 
 
 class CodeModeBase(Generic[P]):
-    """Options of a `CodeMode`, and the kit that is made of them."""
+    """Options of a `CodeMode`, and the kit made from them."""
 
     def __init__(self, corrals: Corrals | None = None, **options: Unpack[Options[P]]) -> None:
         if corrals is None:
             raise ConfigError(
-                "CodeMode() needs the Corral whose tools programs call, CodeMode(Corral([...])); programs can call an "
+                "CodeMode() needs a Corral with tools for programs: CodeMode(Corral([...])). Programs can call an "
                 "agent's own tools only with pydantic-ai, LangChain and openai-agents"
             )
         self.corrals = corrals
@@ -212,7 +211,7 @@ class CodeModeBase(Generic[P]):
         tools: ToolRegistry | None = None,
         context: object = None,
     ) -> Kit:
-        """Prompt and tools, beside the tools `own` of the agent. `tools` are what programs call.
+        """Makes prompt and tools, in addition to the agent's tools `own`. Programs call `tools`.
 
         Raises:
             ConfigError: as `kit`; or a tool of the agent has the name of one of these.
@@ -233,8 +232,8 @@ class CodeModeBase(Generic[P]):
 
 
 class AgentCodeMode(CodeModeBase[P]):
-    """A `CodeMode` whose programs can call the agent's own tools: without a Corral all of them, else those of `tools`,
-    but for the names in `outside`."""
+    """A `CodeMode` whose programs can call the agent's own tools: without a Corral all of them, else those of `tools`;
+    in both cases except those in `outside`."""
 
     def __init__(
         self,
@@ -246,20 +245,20 @@ class AgentCodeMode(CodeModeBase[P]):
     ) -> None:
         super().__init__(Corral() if corrals is None else corrals, **options)
         self.choice: Any = "all" if corrals is None and tools is None else tools
-        """The tools of the agent that programs call, before `outside` is left out."""
+        """The agent's tools for programs, before `outside` is removed."""
         self.outside = frozenset(outside)
         if self.choice is None and outside:
-            raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
+            raise ConfigError("outside= excludes tools of tools=, which is missing; add tools='all'")
         if self.choice is not None and not isinstance(self.corrals, Corral):
-            raise ConfigError("the agent's own tools go into the programs of one Corral; give CodeMode only one")
+            raise ConfigError("programs of several Corrals cannot call the agent's own tools; pass only one Corral")
 
     @property
     def corral(self) -> Corral:
-        """The Corral, of which the first counts."""
+        """The first Corral."""
         return next(iter(self.named.values()))
 
     def takes(self, name: str) -> bool:
-        """True if the tool of the agent with this name is one that programs are to call."""
+        """True if programs call the agent's tool with this name."""
         chosen = self.choice == "all" or name in (self.choice or ())
         return chosen and name not in self.outside
 
@@ -276,66 +275,62 @@ def register(registry: ToolRegistry, made: Callable[[], Iterable[Tool | ToolSour
 
 
 def by_label(corrals: Corrals) -> dict[str, Corral]:
-    """The Corrals by what ends the names of their tools; "": nothing does.
+    """Returns the Corrals by the suffix of their tools' names; "" for none.
 
     Raises:
-        ConfigError: there is none, or no tool can have such a name.
+        ConfigError: there are no Corrals, or a name cannot be such a suffix.
     """
     if isinstance(corrals, Corral):
         return {"": corrals}
     if not corrals:
-        raise ConfigError("code mode needs a Corral; there is none in {}")
+        raise ConfigError("code mode needs a Corral, but {} is empty")
     for label in corrals:
         if not _LABEL.fullmatch(label):
-            raise ConfigError(
-                f"{label!r:.100} cannot end the name of a tool; name the Corral with up to 40 letters, digits, - and _"
-            )
+            raise ConfigError(f"{label!r:.100} cannot be part of a tool's name; use up to 40 letters, digits, - and _")
     return dict(corrals)
 
 
 def own_tools(tools: Iterable[T]) -> list[T]:
-    """The caller's own tools beside Corral's.
+    """Checks the caller's own tools.
 
     Raises:
-        ConfigError: one is a tool of Corral's, which no framework can call.
+        ConfigError: one is a tool of Corral, which frameworks cannot call.
     """
     own = list(tools)
     if any(isinstance(each, Tool | ToolSource) for each in own):
-        raise ConfigError("tools of Corral go into Corral(tools=[...]); these are the framework's own, beside it")
+        raise ConfigError("tools of Corral go into Corral(tools=[...]); tools= here are the framework's own")
     return own
 
 
 def require_distinct(added: Kit, own: Iterable[str]) -> None:
-    """Raises ConfigError if a tool of the caller's own has the name of one that the kit adds."""
+    """Raises ConfigError if one of the caller's tools has the name of a tool of the kit."""
     if taken := sorted({tool.name for tool in added.tools} & {*own}):
         raise ConfigError(
-            f"there is a tool {taken[0]!r} already; name the Corral, {{'name': corral}}, to tell them apart"
+            f"there is a tool {taken[0]!r} already; name the Corral to distinguish them: {{'name': corral}}"
         )
 
 
-def context_for(given: Context[[T]], call: T, found: object = None) -> ExecutionContext:
-    """On whose behalf a call of a model's tool runs: if nothing is given, what the framework passes on, where that is a
-    context."""
-    if given is not None:
-        return given(call) if callable(given) else given
-    return found if isinstance(found, ExecutionContext) else ExecutionContext()
+def context_for(configured: Context[[T]], call: T, passed: object = None) -> ExecutionContext:
+    """Returns the caller for a call of a model's tool: `configured`, else the framework's own context if it is one."""
+    if configured is not None:
+        return configured(call) if callable(configured) else configured
+    return passed if isinstance(passed, ExecutionContext) else ExecutionContext()
 
 
 def parts_of(result: ExecutionResult, text: Callable[[str], B], picture: Callable[[Picture], B]) -> str | list[B]:
-    """A result for a model: its text, and its images if models can see them."""
-    said = result.model_text()
+    """Converts a result for a model: its text, and the images that models can see."""
+    message = result.model_text()
     pictures = [each for each in result.images if each.is_common] if result.success else []
-    return [text(said), *map(picture, pictures)] if pictures else said
+    return [text(message), *map(picture, pictures)] if pictures else message
 
 
 def carrying(context: ExecutionContext, key: str, value: object) -> ExecutionContext:
-    """Returns the same context with one more object in its `local`."""
+    """Returns a copy of the context with one more object in its `local`."""
     return context.model_copy(update={"local": {**context.local, key: value}})
 
 
 def read_arguments(text: str) -> Any:
-    """Arguments as a model wrote them. What is not JSON stays text, which a tool refuses as it refuses any that are
-    wrong."""
+    """Parses a model's arguments. Invalid JSON stays text, which a tool refuses like other wrong arguments."""
     try:
         return from_json(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tools of somebody else, whose names nobody has chosen with the host's own tools in mind."""
+"""Foreign tools, whose names can conflict with the host's own tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _logger = get_logger("corral.tools")
 
 
 def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> None:
-    """Offers them. In no namespace, one that cannot be beside the host's own tools is left out, with a warning.
+    """Offers tools. Without a namespace, tools that conflict with the host's own are left out, with a warning.
 
     Raises:
         ToolDefinitionError: they cannot have this namespace.
@@ -24,7 +24,7 @@ def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> 
 
 
 def _added(offer: Offer, usable: Sequence[Tool], tools: Sequence[Tool]) -> Sequence[Tool]:
-    """The tools of `usable` and those of `tools` without conflicts, found by bisection."""
+    """Offers `usable` and those of `tools` without conflicts, found by bisection; returns them."""
     both = (*usable, *tools)
     try:
         offer(both)

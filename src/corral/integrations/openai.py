@@ -1,4 +1,4 @@
-"""Corral for the OpenAI SDK by itself: for the Responses API, and for chat completions. Needs the extra `openai`."""
+"""Corral for the OpenAI SDK: Responses API and chat completions. Needs the extra `openai`."""
 
 from __future__ import annotations
 
@@ -56,13 +56,12 @@ class _ChatKwargs(TypedDict):
 
 @checked
 class CodeMode(CodeModeBase[[FunctionCall]]):
-    """Parameters of requests, and functions that answer the calls in their responses.
+    """Parameters for requests, and functions that answer the calls in their responses.
 
-    The tools that a model is told of are those that there are when the first request is made. `context` may be a
-    function of the call.
+    The model's tools are those that exist at the first request. `context` can be a function of the call.
 
     Raises:
-        ConfigError: there is no Corral; or as `corral.integrations.kit.kit`.
+        ConfigError: the Corral is missing; or as `corral.integrations.kit.kit`.
     """
 
     @cached_property
@@ -74,7 +73,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
         """Returns `instructions` and `tools` for `client.responses.create`, with those of programs.
 
         Raises:
-            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
         """
         own = cast("list[ToolParam]", self._own(tools))
         return {"instructions": self._prompt(instructions), "tools": [*map(_for_responses, self._kit.tools), *own]}
@@ -83,14 +82,14 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
     def chat_kwargs(
         self, messages: Iterable[Any], *, instructions: str = "", tools: Iterable[Mapping[str, Any]] = ()
     ) -> _ChatKwargs:
-        """Returns `messages`, behind one with the instructions, and `tools` for `client.chat.completions.create`.
+        """Returns `messages`, after one with the instructions, and `tools` for `client.chat.completions.create`.
 
         Raises:
             ConfigError: as `kwargs`.
         """
         own = cast("list[ChatCompletionToolUnionParam]", self._own(tools))
-        told: ChatCompletionMessageParam = {"role": "system", "content": self._prompt(instructions)}
-        return {"messages": [told, *messages], "tools": [*map(_for_chat, self._kit.tools), *own]}
+        system: ChatCompletionMessageParam = {"role": "system", "content": self._prompt(instructions)}
+        return {"messages": [system, *messages], "tools": [*map(_for_chat, self._kit.tools), *own]}
 
     def _own(self, tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         own = own_tools(tools)
@@ -115,11 +114,10 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
     async def call(
         self, item: object, context: ExecutionContext | None = None
     ) -> FunctionCallOutput | ChatCompletionToolMessageParam | None:
-        """The answer to an item; None if it is no call of a tool of Corral's.
+        """Runs the call in an item; None if it is not a call of Corral's tools.
 
-        Pictures go with it over the Responses API; a chat completion takes none from tools.
-
-        `context` is for this call, in place of the one of the `CodeMode`.
+        Over the Responses API the answer has pictures; chat completions do not accept them from tools. `context`
+        replaces the one of the `CodeMode` for this call.
 
         Raises:
             As `ModelTool.run`.
@@ -150,18 +148,18 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
     async def outputs(
         self, response: Response | ChatCompletion, context: ExecutionContext | None = None
     ) -> Sequence[FunctionCallOutput | ChatCompletionToolMessageParam]:
-        """The answers to all calls of Corral's tools in a response, which run at the same time.
+        """Runs all calls of Corral's tools in a response concurrently, and returns their outputs.
 
-        Of a chat completion only the first choice counts.
+        Only the first choice of a chat completion counts.
 
         Raises:
             As `ModelTool.run`.
         """
         items = response.output if isinstance(response, Response) else response.choices[0].message.tool_calls or []
-        given: dict[int, FunctionCallOutput | ChatCompletionToolMessageParam | None] = {}
+        answers: dict[int, FunctionCallOutput | ChatCompletionToolMessageParam | None] = {}
 
         async def call(number: int, item: object) -> None:
-            given[number] = await self.call(item, context)
+            answers[number] = await self.call(item, context)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -169,7 +167,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
                     tasks.start_soon(call, number, item)
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
-        return [output for _, output in sorted(given.items()) if output is not None]
+        return [output for _, output in sorted(answers.items()) if output is not None]
 
     async def _answer(
         self, tool: ModelTool, arguments: str, context: ExecutionContext, call_id: str

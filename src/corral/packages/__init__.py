@@ -1,4 +1,4 @@
-"""Packages that programs may import, by a lock: of npm, bundled once and given as text; of Python, as wheels."""
+"""Locked packages for programs: npm packages, bundled once into text, and Python wheels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Packages as texts: esbuild reads a package in a jail, and gives one body of a CommonJS function.
+"""Bundles packages: esbuild reads a package in a jail, and returns the body of a CommonJS function.
 
-What a package says to the bundler is hostile: `require("/etc/passwd.json")` in it names a file of the host, which would
-become part of the text. So the bundler reads nothing but `node_modules`, and a text with any other part is refused.
+Packages are untrusted: `require("/etc/passwd.json")` in one would include a file of the host in the bundle. So the
+bundler can only read `node_modules`, and a bundle with any other input is refused.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
 
 FORMAT = 1
-"""Counts changes of what a text is made of, so that older ones are not taken for it."""
+"""Version of the bundles' format, so that older ones in the cache are not used."""
 BUILT_INS = frozenset(
     "assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain "
     "events fs http http2 https inspector module net os path perf_hooks process punycode querystring readline repl "
     "sqlite stream string_decoder sys test timers tls trace_events tty url util v8 vm wasi worker_threads zlib".split()
 )
-"""Modules of node, which the guest gives or refuses."""
+"""Modules of node, which the guest provides or refuses."""
 
 _PLACE = "/packages"
 _DATA_BYTES = 1 << 30
 _START_SECONDS = 30.0
 _BUNDLE_SECONDS = 60.0
 _MOST_BYTES = 32 << 20
-"""Of one answer."""
+"""Maximum size of an answer."""
 _MOST_REQUIRED = 200
-"""Modules that one text requires of others, each of which may have to be bundled too."""
-_SAID_CHARS = 300
+"""Maximum number of modules that a bundle requires, since each can need bundling too."""
+_MESSAGE_CHARS = 300
 _ENVIRONMENT = {"HOME": "/nonexistent", "GOMAXPROCS": "2", "GOGC": "100"}
 _FLAGS = (
     "--bundle",
     "--format=cjs",
     "--target=es2023",
-    "--supported:dynamic-import=false",  # the engine's own would load past the guest's loader
+    "--supported:dynamic-import=false",  # the engine's `import()` would bypass the guest's loader
     "--minify-syntax",
     "--minify-whitespace",
     "--charset=utf8",
@@ -58,11 +58,11 @@ _FLAGS = (
 
 
 class BundleFailed(Exception):
-    """A package cannot be bundled; the reason is for the model."""
+    """A package cannot be bundled; models read the reason."""
 
 
-class Wanted(NamedTuple):
-    """A module to bundle: `external` packages stay calls of `require`."""
+class BundleRequest(NamedTuple):
+    """A module to bundle; `external` packages remain calls of `require`."""
 
     specifier: str
     external: tuple[str, ...] = ()
@@ -70,14 +70,14 @@ class Wanted(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """A module's text, and what it requires of others."""
+    """A module's text, and the external modules that it requires."""
 
     code: str
     requires: tuple[str, ...]
 
 
 class Bundler:
-    """Bundles what is in one `node_modules`. `tiers` are the jails to try, the best first. Its methods block."""
+    """Bundles packages of a `node_modules` folder. `tiers` are the jails to try, best first. Its methods block."""
 
     def __init__(self, executable: Path, modules: Path, *, tiers: Sequence[Tier] = tuple(reversed(TIERS))) -> None:
         self._modules = modules
@@ -86,14 +86,14 @@ class Bundler:
             executable, inside="/esbuild", mounts=(Mount(modules.parent, _PLACE),), syscall_profile="checker"
         )
 
-    def bundle(self, wanted: Collection[Wanted]) -> Iterator[Bundle | BundleFailed]:
-        """The text of each module, in this order, or why there is none.
+    def bundle(self, requests: Collection[BundleRequest]) -> Iterator[Bundle | BundleFailed]:
+        """Yields the bundle of each module, in this order, or its error.
 
         Raises:
             StartFailed: the bundler does not start.
         """
         with self._service() as service:
-            for each in wanted:
+            for each in requests:
                 try:
                     yield _bundle(service, each)
                 except BundleFailed as error:
@@ -114,7 +114,7 @@ class Bundler:
             folder.close()
 
     def _started(self, launcher: LauncherClient, folder: TemporaryFolder) -> _Service:
-        """The bundler in the best jail that works here; without one where there is none."""
+        """Starts the bundler in the best jail that works here; without a jail if none does."""
         reasons: list[tuple[str, str]] = []
         for tier in self._tiers:
             try:
@@ -138,54 +138,54 @@ class Bundler:
             jail.verify(process.pid)
             service = _Service(process, _PLACE if jail.tier == "namespaces" else str(self._modules.parent), first)
             service.receive(time.monotonic() + _START_SECONDS)  # its version
-            _bundle(service, Wanted("./deno.json"), own=True)  # if it cannot read the folder, no package is to blame
+            _bundle(service, BundleRequest("./deno.json"), own=True)  # tests that it can read the folder
         except BaseException:
             process.close()
             raise
         return service
 
 
-def _bundle(service: _Service, wanted: Wanted, *, own: bool = False) -> Bundle:
-    """Bundles a module; `own`: it is a file of the folder itself, and no package."""
-    fields = "browser,module,main" if wanted.browser else "main,module"
+def _bundle(service: _Service, module: BundleRequest, *, own: bool = False) -> Bundle:
+    """Bundles a module. `own`: it is a file of the folder itself rather than a package."""
+    fields = "browser,module,main" if module.browser else "main,module"
     # for node, the bundler knows the built-ins
-    external = (*(sorted(BUILT_INS) if wanted.browser else ()), "node:*", *wanted.external)
-    flags = [*_FLAGS, f"--platform={'browser' if wanted.browser else 'node'}", f"--main-fields={fields}"]
+    external = (*(sorted(BUILT_INS) if module.browser else ()), "node:*", *module.external)
+    flags = [*_FLAGS, f"--platform={'browser' if module.browser else 'node'}", f"--main-fields={fields}"]
     flags += [f"--external:{name}" for name in external]
-    entry = f"module.exports = require({json.dumps(wanted.specifier)});".encode()
+    entry = f"module.exports = require({json.dumps(module.specifier)});".encode()
     answer = service.build({"stdinContents": entry, "flags": flags, "write": False})
     try:
         if errors := answer["errors"]:
-            raise BundleFailed(_said(errors[0]))
+            raise BundleFailed(_message(errors[0]))
         [file] = answer["outputFiles"]
         code, described = file["contents"].decode(), json.loads(answer["metafile"])
         [output] = described["outputs"].values()
         inputs, imports = list(described["inputs"]), output["imports"]
         requires = sorted({each["path"] for each in imports if each.get("external")})
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise BundleFailed("the bundler's answer is not legible") from error
+        raise BundleFailed("the bundler's answer is invalid") from error
     if not own and (outside := [each for each in inputs if not _is_within(each)]):
-        raise BundleFailed(f"it reads {outside[0][:_SAID_CHARS]!r}, which is outside of its folder")
+        raise BundleFailed(f"it reads {outside[0][:_MESSAGE_CHARS]!r}, which is outside its folder")
     if len(requires) > _MOST_REQUIRED:
-        raise BundleFailed(f"it requires {len(requires)} other modules, of at most {_MOST_REQUIRED}")
+        raise BundleFailed(f"it requires {len(requires)} other modules; the maximum is {_MOST_REQUIRED}")
     return Bundle(code, tuple(requires))
 
 
 def _is_within(path: str) -> bool:
-    """True for what the packages' folder holds, and for the entry, which is ours."""
+    """True for files in the packages' folder, and for the entry, which is ours."""
     return path == "<stdin>" or (
         path.removeprefix("(disabled):").startswith("node_modules/") and ".." not in path.split("/")
     )
 
 
-def _said(error: dict[str, Any]) -> str:
+def _message(error: dict[str, Any]) -> str:
     location: dict[str, Any] = error.get("location") or {}
     where = f" ({location['file']}:{location['line']})" if "file" in location and "line" in location else ""
-    return f"{error['text']}{where}"[:_SAID_CHARS]
+    return f"{error['text']}{where}"[:_MESSAGE_CHARS]
 
 
 class _Service:
-    """esbuild's own protocol over standard streams: packets of a length, an identifier and a tagged value."""
+    """esbuild's protocol over standard streams: packets of a length, an identifier and a tagged value."""
 
     def __init__(self, process: ContainedProcess, directory: str, first: bytes) -> None:
         self.process = process
@@ -194,10 +194,10 @@ class _Service:
         self._number = 0
 
     def build(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request.
+        """Sends a request, and returns the answer.
 
         Raises:
-            BundleFailed: the bundler ended, or gave no legible answer in time.
+            BundleFailed: the bundler ended, or gave no valid answer in time.
         """
         deadline = time.monotonic() + _BUNDLE_SECONDS
         request: dict[str, Any] = {
@@ -214,25 +214,25 @@ class _Service:
         self._number += 1
         data = struct.pack("<I", len(packet)) + packet
         if self.process.write_now(data) != len(data):
-            raise BundleFailed("the bundler takes no request")
+            raise BundleFailed("the bundler does not accept requests")
         try:
             answer = _Reader(self.receive(deadline)[4:]).value()
         except (LookupError, struct.error, UnicodeDecodeError, RecursionError) as error:
-            raise BundleFailed("the bundler's answer is not legible") from error
+            raise BundleFailed("the bundler's answer is invalid") from error
         if not isinstance(answer, dict) or "error" in answer:
-            raise BundleFailed(f"the bundler failed: {str(cast('object', answer))[:_SAID_CHARS]}")
+            raise BundleFailed(f"the bundler failed: {str(cast('object', answer))[:_MESSAGE_CHARS]}")
         return cast("dict[str, Any]", answer)
 
     def receive(self, deadline: float) -> bytes:
-        """The content of the next packet."""
+        """Returns the content of the next packet."""
         while len(self._received) < 4 or len(self._received) < 4 + self._length():
             left = deadline - time.monotonic()
             data = self.process.read_now() if left > 0 and await_readable(self.process.output, left) else None
             if data is None and left > 0:
                 continue
             if not data:
-                why = "did not answer in time" if data is None else f"ended: {self.process.last_words()}"
-                raise BundleFailed(f"the bundler {why}")
+                problem = "did not answer in time" if data is None else f"ended: {self.process.last_words()}"
+                raise BundleFailed(f"the bundler {problem}")
             self._received += data
         end = 4 + self._length()
         packet = bytes(self._received[4:end])
@@ -242,7 +242,7 @@ class _Service:
     def _length(self) -> int:
         [length] = struct.unpack_from("<I", self._received)
         if length > _MOST_BYTES:
-            raise BundleFailed(f"it makes over {_MOST_BYTES >> 20} MB of code")
+            raise BundleFailed(f"its code is over {_MOST_BYTES >> 20} MB")
         return length
 
 
@@ -266,7 +266,7 @@ def _encoded(value: object) -> bytes:
             content = b"".join(_sized(key.encode()) + _encoded(each) for key, each in members.items())
             return struct.pack("<BI", 6, len(members)) + content
         case _:
-            raise TypeError(f"esbuild takes no {type(value).__name__}")
+            raise TypeError(f"esbuild does not accept {type(value).__name__}")
 
 
 def _sized(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A folder of packages: its `deno.json`, its lock, and `deno install`, which fills its `node_modules`."""
+"""A folder of packages: `deno.json`, `deno.lock`, and `node_modules`, which `deno install` fills."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ import deno
 from corral.errors import ConfigError
 
 _BUNDLER = "corral:bundler"
-"""Key of the bundler among the imports. A colon is in no name of a package."""
+"""Key of the bundler among the imports. Package names cannot contain a colon."""
 _BUNDLER_VERSION = "0.25.12"
 _BUNDLER_PLACE = ".deno/@esbuild+*@{version}/node_modules/@esbuild/*/bin/esbuild"
 _PACKAGE = re.compile(r"(?P<name>(?:@[\w.~-]+/)?[A-Za-z0-9~-][\w.~-]*)(?:@(?P<version>.*))?", re.ASCII)
 _EXACT = re.compile(r"\d+\.\d+\.\d+(?:-[\w.-]+)?(?:\+[\w.-]+)?", re.ASCII)
 _ADD = "corral packages add NAME@VERSION"
 _INSTALL = "corral packages install"
-_SAID_CHARS = 2000
+_MESSAGE_CHARS = 2000
 
 
 class Pinned(NamedTuple):
-    """A package of exactly one version. `browser`: its build for browsers is bundled."""
+    """A package with an exact version. `browser`: its build for browsers is bundled."""
 
     name: str
     version: str
@@ -46,22 +46,22 @@ def parse_package(text: str, *, browser: bool = False) -> Pinned:
     Raises:
         ConfigError: it is not a name with an exact version.
     """
-    found = _PACKAGE.fullmatch(text.removeprefix("npm:"))
-    if found is None:
+    match = _PACKAGE.fullmatch(text.removeprefix("npm:"))
+    if match is None:
         raise ConfigError(f"{text!r} is not NAME@VERSION, such as jszip@3.10.1")
-    name, version = found["name"], found["version"]
+    name, version = match["name"], match["version"]
     if not version:
-        raise ConfigError(f"{name} has no version: write one exactly, as in {name}@1.2.3")
+        raise ConfigError(f"{name} has no version: add an exact one, as in {name}@1.2.3")
     if not _EXACT.fullmatch(version):
         raise ConfigError(
-            f"{name}@{version} is not exact: a range or a tag may stand for other code tomorrow; write a "
+            f"{name}@{version} is not exact: a range or a tag can mean different code tomorrow; write a "
             f"version with three numbers, as in {name}@1.2.3"
         )
     return Pinned(name, version, browser)
 
 
 class PackageFolder:
-    """The user's folder: `deno.json` and `deno.lock` are to be kept with the user's code, `node_modules` is not."""
+    """The user's folder. `deno.json` and `deno.lock` belong in the user's version control, `node_modules` does not."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -79,35 +79,35 @@ class PackageFolder:
         return self.path / "deno.json"
 
     def packages(self) -> dict[str, Pinned]:
-        """The packages by their names. None, if there is no folder.
+        """Returns the packages by name; empty if the folder does not exist.
 
         Raises:
-            ConfigError: its `deno.json` is not one that `corral packages` has written.
+            ConfigError: `corral packages` has not written its `deno.json`.
         """
         settings = _read_json(self._settings) if self._settings.exists() else {}
         imports, own = settings.get("imports", {}), settings.get("corral", {})
         if not isinstance(imports, dict) or not isinstance(own, dict):
-            raise ConfigError(f"{self._settings} is not of `corral packages`: it has no object of imports")
+            raise ConfigError(f"{self._settings} is not from `corral packages`: `imports` is not an object")
         browser = cast("dict[str, Any]", own).get("browser", [])
-        found: dict[str, Pinned] = {}
+        packages: dict[str, Pinned] = {}
         for name, specifier in cast("dict[str, object]", imports).items():
             if name == _BUNDLER:
                 continue
             package = parse_package(str(specifier), browser=name in browser)
             if package.name != name:
-                raise ConfigError(f"{self._settings} imports {package} as {name!r}; packages have no other names here")
-            found[name] = package
-        return found
+                raise ConfigError(f"{self._settings} imports {package} as {name!r}; aliases are not supported")
+            packages[name] = package
+        return packages
 
     def newest(self, name: str, *, browser: bool = False) -> Pinned:
-        """Asks the registry for the version of a package that is the latest now.
+        """Asks the registry for the latest version of a package.
 
         Raises:
-            ConfigError: it is not the name of a package, or Deno does not find it.
+            ConfigError: it is not a package name, or Deno cannot find it.
         """
-        found = _PACKAGE.fullmatch(name)
-        if found is None or found["version"] is not None:
-            raise ConfigError(f"{name!r} is not the name of a package, such as jszip")
+        match = _PACKAGE.fullmatch(name)
+        if match is None or match["version"] is not None:
+            raise ConfigError(f"{name!r} is not a package name, such as jszip")
         with tempfile.TemporaryDirectory() as scratch:
             there = PackageFolder(scratch)
             there._settings.write_text(json.dumps({"imports": {name: f"npm:{name}@latest"}}), encoding="utf-8")
@@ -116,41 +116,41 @@ class PackageFolder:
         return Pinned(name, _split(f"{name}@{specifiers[f'npm:{name}@latest']}")[1], browser)
 
     def add(self, packages: Iterable[Pinned]) -> None:
-        """Installs these packages beside those that are there. If that fails, the folder is as before.
+        """Installs these packages in addition to present ones. If that fails, the folder is unchanged.
 
         Raises:
-            ConfigError: Deno does not install them.
+            ConfigError: Deno cannot install them.
         """
         self._change(self.packages() | {each.name: each for each in packages})
 
     def remove(self, names: Iterable[str]) -> None:
-        """Takes packages out of the folder.
+        """Removes packages from the folder.
 
         Raises:
-            ConfigError: one of them is not there, or Deno does not install the others.
+            ConfigError: one of them is not in it, or Deno cannot install the others.
         """
         packages = self.packages()
         for name in names:
             if name not in packages:
-                raise ConfigError(f"there is no package {name!r} in {self.path}; there are: {_listed(packages)}")
+                raise ConfigError(f"there is no package {name!r} in {self.path}; its packages: {_listed(packages)}")
             del packages[name]
         self._change(packages)
 
     def install(self) -> None:
-        """Fills `node_modules` with exactly what the lock says.
+        """Installs exactly the locked packages into `node_modules`.
 
         Raises:
-            ConfigError: there is no lock, it does not fit `deno.json`, or Deno does not install it.
+            ConfigError: the lock is missing or does not match `deno.json`, or Deno cannot install it.
         """
         if not self.lock.exists():
             raise ConfigError(f"there is no {self.lock}; {_ADD} makes it")
         self._deno("--frozen")
 
     def require_installed(self) -> dict[str, Pinned]:
-        """The packages, all of which are installed.
+        """Returns the packages.
 
         Raises:
-            ConfigError: there are none, or they are not installed.
+            ConfigError: the folder has no packages, or one is not installed.
         """
         packages = self.packages()
         if not packages or not self.lock.exists():
@@ -165,41 +165,41 @@ class PackageFolder:
         return packages
 
     def bundler(self) -> Path:
-        """The executable of the bundler.
+        """Returns the executable of the bundler.
 
         Raises:
             ConfigError: it is not installed.
         """
-        for found in self.modules.glob(_BUNDLER_PLACE.format(version=_BUNDLER_VERSION)):
-            return found.resolve()
+        for executable in self.modules.glob(_BUNDLER_PLACE.format(version=_BUNDLER_VERSION)):
+            return executable.resolve()
         raise ConfigError(
             f"esbuild {_BUNDLER_VERSION} is not installed in {self.path}; {_INSTALL} --folder {self.path}"
         )
 
     def digest(self) -> str:
-        """A digest of all that decides what is installed."""
+        """Returns a digest of the lock."""
         return sha256(self.lock.read_bytes()).hexdigest()
 
     def versions_beneath(self, package: Pinned) -> Mapping[str, set[str]]:
-        """Versions by name, of all packages that one needs, directly or not."""
+        """Returns the versions, by name, of all direct and indirect dependencies of a package."""
         locked: dict[str, dict[str, Any]] = _read_json(self.lock).get("npm", {})
         by_name: dict[str, list[str]] = {}
         for key in locked:
             by_name.setdefault(_split(key)[0], []).append(key)
-        found: dict[str, set[str]] = {}
+        versions: dict[str, set[str]] = {}
         waiting = [key for key in by_name.get(package.name, ()) if _split(key)[1] == package.version]
         seen = set(waiting)
         while waiting:
             entry = locked[waiting.pop()]
             for kind in ("dependencies", "optionalDependencies", "optionalPeers"):
-                for named in entry.get(kind, ()):
-                    name, version = _split(named.partition("npm:")[2] or named)
+                for dependency in entry.get(kind, ()):
+                    name, version = _split(dependency.partition("npm:")[2] or dependency)
                     for key in by_name.get(name, ()):
                         if version in ("", _split(key)[1]):
-                            found.setdefault(name, set()).add(_split(key)[1])
+                            versions.setdefault(name, set()).add(_split(key)[1])
                             waiting += {key} - seen
                             seen.add(key)
-        return found
+        return versions
 
     def _change(self, packages: Mapping[str, Pinned]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ class PackageFolder:
             raise
 
     def _deno(self, *options: str) -> None:
-        """Runs `deno install`, which runs no script of a package. Registry and credentials are the environment's."""
+        """Runs `deno install`, without packages' scripts. The environment configures registry and credentials."""
         command = [deno.find_deno_bin(), "install", "--quiet", "--config", str(self._settings), *options]
         environment = {**os.environ, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
         try:
@@ -238,12 +238,12 @@ class PackageFolder:
         except OSError as error:
             raise ConfigError(f"cannot start Deno, which installs packages: {error}; pip install deno") from error
         if done.returncode != 0:
-            said = done.stderr.partition("Stack backtrace:")[0].strip()[:_SAID_CHARS]
-            raise ConfigError(f"Deno does not install the packages of {self.path}: {said}")
+            message = done.stderr.partition("Stack backtrace:")[0].strip()[:_MESSAGE_CHARS]
+            raise ConfigError(f"Deno cannot install the packages of {self.path}: {message}")
         self._make_readable()
 
     def _make_readable(self) -> None:
-        """Lets everybody read the packages, as the bundler's user has to: some are packed for their makers alone."""
+        """Makes all files readable for the bundler's user: some packages have files that only their owner can read."""
         for parent, _, names in os.walk(self.modules):
             for name in names:
                 path = Path(parent) / name
@@ -253,7 +253,7 @@ class PackageFolder:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """Name and version of a key of the lock, without the packages that it has for peers."""
+    """Splits a key of the lock into name and version, without its peers."""
     at = key.find("@", 1)
     return (key, "") if at < 0 else (key[:at], key[at + 1 :].partition("_")[0])
 

@@ -1,4 +1,4 @@
-"""`NpmPackages`: those of a folder that programs may import, as texts that are made once."""
+"""`NpmPackages`: npm packages that programs may import, bundled once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corral.errors import ConfigError, StartFailed
 from corral.jail.temporary import write_whole
 from corral.logs import get_logger
 from corral.npm import ModuleTexts, NpmModules
-from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
+from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, BundleRequest
 from corral.packages.folder import PackageFolder, Pinned
 from corral.sessions.skills import SkillSet
 from corral.types import Program
@@ -29,23 +29,23 @@ from corral.types import Program
 logger = get_logger("corral.packages")
 
 _CALL = re.compile(r"""(?:\brequire|\$load\w*)\s*\(\s*(["'`])((?:(?!\1)[^\\\n])+)\1\s*[,)]""")
-"""A module that is asked for by a name that is written out, also in a template."""
+"""A `require` or `import()` of a literal name, also in a template."""
 _SPECIFIER = re.compile(r"(@[\w.~-]+/[\w.~-]+|[A-Za-z0-9~-][\w.~-]*)(?:/[\w.@~+-]+)*", re.ASCII)
 _MOST_MODULES = 100
-"""Modules that one program may name, beyond which it gets none."""
+"""Maximum number of modules for one program; further ones are ignored."""
 
 
 @checked
 class NpmPackages:
-    """Packages of npm that programs in TypeScript may import: `Corral(packages=NpmPackages("corral-packages"))`.
+    """npm packages that TypeScript programs may import: `Corral(packages=NpmPackages("corral-packages"))`.
 
-    `folder` is one that `corral packages add` has made. `allow` are the packages that programs may import, by name;
-    None: all that were added. `preload` are those of them, or modules of theirs such as "lodash/chunk", that the
-    server of a session evaluates before it forks processes for programs; docs/packages.md says what that means.
-    The folder is read here, and once.
+    `corral packages add` makes the `folder`. `allow` are names of packages that programs may import; None: all added
+    packages. `preload` are allowed packages, or modules of them such as "lodash/chunk", that the server of a session
+    evaluates before it forks processes for programs; docs/packages.md describes the effects. The constructor reads the
+    folder; later changes have no effect.
 
     Raises:
-        ConfigError: the packages are not installed, or `allow` or `preload` names others.
+        ConfigError: the packages are not installed, or `allow` or `preload` names another package.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class NpmPackages:
             if name not in packages:
                 raise ConfigError(
                     f"allow: there is no package {name!r} in {self._folder.path}; "
-                    f"{did_you_mean(name, packages)}there are: {', '.join(sorted(packages))}"
+                    f"{did_you_mean(name, packages)}its packages: {', '.join(sorted(packages))}"
                 )
         self.allowed: tuple[str, ...] = tuple(sorted(packages if allow is None else set(allow)))
         self._packages = {name: packages[name] for name in self.allowed}
         for name in preload:
             if self._owner(name) is None:
                 raise ConfigError(
-                    f"preload: there is no package {name!r} among those that programs may import; "
-                    f"{did_you_mean(name, self.allowed)}there are: {', '.join(self.allowed)}"
+                    f"preload: {name!r} is not a package that programs may import; "
+                    f"{did_you_mean(name, self.allowed)}they may import: {', '.join(self.allowed)}"
                 )
         self.preloads: NpmModules | None = NpmModules(tuple(dict.fromkeys(preload)), self._texts) if preload else None
         self._bundler = Bundler(self._folder.bundler(), self._folder.modules)
@@ -82,20 +82,20 @@ class NpmPackages:
 
     @property
     def not_preloaded(self) -> Mapping[str, str]:
-        """Reasons why packages of `preload` are evaluated in each process, by their names.
+        """Reasons, by name, why packages of `preload` are evaluated in each process instead.
 
-        Found by the first server that loads them.
+        The first server that loads them finds the reasons.
         """
         trials = {} if self.preloads is None else self.preloads.trials
-        return {name: "; ".join(found.reasons) for name, found in [*trials.items()] if found.reasons}
+        return {name: "; ".join(trial.reasons) for name, trial in [*trials.items()] if trial.reasons}
 
     @property
     def node_modules(self) -> Path:
-        """The folder of the packages and their types."""
+        """Folder of the packages and their types."""
         return self._folder.modules
 
     async def texts_for(self, program: Program) -> ModuleTexts:
-        """Returns the texts of the packages that a program names, and of those that these require."""
+        """Returns the bundles of packages that a program names, and of their external requirements."""
         named = _named(program)
         modules = {name: module for name in named if (module := self._skills.module(name)) is not None}
         if modules.keys() - self._of_skills.keys():
@@ -105,11 +105,11 @@ class NpmPackages:
         return await self._texts([name for name in (*named, *required) if self._owner(name) is not None], of_skills)
 
     async def _texts(
-        self, wanted: Collection[str], more: Mapping[str, Bundle | BundleFailed] = MappingProxyType({})
+        self, names: Collection[str], more: Mapping[str, Bundle | BundleFailed] = MappingProxyType({})
     ) -> ModuleTexts:
-        made = self._known(wanted)
+        made = self._known(names)
         if made is None:
-            made = await run_in_own_thread(self._make, wanted, abandon_on_cancel=True)
+            made = await run_in_own_thread(self._make, names, abandon_on_cancel=True)
         made |= more
         return ModuleTexts(
             allowed=(*self.allowed, *(f"skills/{name}" for name in self._skills.skills)),
@@ -118,104 +118,104 @@ class NpmPackages:
         )
 
     def with_skills(self, skills: SkillSet) -> NpmPackages:
-        """The same packages for programs that may import modules of these skills too."""
+        """Returns a copy for programs that may also import modules of these skills."""
         other = copy(self)
         vars(other).update(_skills=skills, _of_skills={})
         return other
 
     def _bundle_skills(self, modules: Mapping[str, str]) -> None:
-        """Bundles modules of skills, whose names are as programs write them. All packages stay outside of the texts."""
+        """Bundles modules of skills, by the names that programs use. All packages stay external."""
         bundler = Bundler(self._folder.bundler(), self._skills.node_modules())
-        wanted = [Wanted(module, self.allowed) for module in modules.values()]
+        requests = [BundleRequest(module, self.allowed) for module in modules.values()]
         try:
-            self._of_skills.update(zip(modules, bundler.bundle(wanted), strict=True))
+            self._of_skills.update(zip(modules, bundler.bundle(requests), strict=True))
         except StartFailed as error:
             logger.error("skills cannot be bundled: %s", error)
             for name in modules:
                 self._of_skills.setdefault(name, BundleFailed("the bundler does not start"))
 
     def _owner(self, specifier: str) -> Pinned | None:
-        """The allowed package that a specifier is of."""
-        found = _SPECIFIER.fullmatch(specifier)
-        return None if found is None or ".." in specifier else self._packages.get(found[1])
+        """Returns the allowed package that a specifier belongs to."""
+        match = _SPECIFIER.fullmatch(specifier)
+        return None if match is None or ".." in specifier else self._packages.get(match[1])
 
-    def _known(self, wanted: Iterable[str]) -> dict[str, Bundle | BundleFailed] | None:
-        """These modules with all that they require; None if one of them has not been made."""
-        found: dict[str, Bundle | BundleFailed] = {}
-        waiting = [*wanted]
+    def _known(self, names: Iterable[str]) -> dict[str, Bundle | BundleFailed] | None:
+        """Returns these modules with all their requirements; None if one of them has not been bundled."""
+        bundles: dict[str, Bundle | BundleFailed] = {}
+        waiting = [*names]
         while waiting:
             name = waiting.pop()
-            if name in found:
+            if name in bundles:
                 continue
             made = self._made.get(name)
             if made is None:
                 return None
-            found[name] = made
+            bundles[name] = made
             if isinstance(made, Bundle):
                 waiting += [each for each in made.requires if self._owner(each) is not None]
-        return found
+        return bundles
 
-    def _make(self, wanted: Collection[str]) -> dict[str, Bundle | BundleFailed]:
-        """The same, once what is missing has been taken from the cache, or bundled."""
+    def _make(self, names: Collection[str]) -> dict[str, Bundle | BundleFailed]:
+        """Like `_known`, but first reads missing bundles from the cache, or makes them."""
         if self._process.take_over():
-            self._lock = threading.Lock()  # in a fork, the old one may be held for ever
+            self._lock = threading.Lock()  # in a fork, the old one can be locked forever
         with self._lock:
-            waiting = {*wanted}
+            waiting = {*names}
             while waiting:
                 self._bundle(sorted(waiting - self._made.keys()))
                 required = {each for made in self._made.values() if isinstance(made, Bundle) for each in made.requires}
                 waiting = {each for each in required if self._owner(each) is not None} - self._made.keys()
-            found = self._known(wanted)
-            assert found is not None
-            return found
+            bundles = self._known(names)
+            assert bundles is not None
+            return bundles
 
     def _bundle(self, specifiers: Iterable[str]) -> None:
-        missing: list[Wanted] = []
+        missing: list[BundleRequest] = []
         for specifier in specifiers:
-            wanted = self._wanted(specifier)
-            kept = _read_kept(self._place(wanted))
+            request = self._wanted(specifier)
+            kept = _read_kept(self._place(request))
             if kept is None:
-                missing.append(wanted)
+                missing.append(request)
             else:
                 self._made[specifier] = kept
         if not missing:
             return
         try:
-            for wanted, bundle in zip(missing, self._bundler.bundle(missing), strict=True):
-                self._made[wanted.specifier] = bundle
+            for request, bundle in zip(missing, self._bundler.bundle(missing), strict=True):
+                self._made[request.specifier] = bundle
                 if isinstance(bundle, Bundle):
-                    _keep(self._place(wanted), bundle)
+                    _keep(self._place(request), bundle)
                 else:
-                    logger.warning("package %r cannot be bundled: %s", wanted.specifier, bundle)
+                    logger.warning("package %r cannot be bundled: %s", request.specifier, bundle)
         except StartFailed as error:
             logger.error("packages cannot be bundled: %s", error)
-            for wanted in missing:
-                self._made.setdefault(wanted.specifier, BundleFailed("the bundler does not start"))
+            for request in missing:
+                self._made.setdefault(request.specifier, BundleFailed("the bundler does not start"))
 
-    def _wanted(self, specifier: str) -> Wanted:
-        """A module whose text leaves out the other allowed packages, where its own would be the same version."""
+    def _wanted(self, specifier: str) -> BundleRequest:
+        """Makes the request for a module. Other allowed packages are external if it depends on the same version."""
         package = self._owner(specifier)
         assert package is not None
         beneath = self._folder.versions_beneath(package)
         external = [name for name, each in self._packages.items() if beneath.get(name) == {each.version}]
-        return Wanted(specifier, tuple(external), package.browser)
+        return BundleRequest(specifier, tuple(external), package.browser)
 
-    def _place(self, wanted: Wanted) -> Path:
-        key = json.dumps([FORMAT, self._digest, *wanted])
+    def _place(self, request: BundleRequest) -> Path:
+        key = json.dumps([FORMAT, self._digest, *request])
         return _cache() / f"{sha256(key.encode()).hexdigest()}.json"
 
 
 def _named(program: Program) -> list[str]:
-    """Modules that a program asks for by names that it spells out."""
+    """Returns the modules that a program names literally."""
     called = (match[2] for match in _CALL.finditer(program.code))
     names = dict.fromkeys(name for name in (*program.imports, *called) if name.partition(":")[0] not in ("node", "npm"))
     return [name for name in names if name.partition("/")[0] not in BUILT_INS][:_MOST_MODULES]
 
 
 def _cache() -> Path:
-    """The user's folder for texts that were made before."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    home = Path(given) if given else Path.home() / ".cache"
+    """Returns the user's cache folder for bundles."""
+    configured = os.environ.get("XDG_CACHE_HOME")
+    home = Path(configured) if configured else Path.home() / ".cache"
     return home / "corral" / "packages"
 
 
@@ -231,7 +231,7 @@ def _read_kept(path: Path) -> Bundle | None:
 
 
 def _keep(path: Path, bundle: Bundle) -> None:
-    """Writes a text for the next time, in one step. Nothing depends on it."""
+    """Writes a bundle to the cache, atomically. Failures are ignored."""
     content = json.dumps({"code": bundle.code, "requires": bundle.requires})
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Packages of Python for programs: a folder of wheels as a lock has them, which nothing on the host imports."""
+"""Python packages for programs: a folder of locked wheels, which the host never imports."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _EXACT = re.compile(rf"({_NAME.pattern})==([0-9][\w.!+-]*)", re.ASCII)
 _LOCKED = re.compile(r"(?P<name>[\w.-]+)==(?P<version>\S+) --hash=sha256:[0-9a-f]{64}(?P<named>  # named)?", re.ASCII)
 _ADD = "corral packages add NAME==VERSION --python"
 _INSTALL = "corral packages install --python"
-_SAID_CHARS = 2000
+_MESSAGE_CHARS = 2000
 _FONT_CACHE = ".matplotlib"
-"""Folder beside the modules, by the name that guest/python/zygote.py looks for."""
+"""Folder among the modules; guest/python/zygote.py uses the same name."""
 _FONT_LIST = re.compile(r"fontlist-[\w.+-]{1,40}\.json", re.ASCII)
 _MAX_FONT_LIST = 4_000_000
 
 
 class Wheel(NamedTuple):
-    """A package of exactly one version."""
+    """A package with an exact version."""
 
     name: str
     version: str
@@ -45,8 +45,8 @@ class Wheel(NamedTuple):
 class PythonFolder:
     """The part `python` of the user's folder of packages.
 
-    It has a lock for each Python and system, which is to be kept with the user's code, and a folder of the same name
-    with what is installed, which is not.
+    It has a lock for each Python version and system, which belongs in the user's version control, and a folder of the
+    same name with the installed packages, which does not.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -56,7 +56,7 @@ class PythonFolder:
 
     @property
     def modules(self) -> Path:
-        """The folder that is to be in the path of programs."""
+        """Folder for the module path of programs."""
         return self._python / self._tag
 
     @property
@@ -69,59 +69,59 @@ class PythonFolder:
         Raises:
             ConfigError: it is not a name with an exact version.
         """
-        found = _EXACT.fullmatch(text)
-        if found is None:
+        match = _EXACT.fullmatch(text)
+        if match is None:
             raise ConfigError(f"{text!r} is not NAME==VERSION: write a name and an exact version, as in pandas==2.2.3")
-        return Wheel(_normal(found[1]), found[2])
+        return Wheel(_normal(match[1]), match[2])
 
     def newest(self, name: str) -> Wheel:
         """Asks the registry for the newest version of a package with a wheel for this Python and system.
 
         Raises:
-            ConfigError: it is not the name of a package, or pip finds no wheel.
+            ConfigError: it is not a package name, or pip finds no wheel.
         """
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not the name of a package, such as pandas")
-        found = _report(name)
+            raise ConfigError(f"{name!r} is not a package name, such as pandas")
+        installs = _report(name)
         return next(
             Wheel(_normal(name), each["metadata"]["version"])
-            for each in found
+            for each in installs
             if _normal(each["metadata"]["name"]) == _normal(name)
         )
 
     def packages(self) -> dict[str, Wheel]:
-        """The packages that were named, by their names. None, if there is no lock for this Python.
+        """Returns the packages that the user named; empty if there is no lock for this Python.
 
         Raises:
-            ConfigError: the lock is not one that `corral packages` has written.
+            ConfigError: `corral packages` has not written the lock.
         """
         return {name: wheel for name, (wheel, named) in self._locked().items() if named}
 
     def add(self, packages: Iterable[Wheel]) -> None:
-        """Installs these packages beside those that are there. If that fails, the folder is as before.
+        """Installs these packages in addition to present ones. If that fails, the folder is unchanged.
 
         Raises:
-            ConfigError: pip finds no wheels that fit together, or does not install them.
+            ConfigError: pip finds no compatible wheels, or cannot install them.
         """
         self._change(self.packages() | {each.name: each for each in packages})
 
     def remove(self, names: Iterable[str]) -> None:
-        """Takes packages out of the folder, and what only they needed.
+        """Removes packages from the folder, with dependencies that no other package needs.
 
         Raises:
-            ConfigError: one of them is not there, or pip does not install the others.
+            ConfigError: one of them is not in it, or pip cannot install the others.
         """
         packages = self.packages()
         for name in names:
             if packages.pop(_normal(name), None) is None:
-                raise ConfigError(f"there is no package {name!r} in {self._python}; there are: {_listed(packages)}")
+                raise ConfigError(f"there is no package {name!r} in {self._python}; its packages: {_listed(packages)}")
         self._change(packages)
 
     def install(self) -> None:
-        """Installs exactly what the lock says.
+        """Installs exactly the locked packages.
 
         Raises:
-            ConfigError: there is no lock for this Python, or pip does not install it.
+            ConfigError: there is no lock for this Python, or pip cannot install it.
         """
         if not self.lock.exists():
             raise ConfigError(f"there is no {self.lock}, the lock for this Python and system; {_ADD} makes it")
@@ -133,10 +133,10 @@ class PythonFolder:
         return "matplotlib" in self._locked()
 
     def keep_fonts(self, made: object) -> None:
-        """Writes the list of fonts that matplotlib made in a jail: a name and a text.
+        """Stores the font list that matplotlib made in a jail: its name and text.
 
         Raises:
-            ConfigError: it is not such a list.
+            ConfigError: it is not a font list.
         """
         match made:
             case [str() as name, str() as text] if _FONT_LIST.fullmatch(name) and len(text) <= _MAX_FONT_LIST:
@@ -144,19 +144,19 @@ class PythonFolder:
                 folder.mkdir(mode=0o755, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
             case _:
-                raise ConfigError("matplotlib made no list of fonts")
+                raise ConfigError("matplotlib did not make a font list")
 
     def require_installed(self) -> Mapping[str, tuple[str, ...]]:
-        """The modules of each package that was named, all of which are installed.
+        """Returns the modules of each package that the user named.
 
         Raises:
-            ConfigError: there are none, or they are not installed.
+            ConfigError: there are no packages, or one is not installed.
         """
         locked = self._locked()
         if not locked:
             there = ", ".join(sorted(each.stem for each in self._python.glob("*.lock"))) or "no other"
             raise ConfigError(
-                f"there are no packages of Python for {self._tag} in {self._python} (there are for: {there}); "
+                f"there are no Python packages for {self._tag} in {self._python} (there are some for: {there}); "
                 f"{_ADD} --folder {self.path} adds one"
             )
         installed = {_normal(each.name): each for each in distributions(path=[str(self.modules)])}
@@ -166,19 +166,19 @@ class PythonFolder:
         return {name: modules_of(installed[name]) for name, (_, named) in locked.items() if named}
 
     def digest(self) -> str:
-        """A digest of all that decides what is installed."""
+        """Returns a digest of the lock."""
         return sha256(self.lock.read_bytes()).hexdigest()
 
     def _locked(self) -> dict[str, tuple[Wheel, bool]]:
-        """Locked packages by name, each with True if the user has named it."""
+        """Returns the locked packages by name, each with True if the user named it."""
         lines = self.lock.read_text(encoding="utf-8").splitlines() if self.lock.exists() else []
-        found: dict[str, tuple[Wheel, bool]] = {}
+        wheels: dict[str, tuple[Wheel, bool]] = {}
         for line in lines:
             match = _LOCKED.fullmatch(line)
             if match is None:
-                raise ConfigError(f"{self.lock} is not of `corral packages`: {line[:100]!r}")
-            found[_normal(match["name"])] = Wheel(_normal(match["name"]), match["version"]), match["named"] is not None
-        return found
+                raise ConfigError(f"{self.lock} is not from `corral packages`: {line[:100]!r}")
+            wheels[_normal(match["name"])] = Wheel(_normal(match["name"]), match["version"]), match["named"] is not None
+        return wheels
 
     def _change(self, packages: Mapping[str, Wheel]) -> None:
         self._python.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ class PythonFolder:
             ignored.write_text("*/\n", encoding="utf-8")
 
     def _replace(self, lock: str) -> None:
-        """Has what this lock says in the folder of modules, and nothing else."""
+        """Replaces the folder of modules with the packages of a lock."""
         with tempfile.TemporaryDirectory(dir=self._python) as scratch:
             made, requirements = Path(scratch) / "made", Path(scratch) / "requirements.txt"
             made.mkdir(mode=0o755)
@@ -204,14 +204,14 @@ class PythonFolder:
 
 @checked
 class PythonPackages:
-    """Packages that programs in Python may import: `Corral(packages=PythonPackages("corral-packages"))`.
+    """Packages that Python programs may import: `Corral(packages=PythonPackages("corral-packages"))`.
 
-    `folder` is one that `corral packages add --python` has made. `preload` are names of modules in it, such as `pandas`
-    or `matplotlib.pyplot`, that are imported before programs start, so that their own import takes no time. The folder
-    is read here, and once.
+    `corral packages add --python` makes the `folder`. `preload` are names of modules in it, such as `pandas` or
+    `matplotlib.pyplot`, that are imported before programs start, so that importing them takes no time. The constructor
+    reads the folder; later changes have no effect.
 
     Raises:
-        ConfigError: the packages are not installed, or `preload` names others.
+        ConfigError: the packages are not installed, or `preload` names another module.
     """
 
     def __init__(self, folder: str | Path, *, preload: Collection[str] = ()) -> None:
@@ -223,7 +223,7 @@ class PythonPackages:
             if name.partition(".")[0] not in self.allowed:
                 raise ConfigError(
                     f"preload: there is no module {name!r} in {self._folder.modules}; "
-                    f"{did_you_mean(name, self.allowed)}there are: {', '.join(self.allowed)}"
+                    f"{did_you_mean(name, self.allowed)}its modules: {', '.join(self.allowed)}"
                 )
         self.modules = PythonModules(self._folder.modules, self._folder.digest(), self.allowed, tuple(preload))
 
@@ -232,33 +232,33 @@ class PythonPackages:
 
 
 def _resolved(packages: Mapping[str, Wheel]) -> Iterator[str]:
-    """Lines of a lock for these packages and all that they need: wheels only, each with its hash."""
+    """Yields the lines of a lock for these packages and their dependencies: wheels only, each with its hash."""
     for each in _report(*map(str, packages.values())):
         name, version = _normal(each["metadata"]["name"]), each["metadata"]["version"]
         digest = each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
         if digest is None:
-            raise ConfigError(f"the registry has no sha256 of {name}=={version}, so that it cannot be locked")
+            raise ConfigError(f"the registry has no sha256 of {name}=={version}, so it cannot be locked")
         yield f"{name}=={version} --hash=sha256:{digest}{'  # named' if name in packages else ''}"
 
 
-def _report(*wanted: str) -> list[dict[str, Any]]:
+def _report(*requirements: str) -> list[dict[str, Any]]:
     """Lists what pip would install for these requirements."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
-        _pip("--dry-run", "--ignore-installed", "--report", str(report), *wanted)
+        _pip("--dry-run", "--ignore-installed", "--report", str(report), *requirements)
         return cast("list[dict[str, Any]]", json.loads(report.read_bytes())["install"])
 
 
 def _pip(*options: str) -> None:
-    """Runs `pip install` for wheels, which runs no code of theirs. Registry and credentials are the environment's."""
+    """Runs `pip install` for wheels only, which runs no code of packages. The environment configures the registry."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     done = subprocess.run(
         [*command, "--only-binary=:all:", *options], capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode != 0:
-        said = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
-        reason = "; ".join(said or done.stderr.strip().splitlines()[-1:])[:_SAID_CHARS]
-        raise ConfigError(f"pip does not install packages of Python: {reason}")
+        messages = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = "; ".join(messages or done.stderr.strip().splitlines()[-1:])[:_MESSAGE_CHARS]
+        raise ConfigError(f"pip cannot install Python packages: {reason}")
 
 
 def _normal(name: str) -> str:

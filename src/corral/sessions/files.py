@@ -25,9 +25,9 @@ _PIECE_BYTES = 1 << 18
 
 
 def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> Iterator[bytes]:
-    """The regular files and folders of a folder as a tar archive, piece by piece.
+    """Packs the regular files and folders of a folder as a tar archive, piece by piece.
 
-    A file has the size that its entry says, whatever becomes of it meanwhile.
+    Each file has the size of its entry, even if it changes meanwhile.
     """
     for entry in entries:
         info = tarfile.TarInfo(entry.path)
@@ -38,7 +38,7 @@ def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> It
         elif entry.kind == "file":
             pieces = files.pieces([*folder, *entry.path.split("/")], entry.size)
             if pieces is None:
-                continue  # it is gone by now
+                continue  # it was deleted meanwhile
             info.size = left = entry.size
             yield info.tobuf(tarfile.PAX_FORMAT)
             for piece in itertools.chain(pieces, itertools.repeat(bytes(_PIECE_BYTES))):
@@ -61,12 +61,12 @@ class Packed(NamedTuple):
 
 
 def index(archive: bytes, max_bytes: int, max_entries: int) -> list[Packed]:
-    """Finds the files and folders in an archive. Its headers may take `tarfile` minutes, so it is for a worker.
+    """Lists the files and folders in an archive. Hostile headers can take minutes to parse, so run it in a worker.
 
     Raises:
-        FileError: it is not an archive, has too much in it, or an entry that is not allowed.
+        FileError: it is not an archive, is too large, or has an entry that is not allowed.
     """
-    found: list[Packed] = []
+    entries: list[Packed] = []
     size = 0
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
@@ -75,7 +75,7 @@ def index(archive: bytes, max_bytes: int, max_entries: int) -> list[Packed]:
                 parts = tuple(part for part in name.split("/") if part not in ("", "."))
                 if name.startswith("/") or ".." in parts or "\0" in name:
                     raise FileError(f"{name!r} in the archive leads out of its folder")
-                if len(found) >= max_entries:
+                if len(entries) >= max_entries:
                     raise FileError(f"the archive has more than {max_entries:,} entries")
                 if not info.isdir() and (not info.isreg() or info.issparse() or not parts):
                     raise FileError(f"{name!r} in the archive is neither a regular file nor a folder")
@@ -84,10 +84,10 @@ def index(archive: bytes, max_bytes: int, max_entries: int) -> list[Packed]:
                     raise FileError(f"the archive unpacks to more than {max_bytes:,} bytes")
                 if not info.isdir() and not 0 <= info.size <= len(archive) - info.offset_data:
                     raise tarfile.ReadError("unexpected end of data")
-                found.append(Packed(parts, info.isdir(), info.offset_data, info.size))
+                entries.append(Packed(parts, info.isdir(), info.offset_data, info.size))
     except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
         raise FileError(f"this is not a whole tar archive without compression: {error}") from error
-    return found
+    return entries
 
 
 def unpack(archive: bytes, entries: Iterable[Packed], files: FileTree, folder: Sequence[str]) -> int:
@@ -122,57 +122,57 @@ _MOST_NAMES = 1_000
 _PAGE_BYTES = mmap.PAGESIZE
 """A file system in memory gives each file whole pages."""
 _INDEX_SECONDS = 10.0
-"""Of processor time, for finding the entries of an archive; 100,000 of them with PAX headers take three and a half."""
+"""Processor time for listing an archive; 100,000 entries with PAX headers take three and a half seconds."""
 Snapshot = Mapping[str, tuple[int, int, int]]
 """By path, each file's size, time of change and inode."""
 
 
 class Tree(NamedTuple):
-    """One mount: where programs see it, and its files."""
+    """A mount: its path for programs, and its files."""
 
     path: str
     files: FileTree
     host_writes: bool
-    """False for a directory of the host that is given for reading."""
+    """False for a read-only directory of the host."""
     program_writes: bool
     own: bool
-    """It is a file system of the session's own, whose usage is the session's."""
+    """True for the session's own file system, whose usage is the session's."""
     most: Usage | None = None
     """Quota of a scratch directory; None for one of the host."""
 
     def takes(self, size: int) -> int:
-        """Bytes of the quota that a file of this length takes once no part of it is a hole."""
+        """Returns the bytes of the quota that a file of this length takes without holes."""
         return -(-size // _PAGE_BYTES) * _PAGE_BYTES if self.own else size
 
     def over(self, sizes: Iterable[int]) -> str | None:
-        """The reason why files of these lengths are more than it may hold. The kernel counts no holes in them."""
+        """Returns an error if files of these lengths exceed the quota. The kernel does not count their holes."""
         if self.most is None:
             return None
         total = sum(map(self.takes, sizes))
         if total <= self.takes(self.most.bytes):
             return None
-        return f"{self.path} holds {self.most.bytes:,} bytes at most, and its files are {total:,} bytes long"
+        return f"{self.path} can hold {self.most.bytes:,} bytes, and its files are {total:,} bytes long"
 
 
 class SessionFiles:
-    """Reads and changes the files of a session from outside, while programs run or between them.
+    """Reads and changes the files of a session from the host, while programs run or between them.
 
-    Paths are those that programs use; a relative one is in the first mount that can be written. A link is never
-    followed. Errors are `FileError`, with the path.
+    Paths are those that programs use; a relative one is in the first writable mount. Links are never followed. Errors
+    are `FileError`, with the path.
     """
 
     def __init__(self, trees: Sequence[Tree], tenant: Hashable = None) -> None:
         self._trees = tuple(trees)
         self._tenant = tenant
         self.host_has_written = any(not tree.own for tree in trees)
-        """A file may be there that no program has made."""
+        """True if the host can have changed files since the last look."""
 
     @checked
     async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
-        """Reads a file. Returns None if there is none.
+        """Reads a file. Returns None if it does not exist.
 
         Raises:
-            FileError: it is larger than `max_bytes`, or no regular file.
+            FileError: it is larger than `max_bytes`, or not a regular file.
         """
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.read(parts, max_bytes))
@@ -186,7 +186,7 @@ class SessionFiles:
         lines: tuple[int, int | None] | None = None,
         max_bytes: int = MAX_READ_BYTES,
     ) -> str | None:
-        """Reads a file as text. Returns None if there is none.
+        """Reads a file as text. Returns None if it does not exist.
 
         `lines` are the first and the last line to return, counted from 1; None as the last is the end.
 
@@ -200,10 +200,10 @@ class SessionFiles:
 
     @checked
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
-        """Reads a file piece by piece. Returns None if there is none.
+        """Reads a file piece by piece. Returns None if it does not exist.
 
         Raises:
-            FileError: it is no regular file.
+            FileError: it is not a regular file.
         """
         tree, parts = self._find(path)
         pieces = await self._run(path, lambda: tree.files.pieces(parts))
@@ -211,10 +211,10 @@ class SessionFiles:
 
     @checked
     async def write_binary(self, path: str, data: bytes) -> None:
-        """Writes a file, and the folders that it is in. Programs see all of it or what was there before.
+        """Writes a file, and makes its folders. Programs see the whole new file or the old one.
 
         Raises:
-            FileError: there is no room for it, or the path is in a directory of the host that is for reading.
+            FileError: there is no room for it, or the path is in a read-only directory of the host.
         """
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.write(parts, (data,)))
@@ -232,47 +232,47 @@ class SessionFiles:
 
     @checked
     async def stat(self, path: str) -> Entry | None:
-        """Describes a file or folder. Returns None if there is none; its `path` is relative to its mount."""
+        """Describes a file or folder, or returns None. The entry's `path` is relative to its mount."""
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.stat(parts))
 
     def some_names(self) -> tuple[str, ...]:
-        """Names in the working directory, those of folders with a slash; none if there are very many."""
+        """Returns the names in the working directory, folders with a slash; empty if there are very many."""
         tree, parts = self._find("")
         try:
-            found = tree.files.list(parts, recursive=False, max_entries=_MOST_NAMES) or []
+            entries = tree.files.list(parts, recursive=False, max_entries=_MOST_NAMES) or []
         except OSError:
             return ()
-        return tuple(f"{each.path}/" if each.kind == "directory" else each.path for each in found)
+        return tuple(f"{each.path}/" if each.kind == "directory" else each.path for each in entries)
 
     @checked
     async def list(
         self, path: str = "", *, recursive: bool = False, max_entries: int = MAX_ENTRIES
     ) -> list[Entry] | None:
-        """Lists a folder, sorted by path. Returns None if there is none.
+        """Lists a folder, sorted by path. Returns None if it does not exist.
 
         Raises:
-            FileError: there are more than `max_entries`.
+            FileError: it has more than `max_entries`.
         """
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.list(parts, recursive=recursive, max_entries=max_entries))
 
     @checked
     async def make_directory(self, path: str) -> None:
-        """Makes a folder, and those that it is in. Raises as `write_binary`."""
+        """Makes a folder and its parents. Raises as `write_binary`."""
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.make_directory(parts))
 
     @checked
     async def delete(self, path: str) -> bool:
-        """Removes a file, or a folder with all that is in it. Returns False if there was none.
+        """Removes a file, or a folder with its content. Returns False if it does not exist.
 
         Raises:
-            FileError: it is a mount itself, or in a directory of the host that is for reading.
+            FileError: it is a mount itself, or in a read-only directory of the host.
         """
         tree, parts = self._find(path, writes=True)
         if not parts:
-            raise FileError(f"{path or tree.path}: a mount itself stays; delete what is in it")
+            raise FileError(f"{path or tree.path}: a mount itself cannot be deleted; delete its files")
         return await self._run(path, lambda: tree.files.remove(parts))
 
     async def usage(self) -> Usage:
@@ -285,7 +285,7 @@ class SessionFiles:
         """Packs the files below a folder as a tar archive, piece by piece; `import_tar` takes it.
 
         Raises:
-            FileError: those of a scratch directory are longer than it may hold, as with holes or several names.
+            FileError: the files of a scratch directory exceed its quota, as with holes or several names for one file.
         """
         tree, parts = self._find(path)
         entries = await self.list(path, recursive=True) or ()
@@ -295,7 +295,7 @@ class SessionFiles:
 
     @checked
     async def import_tar(self, archive: bytes, path: str = "", *, max_bytes: int = MAX_READ_BYTES) -> int:
-        """Unpacks a tar archive, which is not compressed, into a folder. Returns the number of files.
+        """Unpacks an uncompressed tar archive into a folder. Returns the number of files.
 
         Raises:
             FileError: it is not an archive, unpacks to more than `max_bytes`, or has an entry that is neither a file
@@ -311,33 +311,33 @@ class SessionFiles:
         return await self._run(path, lambda: unpack(archive, entries, tree.files, parts))
 
     async def snapshot(self) -> Snapshot:
-        """Sizes and times of all files that programs may change."""
-        found: dict[str, tuple[int, int, int]] = {}
+        """Returns sizes and times of all files that programs may change."""
+        states: dict[str, tuple[int, int, int]] = {}
         for tree in self._trees:
             if tree.host_writes:
                 entries = await self._run(
                     tree.path, lambda files=tree.files: files.list((), recursive=True, max_entries=MAX_ENTRIES)
                 )
-                found |= {
+                states |= {
                     f"{tree.path}/{each.path}": (each.size, each.modified, each.inode)
                     for each in entries or ()
                     if each.kind == "file"
                 }
-        return found
+        return states
 
     def _find(self, path: str, *, writes: bool = False) -> tuple[Tree, list[str]]:
-        """The mount of a path, and the names below it."""
+        """Returns the mount of a path, and the names below it."""
         parts = parts_of(path)
         if path.startswith("/"):
-            found = tree_of(self._trees, parts)
-            if found is None:
-                raise FileError(f"{path}: it is in no mount of this session; those are: {self._names()}")
-            tree, parts = found
+            location = tree_of(self._trees, parts)
+            if location is None:
+                raise FileError(f"{path}: not in a mount of this session; the mounts are: {self._names()}")
+            tree, parts = location
         else:
             tree = next((each for each in self._trees if each.host_writes), self._trees[0])
         self.host_has_written |= writes
         if writes and not tree.host_writes:
-            raise FileError(f"{path}: {tree.path} is a directory of the host, for reading; Mount(..., write=True)")
+            raise FileError(f"{path}: {tree.path} is a read-only directory of the host; use Mount(..., write=True)")
         return tree, parts
 
     def _names(self) -> str:
@@ -358,15 +358,15 @@ def parts_of(path: str) -> list[str]:
     """Splits a path into its names.
 
     Raises:
-        FileError: it is too long, or has a NUL or a `..` in it.
+        FileError: it is too long, or contains a NUL or `..`.
     """
     if "\0" in path or len(os.fsencode(path)) > _MAX_PATH_BYTES:
-        raise FileError(f"{path[:100]!r}: a path has no NUL, and {_MAX_PATH_BYTES} bytes at most")
+        raise FileError(f"{path[:100]!r}: a path must be at most {_MAX_PATH_BYTES} bytes, without a NUL")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise FileError(f"{path}: '..' is not allowed; name the file itself")
     if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts):
-        raise FileError(f"{path[:100]}: a name has {_MAX_NAME_BYTES} bytes at most")
+        raise FileError(f"{path[:100]}: a name must be at most {_MAX_NAME_BYTES} bytes")
     return parts
 
 
@@ -380,7 +380,7 @@ def tree_of(trees: Sequence[Tree], parts: Sequence[str]) -> tuple[Tree, list[str
 
 
 def changes(before: Snapshot, after: Snapshot) -> FileChanges:
-    """Files that were created, changed and deleted between two looks, sorted."""
+    """Returns the files that were created, changed and deleted between two snapshots, sorted."""
     created, deleted = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
     changed = sorted(path for path in after.keys() & before.keys() if after[path] != before[path])
     listed = [tuple(map(as_text, paths[:_MOST_LISTED])) for paths in (created, changed, deleted)]
@@ -389,15 +389,15 @@ def changes(before: Snapshot, after: Snapshot) -> FileChanges:
 
 
 def as_text(path: str) -> str:
-    """Makes a path a text; a program may have given it a name that is none."""
+    """Makes a path valid text: programs can choose names that are not UTF-8."""
     return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _explained(error: OSError) -> str:
-    said = {
-        errno.ENOSPC: "there is no room left in this mount; Scratch(bytes=..., files=...) gives more",
+    messages = {
+        errno.ENOSPC: "there is no room left in this mount; raise Scratch(bytes=..., files=...)",
         errno.EFBIG: "it is larger than max_bytes",
         errno.ELOOP: "it is a link, or behind one, and links are not followed",
-        errno.EINVAL: "it is no regular file",
+        errno.EINVAL: "it is not a regular file",
     }
-    return said.get(error.errno or 0) or error.strerror or str(error)
+    return messages.get(error.errno or 0) or error.strerror or str(error)

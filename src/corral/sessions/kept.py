@@ -1,4 +1,4 @@
-"""Sessions that open by themselves for callers who name one, and close when they are idle."""
+"""Sessions that open on demand by `session_id`, and close when they are idle."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Sessions:
     """Settings of sessions that a server keeps for its callers: `Corral(sessions=Sessions(...))`.
 
     An execution whose context has a `session_id` runs in the session of its organization, user and
-    `session_id`, which its first program opens. One that is idle for `idle_seconds` is closed. When there would be more
-    than `most`, whoever has most sessions loses the one that is idle for longest; while none is idle, users with less
-    than a fair part open theirs all the same. With `Scratch(store=...)` its files come back.
+    `session_id`, which its first program opens. A session that is idle for `idle_seconds` is closed. To open more than
+    `most`, the user with the most sessions loses the one that has been idle longest. If no session is idle, users below
+    their fair share can still open one. With `Scratch(store=...)` the files come back.
 
     Raises:
         ConfigError: the mounts do not fit together, or a number is not positive.
@@ -72,7 +72,7 @@ class KeptWorkspace:
 
     @asynccontextmanager
     async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[OpenSession]:
-        """Opens it, unless it is open, and keeps it so for the duration of the block. Raises as `session`."""
+        """Opens it if necessary, and keeps it open for the duration of the block. Raises as `session`."""
         async with self._sessions.session(self._context) as session, session.enter(over):
             yield session
 
@@ -95,7 +95,7 @@ class KeptSessions:
         """The session of this context, which stays open for the duration of the block.
 
         Raises:
-            ConfigError: as many as there may be have executions that run.
+            ConfigError: the maximum number of sessions is running executions.
             StartFailed: it cannot be opened.
         """
         assert context.session_id is not None  # else nothing is kept
@@ -118,29 +118,29 @@ class KeptSessions:
 
     @property
     def mounts(self) -> tuple[tuple[str, bool], ...]:
-        """Paths for programs, and if they may change what is there."""
+        """Path of each mount, and True if programs may change it."""
         return tuple((mount.path, mount.writable) for mount in self._settings.files)
 
     def empty(self) -> KeptSessions:
-        """The same settings, and no session yet."""
+        """Returns a copy of the settings, without sessions."""
         return KeptSessions(self._settings, self._open)
 
     async def close_idle(self) -> None:
-        """Closes those that are idle for too long."""
+        """Closes sessions that have been idle for `idle_seconds`."""
         since = time.monotonic() - self._settings.idle_seconds
         for key, kept in [*self._kept.items()]:
             if kept.users == 0 and kept.idle_since <= since:
                 await self._close(key, kept)
 
     async def aclose(self) -> None:
-        """Closes all."""
+        """Closes all sessions."""
         if self._timer is not None:
             self._timer.cancel()
         for key, kept in [*self._kept.items()]:
             await self._close(key, kept)
 
     async def _make_room(self, key: _Key) -> None:
-        """Closes idle sessions of whoever has most, until there is a place for this one."""
+        """Closes idle sessions of the users with the most, until there is room for this one."""
         await self.close_idle()
         while len(self._kept) > self._settings.most:
             held = Counter(each.tenant for each in self._kept)
@@ -150,13 +150,13 @@ class KeptSessions:
                 if Shares(self._settings.most, others).has_room(key.tenant):
                     return
                 raise ConfigError(
-                    f"{self._settings.most} sessions have programs that run, and enough of them are this user's; "
+                    f"{self._settings.most} sessions are running programs, and this user has a fair share of them; "
                     "Sessions(most=...) allows more at once"
                 )
             await self._close(*max(idle, key=lambda item: held[item[0].tenant]))
 
     async def _close(self, key: _Key, kept: _Kept) -> None:
-        async with kept.opening:  # who comes for it meanwhile opens it anew, once its files are stored
+        async with kept.opening:  # another caller waits until its files are stored, and opens it anew
             session, kept.session = kept.session, None
             try:
                 if session is not None:
@@ -166,7 +166,7 @@ class KeptSessions:
                     del self._kept[key]
 
     def _look_later(self) -> None:
-        """Has idle ones closed although nobody comes. Another event loop than asyncio's closes them when one does."""
+        """Schedules the closing of idle sessions. Without asyncio they close when the next session is requested."""
         loop = asyncio_loop()
         if loop is None or (self._timer is not None and not self._timer.cancelled()) or not self._kept:
             return

@@ -14,22 +14,22 @@ from corral.sessions.stores import Store
 
 MAX_PATH_BYTES = 1024
 MAX_MOUNTS = 5
-"""The descriptors of all fit into one message of the process that makes them."""
+"""Their descriptors all fit into one message of the process that makes them."""
 _TAKEN = ("/guest", "/python", "/packages", "/libraries", "/usr", "/lib", "/lib64", "/bin", "/proc", "/dev", "/etc")
-"""Folders of the jail that have the engine and what it reads."""
+"""Folders of the jail that hold the engine and its files."""
 
 
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """An empty directory for one session, gone with it.
+    """An empty directory for one session, deleted with it.
 
-    `bytes` and `files` are how much it holds. Where the session has a file system of its own, it is in the host's
-    memory, and nothing gets beyond them. With a `store` its files are there again in the next session with the same
-    organization, user and `session_id`.
+    `bytes` and `files` are its quota. Where the session has its own file system, in the host's memory, the kernel
+    enforces them exactly. With a `store`, the files return in the next session of the same organization, user and
+    `session_id`.
 
     Raises:
-        ConfigError: one of them is not positive.
+        ConfigError: `bytes` or `files` is not positive.
     """
 
     bytes: int = 64_000_000
@@ -44,9 +44,9 @@ class Scratch:
 @checked
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of the host, with all that is below it.
+    """A directory of the host, with everything below it.
 
-    `file_bytes` is the largest file that a program may write into it; its file system bounds all else.
+    `file_bytes` is the largest file that a program can write; only its file system limits anything else.
     """
 
     path: str | Path
@@ -59,23 +59,23 @@ MountSource: TypeAlias = Scratch | Directory
 @checked
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A directory that programs of a session see at `path`, to be read, or with `write` to be changed too.
+    """A directory that programs of a session see at `path`: read-only, or writable with `write`.
 
     Raises:
-        ConfigError: the path is not absolute and plain, or has to do with what the engine itself reads.
+        ConfigError: the path is not absolute and normalized, or overlaps the engine's own folders.
     """
 
     path: str
     source: MountSource = Scratch()
     write: bool | None = None
-    """None: what programs may change is a scratch directory, and not a directory of the host."""
+    """None: scratch directories are writable, directories of the host are not."""
 
     def __post_init__(self) -> None:
         path = self.path
         if not path.startswith("/") or posixpath.normpath(path) != path or path == "/" or "\0" in path:
             raise ConfigError(f"Mount({path!r}): the path must be absolute and plain, such as '/workspace'")
-        if len(path.encode()) > MAX_PATH_BYTES or "," in path:  # which ends a path in the engine's options
-            raise ConfigError(f"Mount({path!r}): the path may have {MAX_PATH_BYTES} bytes, and no comma")
+        if len(path.encode()) > MAX_PATH_BYTES or "," in path:  # a comma ends a path in the engine's options
+            raise ConfigError(f"Mount({path!r}): the path must be at most {MAX_PATH_BYTES} bytes, without a comma")
         for taken in _TAKEN:
             if path == taken or path.startswith(f"{taken}/"):
                 raise ConfigError(f"Mount({path!r}): {taken} belongs to the engine; take another path")
@@ -86,11 +86,7 @@ class Mount:
 
 
 def check_mounts(mounts: tuple[Mount, ...]) -> None:
-    """Finds what does not fit together.
-
-    Raises:
-        ConfigError: there are too many, or one is within another.
-    """
+    """Raises ConfigError if there are too many mounts, or one is within another."""
     if len(mounts) > MAX_MOUNTS:
         raise ConfigError(f"{len(mounts)} mounts are more than a session may have: {MAX_MOUNTS}")
     paths = sorted(mount.path for mount in mounts)

@@ -32,13 +32,13 @@ from corral.types import ExecutionContext, Language, SandboxConfig
 logger = get_logger("corral.sessions")
 _NOTHING = Usage(0, 0)
 _NAME_BYTES = 4_096
-"""Least bytes that a file of a store counts as if it is left out."""
+"""Minimum size for which a file of a store counts if it is left out."""
 _MOST_NAMED = 10
 _NAME_CHARS = 200
 
 
 class OpenSession:
-    """Open directories, as executions need them, and their end."""
+    """A session's open directories."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class OpenSession:
         self.languages = frozenset(languages)
         self.files = SessionFiles(trees, context.trust_domain)
         self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
-        """The same, and those that are not the session's to change, for programs whose engine asks the host."""
+        """The same with read-only trees, for programs whose engine asks the host for files."""
         self._space = space
         self._trees = (*trees, *read)
         self._stores = stores
-        """By the path of a mount."""
+        """By mount path."""
         self.quotas = [Quota(tree.path, tree.files, tree.most) for tree in trees if tree.most and not tree.own]
-        """Quotas that the kernel does not hold."""
+        """Quotas that the kernel does not enforce."""
         self._seen: Snapshot = {}
         self._stored: dict[str, Snapshot] = {}
-        """By the path of a mount: the files that its store has, by their paths in it."""
+        """Files in each mount's store, by mount path."""
         self._looking = anyio.Lock()
         self.closed = False
 
@@ -83,9 +83,9 @@ class OpenSession:
 
     @asynccontextmanager
     async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[Self]:
-        """Looks, if the host has changed files since the last look: those are not the execution's in the block.
+        """Looks for changes that the host made, so that they are not attributed to the execution in the block.
 
-        Calls `over` with the reason if a directory holds more than it may, where the kernel does not see to that.
+        Calls `over` with an error if a directory exceeds a quota that the kernel does not enforce.
         """
         if self.files.host_has_written:
             await self.look()
@@ -104,32 +104,36 @@ class OpenSession:
                 tasks.cancel_scope.cancel()
 
     async def look(self, over: Callable[[str], None] | None = None) -> FileChanges:
-        """Lists what has changed since the last look, and has it stored as far as the directories' quotas go.
+        """Lists changes since the last look, and stores them within the directories' quotas.
 
-        Calls `over` with the reason if files are longer than their directory may hold, and than at the last look.
+        Calls `over` with an error if files have grown beyond the quota of their directory since the last look.
 
         Raises:
             FileError: files cannot be listed.
-            Exception: whatever a store raises.
+            Exception: any that a store raises.
         """
         async with self._looking:
             self.files.host_has_written = False
             seen = await self.files.snapshot()
-            found = changes(self._seen, seen)
+            changed = changes(self._seen, seen)
             for tree in self._trees:
                 now = _within(tree, seen)
-                if found and over is not None and (reason := _grown(tree, _within(tree, self._seen), now)) is not None:
+                if (
+                    changed
+                    and over is not None
+                    and (reason := _grown(tree, _within(tree, self._seen), now)) is not None
+                ):
                     over(reason)
                 if tree.path in self._stores:
                     await self._save(tree, now)
             self._seen = seen
-            return found
+            return changed
 
     async def load(self) -> None:
-        """Brings the files of stores, as far as there is room for them.
+        """Loads the files of stores that fit into the quotas.
 
         Raises:
-            Exception: whatever a store raises.
+            Exception: any that a store raises.
         """
         for tree in self._trees:
             if tree.path in self._stores:
@@ -146,7 +150,7 @@ class OpenSession:
         async for path, pieces in store.load(self._key(tree.path)):
             taken = _Taken()
             try:
-                await anyio.lowlevel.checkpoint()  # a store may give names without end, and never wait
+                await anyio.lowlevel.checkpoint()  # a store can yield endless names and never wait
                 if files == 0:
                     raise FileError("there is no room left")
                 await self.files.write_stream(f"{tree.path}/{path}", taken.within(pieces, left))
@@ -165,7 +169,7 @@ class OpenSession:
         left = tree.takes((tree.most or _NOTHING).bytes)
         kept: dict[str, tuple[int, int, int]] = {}
         without: list[str] = []
-        for path in sorted(now, key=lambda path: (stored.get(path) != now[path], path)):  # first what is stored already
+        for path in sorted(now, key=lambda path: (stored.get(path) != now[path], path)):  # stored files first
             taken = tree.takes(now[path][0])
             if taken > left:
                 without.append(path)
@@ -182,7 +186,7 @@ class OpenSession:
                 del kept[path]
         self._stored[tree.path] = kept
         if without:
-            logger.warning("%s: not stored, as too long or not to be read: %s", tree.path, _names(without))
+            logger.warning("%s: not stored, because they are too long or unreadable: %s", tree.path, _names(without))
 
     def _key(self, mount: str) -> StoreKey:
         context = self.context
@@ -190,7 +194,7 @@ class OpenSession:
         return StoreKey(context.organization_id, context.user_id, context.session_id, mount)
 
     async def aclose(self) -> None:
-        """Ends its guests and frees its directories. Idempotent."""
+        """Ends the session's guests and frees its directories. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -199,7 +203,7 @@ class OpenSession:
                 try:
                     await self.look()
                 except Exception:
-                    logger.exception("files of a session that is closed could not be stored")
+                    logger.exception("files of a closing session could not be stored")
             for quota in self.quotas:
                 with suppress(OSError):
                     await anyio.to_thread.run_sync(quota.files.clear)
@@ -216,25 +220,24 @@ async def open_session(
     *,
     commands: tuple[SpaceHost, SandboxConfig] | None = None,
 ) -> OpenSession:
-    """Makes the directories of a session. With a host of `commands`, files in its own directories
-    may be executed.
+    """Makes the directories of a session. With a host of `commands`, files in its own directories can be executed.
 
     Raises:
-        ConfigError: the mounts do not fit together, a directory is not there, or no sandbox here has files.
-        StartFailed: nothing on this system can make them.
+        ConfigError: mounts conflict, a directory is missing, or no sandbox here has files.
+        StartFailed: this system cannot make them.
     """
     check_mounts((*mounts, *([Mount(PLACE, Directory("/"))] if skills.skills else ())))
     if not mounts:
         raise ConfigError("a session has files; give it a Mount")
     if not hosts and commands is None:
-        raise ConfigError("none of this Corral's sandboxes has files of a session; those on this machine do")
+        raise ConfigError("this Corral's sandboxes do not support sessions; use a sandbox on this machine")
     stores = {
         mount.path: mount.source.store
         for mount in mounts
         if isinstance(mount.source, Scratch) and mount.source.store is not None
     }
     if stores and context.session_id is None:
-        raise ConfigError("files that are stored belong to a session: give the ExecutionContext a session_id")
+        raise ConfigError("a Mount has a store, which needs a session: give the ExecutionContext a session_id")
     places = [_place(mount) for mount in mounts]
     if skills.skills:
         folder = (await run_shielded_in_thread(skills.node_modules)) / "skills"
@@ -250,9 +253,7 @@ async def open_session(
             own=opened.exact and isinstance(mount.source, Scratch),
             most=Usage(mount.source.bytes, mount.source.files) if isinstance(mount.source, Scratch) else None,
         )
-        for mount, root in zip(
-            mounts, opened.roots, strict=False
-        )  # skills come last, and are not the session's to change
+        for mount, root in zip(mounts, opened.roots, strict=False)  # skills come last, and are read-only
     ]
     read = [
         Tree(PLACE, FileTree(root), host_writes=False, program_writes=False, own=False)
@@ -274,44 +275,44 @@ class _Taken:
         self.bytes = 0
 
     def within(self, pieces: Iterable[bytes], left: int) -> Iterator[bytes]:
-        """The pieces, unless they are more than these bytes.
+        """Yields the pieces.
 
         Raises:
-            OSError: ENOSPC, they are.
+            OSError: ENOSPC, they have more than `left` bytes.
             RuntimeError: they cannot be read.
         """
         try:
             for piece in pieces:
-                self.bytes += len(piece) or 1  # or they may have no end
+                self.bytes += len(piece) or 1  # else empty pieces could go on forever
                 if self.bytes > left:
                     break
                 yield piece
-        except OSError as error:  # which would be taken for one of the file that is written
+        except OSError as error:  # would be mistaken for one of the written file
             raise RuntimeError(f"a stored file cannot be read: {error}") from error
         if self.bytes > left:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _contents(files: FileTree, sizes: Mapping[str, int], unread: list[str]) -> Iterator[StoredFile]:
-    """These files, each as long as it was when it was looked at. Notes those that cannot be read."""
+    """Yields the files, each with the size of the snapshot. Adds those that cannot be read to `unread`."""
     for path, size in sizes.items():
         try:
             pieces = files.pieces(path.split("/"), size)
         except OSError:
             unread.append(path)
         else:
-            if pieces is not None:  # else it is gone by now
+            if pieces is not None:  # else it was deleted meanwhile
                 yield path, pieces
 
 
 def _within(tree: Tree, seen: Snapshot) -> Snapshot:
-    """The files of one mount, by their paths in it."""
+    """Returns the files of one mount, by their paths in it."""
     prefix = f"{tree.path}/"
     return {path.removeprefix(prefix): state for path, state in seen.items() if path.startswith(prefix)}
 
 
 def _grown(tree: Tree, before: Snapshot, now: Snapshot) -> str | None:
-    """The reason why a mount's files are longer than it may hold, unless they were as long before."""
+    """Returns an error if a mount's files have grown beyond its quota."""
     was, sizes = ([state[0] for state in each.values()] for each in (before, now))
     return tree.over(sizes) if sum(sizes) > sum(was) else None
 
@@ -326,7 +327,7 @@ def _place(mount: Mount) -> Place:
         case Scratch(bytes=size, files=files):
             return Place(mount.path, mount.writable, size, files)
         case Directory(path=path, file_bytes=size):
-            found = Path(path).resolve()
-            if not found.is_dir():
+            directory = Path(path).resolve()
+            if not directory.is_dir():
                 raise ConfigError(f"Mount({mount.path!r}): there is no directory {str(path)!r}")
-            return Place(mount.path, mount.writable, size, directory=found)
+            return Place(mount.path, mount.writable, size, directory=directory)

@@ -1,4 +1,4 @@
-"""The contract of a shell: commands and files of one computer, on this machine or elsewhere."""
+"""The contract of a shell: commands and files of a computer, local or remote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STREAM_BYTES = 1 << 16
 
 
 class FileInfo(NamedTuple):
-    """A file or folder. `path` is as it was asked for, or relative to the listed folder; `size` is in bytes."""
+    """A file or folder. `path` is the requested path, or relative to the listed folder; `size` is in bytes."""
 
     path: str
     kind: FileKind
@@ -37,8 +37,8 @@ class FileInfo(NamedTuple):
 class Files(ABC):
     """Files of a shell. A relative path is below its working directory; `FileError` has the path and the reason.
 
-    What is not there is None, or False for `delete`. Writing makes the folders of a path and replaces a file; writing
-    to a folder is an error. `stat` and reading follow links where a shell has them; `delete` removes the link itself.
+    Methods return None for a missing file, `delete` False. Writing makes missing folders and replaces a file, but not a
+    folder. `stat` and reading follow links if the shell has them; `delete` removes the link itself.
     """
 
     @abstractmethod
@@ -46,15 +46,15 @@ class Files(ABC):
         """Reads a file.
 
         Raises:
-            FileError: it is larger than `max_bytes`, or no regular file.
+            FileError: it is larger than `max_bytes`, or not a regular file.
         """
 
     @abstractmethod
     async def write_binary(self, path: str, data: bytes) -> None:
-        """Writes a file, and the folders that it is in.
+        """Writes a file, and makes its folders.
 
         Raises:
-            FileError: it is a folder, there is no room, or it may not be written.
+            FileError: it is a folder, there is no room, or writing is not permitted.
         """
 
     @abstractmethod
@@ -65,22 +65,22 @@ class Files(ABC):
     async def list(
         self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
     ) -> list[FileInfo] | None:
-        """Lists a folder, sorted by path. Links are listed as such, and not followed.
+        """Lists a folder, sorted by path. Links are listed as links, and not followed.
 
         Raises:
-            FileError: it is no folder, or has more than `max_entries`.
+            FileError: it is not a folder, or has more than `max_entries`.
         """
 
     @abstractmethod
     async def make_directory(self, path: str) -> None:
-        """Makes a folder, and those that it is in. One that is there stays."""
+        """Makes a folder and its parents. An existing folder is kept."""
 
     @abstractmethod
     async def delete(self, path: str) -> bool:
-        """Removes a file, a link, or a folder with all that is in it. False: there was none.
+        """Removes a file, a link, or a folder with its content. Returns False if it does not exist.
 
         Raises:
-            FileError: it is the working directory itself or one above it, or it may not be removed.
+            FileError: it is the working directory or one above it, or removal is not permitted.
         """
 
     async def read_text(
@@ -91,7 +91,7 @@ class Files(ABC):
         lines: tuple[int, int | None] | None = None,
         max_bytes: int = MAX_READ_BYTES,
     ) -> str | None:
-        """Reads a file as text. `lines` are the first and the last to return, from 1; None as the last is the end.
+        """Reads a file as text. `lines` are the first and last line to return, counted from 1; None is the end.
 
         Raises:
             FileError: as `read_binary`, or it is not text in this encoding.
@@ -108,41 +108,37 @@ class Files(ABC):
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
         """Reads a file piece by piece. Raises as `read_binary`.
 
-        A shell whose service has no streams reads the file whole, up to `MAX_READ_BYTES`.
+        A shell without streams reads the whole file, up to `MAX_READ_BYTES`.
         """
         data = await self.read_binary(path)
         return None if data is None else _pieces(data)
 
     async def write_stream(self, path: str, pieces: AsyncIterable[bytes]) -> None:
-        """Writes a file piece by piece; it is in place once all of them are there. Raises as `write_binary`."""
+        """Writes a file piece by piece; it is in place once all are written. Raises as `write_binary`."""
         data = bytearray()
         async for piece in pieces:
             data += piece
             if len(data) > MAX_READ_BYTES:
-                raise FileError(f"{path}: more than {MAX_READ_BYTES} bytes; this shell takes a file at once")
+                raise FileError(f"{path}: more than {MAX_READ_BYTES} bytes; this shell cannot stream files")
         await self.write_binary(path, bytes(data))
 
 
 def expect_deletable(path: str) -> None:
-    """Checks that a path names something below a folder.
-
-    Raises:
-        FileError: it is the working directory, the root, or one above.
-    """
+    """Raises FileError for the working directory, the root, and folders above them."""
     if posixpath.normpath(path).strip("./") == "":
-        raise FileError(f"{path or '.'}: the working directory and what is above it stay; delete what is in it")
+        raise FileError(f"{path or '.'}: the working directory and its parents cannot be deleted; delete files in it")
 
 
 def sorted_entries(path: str, entries: Iterable[FileInfo], max_entries: int) -> list[FileInfo]:
-    """Returns the entries of a folder by their paths.
+    """Returns the entries of a folder, sorted by path.
 
     Raises:
         FileError: there are more than `max_entries`.
     """
-    found = sorted(islice(entries, max_entries + 1))
-    if len(found) > max_entries:
+    listed = sorted(islice(entries, max_entries + 1))
+    if len(listed) > max_entries:
         raise FileError(f"{path or '.'}: there are more than max_entries={max_entries}")
-    return found
+    return listed
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -159,18 +155,18 @@ _OUTPUT_BYTES = 64_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellCapabilities:
-    """Differences between shells that a caller may have to know."""
+    """Differences between shells."""
 
     isolation: Isolation
     """Boundary around commands; `Isolation("none", "none")` is the user's own computer."""
     stdin: bool = True
     """`spawn(stdin=True)` works."""
     streaming: bool = True
-    """Output arrives while a command runs; else at its end."""
+    """Output arrives while a command runs; False: at its end."""
     partial_lines: bool = True
     """The start of a line arrives before its end."""
     large_output: bool = True
-    """False: what is over 1 MiB of an output is left out, and its errors say so."""
+    """False: output beyond 1 MiB is dropped, with a note in the errors."""
     separate_stderr: bool = True
     """False: errors are in `stdout`."""
     network: Literal["none", "allowed", "full"] = "full"
@@ -178,46 +174,46 @@ class ShellCapabilities:
     persistent: bool = True
     """Files that commands make are there for later ones."""
     binary_output: bool = True
-    """False: output that is no UTF-8 arrives with replacement characters."""
+    """False: output that is not UTF-8 arrives with replacement characters."""
     links: bool = True
     """Files can be symbolic links, which `stat` follows."""
     control_names: bool = True
-    """False: names of files with control characters, such as a line break, are refused."""
+    """False: file names with control characters, such as a line break, are refused."""
     many_files: bool = True
-    """False: there are at most 10,000, and more are refused."""
+    """False: files beyond 10,000 are refused."""
     ends_every_process: bool = True
-    """False: of what a command started, processes that have cleared their environment (`env -i`) may outlive it."""
+    """False: a command's descendants that have cleared their environment (`env -i`) can outlive it."""
     real_processes: bool = True
-    """Commands are programs of an operating system: git, python3 and the like are those that are installed."""
+    """Commands are programs of an operating system, such as an installed git or python3."""
     unenforced: frozenset[str] = frozenset()
-    """Names of its bounds that it does not hold on this system, as `ShellLimits(accept_unenforced=...)` has them."""
+    """Limits that it does not enforce on this system, by their names in `ShellLimits(accept_unenforced=...)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """End of a command: its exit code and output. A signal's number plus 128 is the code of a command that it ended."""
+    """Outcome of a command: exit code and output. If a signal ended it, the code is the signal's number plus 128."""
 
     exit_code: int | None
-    """None: it was ended by the time-out."""
+    """None: the time-out ended it."""
     stdout: str
     stderr: str
     timed_out: bool = False
     truncated: bool = False
-    """The middle of an output is left out, for it is longer than `output_bytes`."""
+    """True: an output is longer than `output_bytes`, and its middle is left out."""
 
 
 class Process(ABC):
-    """A command under way. Leaving its context, or `kill`, ends it with all that it started."""
+    """A running command. `kill`, or leaving its context, ends it with all its descendants."""
 
     pid: int | None = None
-    """Its number on its own computer, where that is known."""
+    """Its number on the shell's computer, if known."""
     reason: str | None = None
-    """The shell's reason for having ended it, such as a bound on memory; `run` adds it to the errors."""
+    """The shell's reason for ending it, such as a memory limit; `run` adds it to the errors."""
 
     @property
     @abstractmethod
     def stdout(self) -> AsyncIterator[bytes]:
-        """Output piece by piece, to be read once. A command waits when much of it is unread."""
+        """Output piece by piece; can be read once. The command waits while much of it is unread."""
 
     @property
     @abstractmethod
@@ -226,7 +222,7 @@ class Process(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Writes to standard input, in the order of the calls. A command that reads no more, or has ended, loses it.
+        """Writes to standard input, in the order of the calls. Data is lost if the command has closed it or ended.
 
         Raises:
             ConfigError: it was started without `stdin=True`.
@@ -238,7 +234,7 @@ class Process(ABC):
 
     @abstractmethod
     async def wait(self) -> int:
-        """Waits for the end, and returns the exit code: of a command that a signal ended, its number plus 128.
+        """Waits for the end, and returns the exit code; if a signal ended the command, its number plus 128.
 
         Raises:
             ShellLost: the computer is gone.
@@ -246,10 +242,10 @@ class Process(ABC):
 
     @abstractmethod
     async def kill(self) -> None:
-        """Ends the command with all that it started; returns once they are gone. Idempotent."""
+        """Ends the command with all its descendants; returns once they are gone. Idempotent."""
 
     async def aclose(self) -> None:
-        """Ends the command, and frees what it has here, its streams included. Idempotent."""
+        """Ends the command, and frees its resources here, streams included. Idempotent."""
         await self.kill()
 
     async def __aenter__(self) -> Self:
@@ -261,14 +257,14 @@ class Process(ABC):
 
 
 class Shell(ABC):
-    """A computer as agents and programs use it: commands by bash, and files.
+    """A computer for agents and programs: bash commands, and files.
 
     Each command starts in the shell's working directory; `cd` affects that command only. Cancelling a command ends it
-    with all that it started.
+    with all its descendants.
     """
 
     description: str = ""
-    """Kind of computer it is, for instructions. Nothing adds it to a prompt by itself."""
+    """Kind of computer, for instructions. It is not added to prompts automatically."""
 
     @property
     @abstractmethod
@@ -277,8 +273,7 @@ class Shell(ABC):
 
     @property
     @abstractmethod
-    def capabilities(self) -> ShellCapabilities:
-        """Differences from other shells."""
+    def capabilities(self) -> ShellCapabilities: ...
 
     @abstractmethod
     async def spawn(
@@ -287,13 +282,13 @@ class Shell(ABC):
         """Starts a command. Its standard input is empty unless `stdin` is True.
 
         Raises:
-            ConfigError: this shell has no standard input for commands, or the command or `env` has a NUL.
-            FileError: there is no folder `cwd`; nothing has been started.
+            ConfigError: this shell does not support standard input, or the command or `env` has a NUL.
+            FileError: the folder `cwd` does not exist; nothing has been started.
             ShellLost: the computer is gone.
         """
 
     async def aclose(self) -> None:
-        """Ends all commands, and frees what the shell has. Idempotent."""
+        """Ends all commands, and frees the shell's resources. Idempotent."""
 
     async def run(
         self,
@@ -307,13 +302,13 @@ class Shell(ABC):
         check: bool = False,
         on_output: OnOutput | None = None,
     ) -> Completed:
-        """Runs a command to its end. Of each output the first and the last half of `output_bytes` are kept.
+        """Runs a command to its end. Keeps the first and the last half of `output_bytes` of each output.
 
-        After `timeout_seconds` it is ended, and what it wrote until then is in the result. `on_output` gets all output
-        as it arrives.
+        After `timeout_seconds` the command is ended, and the result has its output until then. `on_output` gets all
+        output as it arrives.
 
         Raises:
-            CommandFailed: `check` is True, and the exit code is not 0, or the time is over.
+            CommandFailed: `check` is True, and the exit code is not 0 or the command timed out.
             ConfigError, FileError, ShellLost: as `spawn`.
         """
         if output_bytes < 0:
@@ -340,7 +335,7 @@ class Shell(ABC):
         return done
 
     def restricted(self) -> Shell:
-        """Returns the view for tools: commands and files, and nothing that ends or changes the computer."""
+        """Returns a view for tools: commands and files, without methods that end or change the computer."""
         return _RestrictedShell(self)
 
     async def __aenter__(self) -> Self:
@@ -374,7 +369,7 @@ class _RestrictedShell(Shell):
 
     @override
     async def aclose(self) -> None:
-        """Does nothing: the computer is not this view's to end."""
+        """Does nothing: a view must not end the computer."""
 
     @override
     def restricted(self) -> Shell:
@@ -391,7 +386,7 @@ class KeptOutput:
     total: int = 0
 
     def add(self, data: bytes) -> None:
-        """Takes the next piece."""
+        """Adds the next piece."""
         self.total += len(data)
         half = self.most - self.most // 2
         room = max(0, half - len(self.head))
@@ -402,11 +397,11 @@ class KeptOutput:
 
     @property
     def left_out(self) -> int:
-        """Bytes of the middle that are not kept."""
+        """Number of dropped bytes."""
         return max(0, self.total - self.most)
 
     def text(self) -> str:
-        """Returns what is kept, with a note in the place of the middle."""
+        """Returns the kept output, with a note in place of the middle."""
         if not self.left_out:
             return (self.head + self.tail).decode(errors="replace")
         end = self.tail[len(self.tail) - self.most // 2 :]
@@ -417,7 +412,7 @@ class KeptOutput:
 async def _followed(
     process: Process, input_: str | bytes | None, kept: Mapping[StreamName, KeptOutput], on_output: OnOutput | None
 ) -> int:
-    """Feeds a process, reads all that it writes, and returns its exit code."""
+    """Feeds a process, reads its output, and returns its exit code."""
 
     async def read(name: StreamName, stream: AsyncIterator[bytes]) -> None:
         async for piece in stream:
@@ -441,29 +436,28 @@ async def _followed(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read, "stdout", process.stdout)
             tasks.start_soon(read, "stderr", process.stderr)
-            tasks.start_soon(wait)  # some computers end what a command leaves behind, which may have its streams
+            tasks.start_soon(wait)  # some computers then end left-over processes, which can hold its streams
         feeding.cancel_scope.cancel()  # a command need not read all of its input
     return code
 
 
 ShellLimitName: TypeAlias = Literal["disk", "locks", "processes"]
-"""Bounds that a jail may not be able to hold: `disk` is what `Scratch(bytes=..., files=...)` says of directories;
-`locks` are that no other shell notices locks and watches of files of the host, as those in /usr."""
+"""Limits that some jails cannot enforce. `disk`: `Scratch(bytes=..., files=...)` of directories. `locks`: other
+shells do not notice locks and watches on files of the host, such as those in /usr."""
 
 
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLimits:
-    """Bounds of commands.
+    """Limits of commands.
 
-    `processes` are those of one command. `memory_mb` is what each process may ask for, and what all commands of the
-    shell may have together, looked at ten times a second; then they are ended. `commands` run at the same time.
-
-    `tier` is the jail: "auto" takes the best that works. What it cannot hold of these bounds is refused, unless
-    `accept_unenforced` names it.
+    `processes` are those of one command. `memory_mb` limits each process, and all commands of the shell together: their
+    sum is checked ten times a second, and they are ended above it. `commands` can run at the same time. `tier` is the
+    jail; "auto" takes the best that works. Limits that it cannot enforce are refused, unless `accept_unenforced` names
+    them.
 
     Raises:
-        ConfigError: one of them is not positive, or has no such value.
+        ConfigError: a limit is not positive, or the tier is "none".
     """
 
     processes: int = 64
@@ -477,14 +471,12 @@ class ShellLimits:
         if min(self.processes, self.memory_mb, self.commands, self.file_bytes) < 1:
             raise ConfigError(f"{self}: each must be positive")
         if self.tier == "none":
-            raise ConfigError("ShellLimits(tier='none'): a jail has a tier; LocalShell is a shell without one")
+            raise ConfigError(
+                "ShellLimits(tier='none'): a jail needs a tier; use LocalShell for commands without a jail"
+            )
 
     def expect_accepted(self, tier: Tier, unenforced: Collection[ShellLimitName]) -> None:
-        """Finds out if all that a jail does not hold is accepted.
-
-        Raises:
-            LimitNotEnforceable: it is not.
-        """
+        """Raises LimitNotEnforceable if a limit that the jail does not enforce is not accepted."""
         missing = sorted(set(unenforced) - set(self.accept_unenforced))
         if missing:
             accepted = ", ".join(map(repr, sorted({*missing, *self.accept_unenforced})))
@@ -497,9 +489,9 @@ class ShellLimits:
 
 @contextmanager
 def use_shell(shell: Shell) -> Generator[Shell]:
-    """Makes a shell the current one, restricted, of what runs in the block: `current_shell` and `shell_tools` use it.
+    """Makes a shell, restricted, the current one in the block: `current_shell` and `shell_tools` use it.
 
-    A step of an agent may have another shell than the one before it.
+    Each step of an agent can have a different shell.
     """
     token = SHELL.set(shell.restricted())
     try:
@@ -509,9 +501,9 @@ def use_shell(shell: Shell) -> Generator[Shell]:
 
 
 def current_shell() -> Shell:
-    """Returns the shell of `use_shell`, restricted to commands and files, as `ToolCall.shell` does.
+    """Returns the shell of `use_shell`, restricted to commands and files, like `ToolCall.shell`.
 
     Raises:
-        ToolError: there is none here.
+        ToolError: there is no current shell.
     """
     return expect_shell()

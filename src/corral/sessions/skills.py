@@ -15,7 +15,7 @@ from corral.errors import ConfigError
 from corral.jail.temporary import TemporaryFolder
 
 PLACE = "/root/skills"
-"""Folder of all skills, for programs."""
+"""Folder of all skills, as programs see it."""
 
 _FILE = "SKILL.md"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
@@ -28,9 +28,9 @@ _KEY = re.compile(r"([A-Za-z][\w-]*):(?:\s+(.*))?")
 
 @checked
 class Skill:
-    """A folder with `SKILL.md`, which begins with `name` and `description`, and with modules in either language.
+    """A folder with modules in either language and a `SKILL.md`, which begins with `name` and `description`.
 
-    The folder is read here, and once: programs see it as it was then. Hidden files and `__pycache__` are left out.
+    The constructor reads the folder; programs do not see later changes. Hidden files and `__pycache__` are left out.
 
     Raises:
         ConfigError: `SKILL.md` is missing, malformed or too large, or the folder has a symbolic link or too much.
@@ -66,30 +66,30 @@ class Skill:
 
     @property
     def path(self) -> str:
-        """Its folder, for programs of a session."""
+        """Its folder, as programs of a session see it."""
         return f"{PLACE}/{self.name}"
 
 
 def _front_matter(path: Path, text: str) -> dict[str, str]:
-    """The keys between the first two lines of `---`: texts, plain or in quotes, which go on in indented lines."""
+    """Parses the keys between the first two `---` lines. Values are plain or quoted, and can continue indented."""
     first, *lines = text.splitlines() or [""]
     if first.rstrip() != "---" or "---" not in (ended := [line.rstrip() for line in lines]):
         raise ConfigError(f"{path} has no front matter; begin it with the lines ---, name: ..., description: ..., ---")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     key = ""
     for number, line in enumerate(ended[: ended.index("---")], 2):
         if not line or line.startswith("#"):
             continue
         if line[0] in " \t":
             if key:
-                found[key] = f"{found[key]} {line.strip()}".strip()
+                values[key] = f"{values[key]} {line.strip()}".strip()
             continue
         match = _KEY.fullmatch(line)
         if match is None:
-            raise ConfigError(f"{path}:{number}: this is no `key: text`; the front matter has name and description")
+            raise ConfigError(f"{path}:{number}: expected `key: text`; the front matter has name and description")
         key, value = match[1], match[2] or ""
-        found[key] = "" if value in (">", "|", ">-", "|-") else value.strip()
-    return {key: _unquoted(value) for key, value in found.items()}
+        values[key] = "" if value in (">", "|", ">-", "|-") else value.strip()
+    return {key: _unquoted(value) for key, value in values.items()}
 
 
 def _unquoted(value: str) -> str:
@@ -97,16 +97,18 @@ def _unquoted(value: str) -> str:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """The content of all files, by path within the folder."""
-    found: dict[str, bytes] = {}
+    """Reads all files, by path within the folder."""
+    contents: dict[str, bytes] = {}
     left = _MOST_BYTES
     for path in _paths(folder):
-        if len(found) == _MOST_FILES:
-            raise ConfigError(f"the skill {folder} has over {_MOST_FILES} files; take out what programs do not need")
+        if len(contents) == _MOST_FILES:
+            raise ConfigError(
+                f"the skill {folder} has over {_MOST_FILES} files; remove those that programs do not need"
+            )
         content = _read(path, left)
         left -= len(content)
-        found[path.relative_to(folder).as_posix()] = content
-    return found
+        contents[path.relative_to(folder).as_posix()] = content
+    return contents
 
 
 def _paths(folder: Path) -> Iterator[Path]:
@@ -117,26 +119,26 @@ def _paths(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(each for each in folders if not each.startswith(".") and each != "__pycache__")
         for name in folders:
             if (Path(parent) / name).is_symlink():
-                raise ConfigError(f"{Path(parent) / name} is a symbolic link; a skill has files and folders of its own")
+                raise ConfigError(f"{Path(parent) / name} is a symbolic link; a skill can only have files and folders")
         yield from (Path(parent) / name for name in sorted(files) if not name.startswith("."))
 
 
 def _read(path: Path, most: int) -> bytes:
-    """The content of a file that is no link, and has so many bytes at most."""
+    """Reads a regular file of at most `most` bytes; refuses symbolic links."""
     if path.is_symlink():
-        raise ConfigError(f"{path} is a symbolic link; a skill has files and folders of its own")
+        raise ConfigError(f"{path} is a symbolic link; a skill can only have files and folders")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ConfigError(f"{path} is not a regular file; take it out of the skill")
+                raise ConfigError(f"{path} is not a regular file; remove it from the skill")
             content = file.read(most + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if len(content) > most:
-        raise ConfigError(f"{path} is too large: a skill has {_MOST_BYTES} bytes, and {_FILE} {_MOST_TEXT_BYTES}")
+        raise ConfigError(f"{path} is too large: a skill can have {_MOST_BYTES} bytes, and {_FILE} {_MOST_TEXT_BYTES}")
     return content
 
 
@@ -163,14 +165,14 @@ class SkillSet:
                 raise ConfigError(f"two skills are named {skill.name!r}: {other.folder} and {skill.folder}; rename one")
 
     def module(self, specifier: str) -> str | None:
-        """The module of a skill that a program names, as `skills/NAME/...`; None if it is none of these."""
-        found = _SPECIFIER.fullmatch(specifier)
-        if found is None or found[2] not in self.skills or {".", ".."} & {*found[1].split("/")}:
+        """Returns a module of a skill that a program names, as `skills/NAME/...`; None for other modules."""
+        match = _SPECIFIER.fullmatch(specifier)
+        if match is None or match[2] not in self.skills or {".", ".."} & {*match[1].split("/")}:
             return None
-        return found[1]
+        return match[1]
 
     def node_modules(self) -> Path:
-        """A folder with a package `skills`, which has a folder for each skill. Blocks the first time."""
+        """Returns a folder with the package `skills`, which has a folder for each skill. Blocks the first time."""
         with self._lock:
             if self._folder is None:
                 self._folder = _written(self.skills.values())
@@ -178,9 +180,9 @@ class SkillSet:
 
 
 def _written(skills: Iterable[Skill]) -> TemporaryFolder:
-    """Copies skills to where guests of any user may read them."""
+    """Copies skills to a folder that guests of any user can read."""
     folder = TemporaryFolder()
-    (folder.path / "deno.json").write_text("{}", encoding="utf-8")  # which the bundler looks for
+    (folder.path / "deno.json").write_text("{}", encoding="utf-8")  # the bundler looks for it
     for skill in skills:
         for name, content in skill.files.items():
             path = folder.path / "node_modules" / "skills" / skill.name / name

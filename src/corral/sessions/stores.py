@@ -35,21 +35,21 @@ class StoreKey(NamedTuple):
 class Store(ABC):
     """Keeps the files of scratch directories: `Scratch(store=...)`.
 
-    A session loads them when it is opened, and saves what has changed after each execution and when it is closed. Paths
-    are relative to the mount, with `/` between names; a program has chosen them. Two processes that have the same
-    session open at the same time overwrite each other's files.
+    A session loads them when it opens, and saves changes after each execution and when it closes. Paths are relative to
+    the mount, with `/` between names; programs choose them. Two processes that have the same session open at the same
+    time overwrite each other's files.
     """
 
     @abstractmethod
     def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
-        """Yields each file; nothing if the session is new. Each is read, in a thread, before the next is asked for."""
+        """Yields each file; nothing if the session is new. Each is read in a thread before the next is requested."""
 
     @abstractmethod
     async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
-        """Keeps these files from now on, and these no longer.
+        """Stores the `changed` files and removes the `deleted` ones.
 
-        Go through `changed` in a thread, and read each file before the next one. All that is kept has at most
-        `Scratch(bytes=...)`, rounded up to a page for each file.
+        Iterate over `changed` in a thread, and read each file before the next one. The stored files together have at
+        most `Scratch(bytes=...)`, each rounded up to a page.
         """
 
 
@@ -95,7 +95,7 @@ class DirectoryStore(Store):
 
 
 def _remove(tree: FileTree, path: list[str]) -> None:
-    """Removes a file, and the folders that are empty without it."""
+    """Removes a file, and the folders that this leaves empty."""
     tree.remove(path)
     with suppress(OSError):  # E2BIG: there is more than one file
         while (path := path[:-1]) and not tree.list(path, recursive=False, max_entries=1):

@@ -1,4 +1,4 @@
-"""Files as text, for the files of sessions and of shells."""
+"""Text encoding and decoding for the files of sessions and shells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def decode_text(path: str, data: bytes, encoding: str, lines: tuple[int, i
     A large file is decoded in a thread, piece by piece, so that the event loop goes on.
 
     Raises:
-        FileError: it is not text in this encoding, or there is no such encoding.
+        FileError: it is not text in this encoding, or the encoding is unknown.
     """
     try:
         if len(data) <= _DECODED_HERE_BYTES:
@@ -51,7 +51,7 @@ def encode_text(path: str, text: str, encoding: str) -> bytes:
     """Encodes a text.
 
     Raises:
-        FileError: it does not exist in this encoding, or there is no such encoding.
+        FileError: the encoding cannot represent it, or is unknown.
     """
     try:
         return text.encode(encoding)

@@ -1,8 +1,8 @@
-"""Files of one directory that hostile programs write at the same time, read and changed from outside by descriptors.
+"""Host access to a directory that hostile programs write at the same time.
 
-Each path is resolved by the kernel beneath the directory's own descriptor, without following any link, so that nothing
-that a program leaves or swaps leads out of it: openat2(2), and where that is refused, one component at a time.
-Functions here block, and raise OSError as the system calls do.
+The kernel resolves each path beneath the directory's descriptor without following links, so that nothing that a program
+leaves or swaps leads out of it: by openat2(2), or one component at a time where that is refused. Functions here block,
+and raise OSError as the system calls do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from corral.jail.removal import TEMPORARY, open_folder, remove_beneath
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
-"""Programs can make files and directories only; commands of a shell make links, FIFOs and sockets too."""
+"""Programs can make only files and directories; commands of a shell also make links, FIFOs and sockets."""
 
 _KINDS: Mapping[int, EntryKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
@@ -34,17 +34,17 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x0
 _SAFELY = 0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIRECTORY = 0 if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | _SAFELY
 _ATTEMPTS = 16
-"""openat2 gives up with EAGAIN if something is renamed meanwhile."""
+"""openat2 fails with EAGAIN if something is renamed meanwhile."""
 _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
 """Folders deeper than this are not listed: each level takes a descriptor. They are measured."""
 _MOST_ENTRIES = 1_000_000
 _MOST_PATH_CHARACTERS = 100_000_000
-"""Of all paths of a list: names may be long, and folders deep."""
+"""Limit for all paths of a list together: names can be long, and folders deep."""
 
 
 class Entry(NamedTuple):
-    """A file or folder. `path` is relative to what was listed; `modified` is in nanoseconds since 1970."""
+    """A file or folder. `path` is relative to the listed folder; `modified` is in nanoseconds since 1970."""
 
     path: str
     kind: EntryKind
@@ -67,10 +67,10 @@ class _OpenHow(ctypes.Structure):
 
 
 class FileTree:
-    """The directory that `root`, a descriptor which it takes over, stands for.
+    """A directory, by its descriptor `root`, which it takes over.
 
-    `owner` are the user and the group as which the file system is asked; None is this process's own. A space's file
-    system in memory knows no user but its guests'.
+    `owner` is the user and group for file system calls; None is this process's own. A space's file system in memory
+    knows only its guests' user.
     """
 
     def __init__(self, root: int, *, owner: tuple[int, int] | None = None) -> None:
@@ -81,7 +81,7 @@ class FileTree:
         self._closed = False
 
     def close(self) -> None:
-        """Refuses what comes later, and closes the descriptor once nothing uses it any more. Idempotent."""
+        """Refuses later calls, and closes the descriptor once the last call has ended. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -96,10 +96,10 @@ class FileTree:
             os.close(self._root)
 
     def read(self, path: Sequence[str], max_bytes: int) -> bytes | None:
-        """The content of a regular file; None if there is none.
+        """Returns the content of a regular file; None if it does not exist.
 
         Raises:
-            OSError: EFBIG if it is larger, EISDIR, ELOOP for a link, EINVAL for what is neither.
+            OSError: EFBIG if it is larger, EISDIR, ELOOP for a link, EINVAL for other kinds.
         """
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
@@ -115,7 +115,7 @@ class FileTree:
         return data
 
     def pieces(self, path: Sequence[str], max_bytes: int = sys.maxsize) -> Iterator[bytes] | None:
-        """The first bytes of a regular file, piece by piece; None if there is none. Raises as `read`, but EFBIG."""
+        """Yields up to `max_bytes` of a regular file; None if it does not exist. Raises as `read`, except EFBIG."""
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
             if descriptor is None:
@@ -126,14 +126,14 @@ class FileTree:
                 os.close(descriptor)
                 raise
         pieces = _pieces(descriptor, max_bytes)
-        next(pieces)  # one that has begun closes the descriptor even if nobody reads on
+        next(pieces)  # a started generator closes the descriptor even if it is never read
         return pieces
 
     def write(self, path: Sequence[str], pieces: Iterable[bytes]) -> None:
-        """Puts a file in place, with the folders that it is in, at once: a reader sees all of it or what was there.
+        """Replaces a file atomically, and makes its folders.
 
         Raises:
-            OSError: EISDIR, ENOTDIR, or ENOSPC if there is no room for it, beside what it replaces.
+            OSError: EISDIR, ENOTDIR, or ENOSPC if there is no room for it beside the old file.
         """
         *folders, name = path
         with self._acting():
@@ -144,10 +144,10 @@ class FileTree:
                 os.close(parent)
 
     def write_in_place(self, path: Sequence[str], data: bytes, *, append: bool, max_bytes: int) -> None:
-        """Writes into a file where it is, at its end or instead of what it holds; makes one in a folder that is there.
+        """Appends to a file or overwrites its content in place; creates it in an existing folder.
 
         Raises:
-            OSError: EFBIG once it has so many bytes, ENOENT and ENOTDIR without its folder, EISDIR, ELOOP, EINVAL.
+            OSError: EFBIG once it has `max_bytes`, ENOENT and ENOTDIR without its folder, EISDIR, ELOOP, EINVAL.
         """
         flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else 0) | _SAFELY
         with self._acting():
@@ -164,7 +164,7 @@ class FileTree:
                 os.close(descriptor)
 
     def make_one_directory(self, path: Sequence[str]) -> None:
-        """Makes a folder in one that is there.
+        """Makes a folder in an existing one.
 
         Raises:
             OSError: EEXIST, ENOENT, ENOTDIR, ELOOP, ENOSPC.
@@ -182,7 +182,7 @@ class FileTree:
             (os.rmdir if directory else os.unlink)(name, dir_fd=parent)
 
     def rename(self, path: Sequence[str], target: Sequence[str]) -> None:
-        """Gives a file or folder another path, in place of a file or empty folder that is there.
+        """Moves a file or folder; replaces a file or empty folder.
 
         Raises:
             OSError: ENOENT, EISDIR, ENOTDIR, ENOTEMPTY, ELOOP, EINVAL if the target is within it.
@@ -191,12 +191,12 @@ class FileTree:
             os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
 
     def make_directory(self, path: Sequence[str]) -> None:
-        """Makes a folder, and those that it is in, unless they are there."""
+        """Makes a folder and its parents, unless they exist."""
         with self._acting():
             os.close(self._make_folders(path))
 
     def remove(self, path: Sequence[str]) -> bool:
-        """Removes a file, or a folder with all that is in it. False if there was none.
+        """Removes a file, or a folder with its content. Returns False if it does not exist.
 
         Raises:
             OSError: EBUSY if a program adds files as fast as they are removed.
@@ -212,73 +212,73 @@ class FileTree:
                 os.close(parent)
 
     def clear(self) -> None:
-        """Removes all that is in it. Raises as `remove`."""
+        """Removes everything in it. Raises as `remove`."""
         for entry in self.list((), recursive=False, max_entries=_MOST_ENTRIES) or ():
             self.remove([entry.path])
 
     def stat(self, path: Sequence[str]) -> Entry | None:
-        """The file or folder at a path, of any kind; None if there is none."""
+        """Describes an entry of any kind; None if it does not exist."""
         with self._acting():
             parent = self._find(path[:-1], _DIRECTORY)
             if parent is None:
                 return None
             try:
-                found = os.stat(path[-1] if path else ".", dir_fd=parent, follow_symlinks=False)
+                status = os.stat(path[-1] if path else ".", dir_fd=parent, follow_symlinks=False)
             except FileNotFoundError:
                 return None
             finally:
                 os.close(parent)
-        return _entry("/".join(path), found)
+        return _entry("/".join(path), status)
 
     def list(self, path: Sequence[str], *, recursive: bool, max_entries: int) -> list[Entry] | None:
-        """Lists a folder, sorted by path; None if there is none.
+        """Lists a folder, sorted by path; None if it does not exist.
 
         Raises:
-            OSError: E2BIG if there is more.
+            OSError: E2BIG if it has more than `max_entries`.
         """
         with self._acting():
             descriptor = self._find(path, _DIRECTORY)
             if descriptor is None:
                 return None
-            found: list[Entry] = []
+            listed: list[Entry] = []
             characters = 0
             with closing(_walk(descriptor, recursive=recursive)) as entries:
                 for entry in itertools.islice(entries, max_entries + 1):
-                    found.append(entry)
+                    listed.append(entry)
                     characters += len(entry.path)
                     if characters > _MOST_PATH_CHARACTERS:
                         raise OSError(errno.E2BIG, f"paths of more than {_MOST_PATH_CHARACTERS:,} characters")
-        if len(found) > max_entries:
+        if len(listed) > max_entries:
             raise OSError(errno.E2BIG, f"more than {max_entries:,} files and folders")
-        return sorted(found)
+        return sorted(listed)
 
     def usage(self) -> Usage:
-        """All that the file system has in use: a directory that shares one with others has no figure of its own."""
+        """Returns the usage of the whole file system, including other directories that share it."""
         with self._acting():
-            found = os.fstatvfs(self._root)
-        return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, max(0, found.f_files - found.f_ffree - 1))
+            status = os.fstatvfs(self._root)
+        return Usage((status.f_blocks - status.f_bfree) * status.f_frsize, max(0, status.f_files - status.f_ffree - 1))
 
     @property
     def place(self) -> str:
         """Its path on this machine.
 
         Raises:
-            OSError: EBADF, it is closed.
+            OSError: EBADF if it is closed.
         """
         with self._open_still():
             return str(Path(f"/proc/self/fd/{self._root}").readlink())
 
     def measure(self, most: Usage) -> Usage:
-        """Bytes and files below it, at any depth, by a walk that ends once there are more than these.
+        """Counts bytes and files below it, at any depth; stops once there are more than `most`.
 
         Raises:
-            OSError: EBUSY if folders are moved whenever they are looked at.
+            OSError: EBUSY if folders are moved during every attempt.
         """
         with self._open_still():
             for _ in range(_ATTEMPTS):
-                if (found := _measured(self._open((), _DIRECTORY), most)) is not None:
-                    return found
-        raise OSError(errno.EBUSY, "folders are moved whenever they are looked at")
+                if (usage := _measured(self._open((), _DIRECTORY), most)) is not None:
+                    return usage
+        raise OSError(errno.EBUSY, "folders were moved during every attempt to measure them")
 
     def _find(self, path: Sequence[str], flags: int) -> int | None:
         try:
@@ -290,11 +290,7 @@ class FileTree:
             return None
 
     def _expect_no_link(self, path: Sequence[str]) -> None:
-        """Tells a link that takes the place of a folder from what is not there.
-
-        Raises:
-            OSError: ELOOP, it is a link.
-        """
+        """Raises ELOOP if a path is a link in place of a folder, rather than missing."""
         with suppress(FileNotFoundError, NotADirectoryError):
             place = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -304,10 +300,10 @@ class FileTree:
                 os.close(place)
 
     def _expect_regular(self, path: Sequence[str]) -> None:
-        """Looks at what is there before it is opened for writing, which devices and FIFOs notice.
+        """Checks the kind of a file before it is opened for writing, which has side effects on devices and FIFOs.
 
         Raises:
-            OSError: EISDIR, ELOOP for a link, EINVAL for what is no file.
+            OSError: EISDIR, ELOOP for a link, EINVAL for other kinds.
         """
         with suppress(FileNotFoundError):
             place = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -320,7 +316,7 @@ class FileTree:
 
     @contextmanager
     def _parent(self, path: Sequence[str]) -> Generator[tuple[int, str]]:
-        """A descriptor of the folder that a path is in, and the name there.
+        """Yields a descriptor of a path's parent folder, and the name in it.
 
         Raises:
             OSError: ENOENT, ENOTDIR, ELOOP; EBUSY for the root itself.
@@ -360,7 +356,7 @@ class FileTree:
             os.close(current)
 
     def _make_folders(self, path: Sequence[str]) -> int:
-        """A descriptor of a folder, which is made if it is not there."""
+        """Returns a descriptor of a folder, and makes missing folders."""
         current = self._open((), _DIRECTORY)
         try:
             for name in path:
@@ -376,7 +372,7 @@ class FileTree:
 
     @contextmanager
     def _acting(self) -> Generator[None]:
-        """Keeps the descriptor open, and asks the file system as the owner."""
+        """Keeps the descriptor open, and acts as the owner."""
         with self._open_still(), acting_as(self._owner):
             yield
 
@@ -394,14 +390,14 @@ class FileTree:
 
 @contextmanager
 def acting_as(owner: tuple[int, int] | None) -> Generator[None]:
-    """Has this thread, and no other, ask for files as this user and group: setfsuid(2). None changes nothing."""
+    """Makes file system calls of this thread only as a user and group: setfsuid(2). None changes nothing."""
     if owner is None:
         yield
         return
     libc = _libc()
     user, group = owner
     libc.setfsgid(group)
-    libc.setfsuid(user)  # last, because it takes the capabilities away that are about files
+    libc.setfsuid(user)  # last, because it drops the file capabilities
     try:
         yield
     finally:
@@ -420,7 +416,7 @@ def _openat2(directory: int, path: bytes, how: _OpenHow) -> int:
 
 @cache
 def _has_openat2() -> bool:
-    """Older kernels do not know it, and some containers forbid it."""
+    """Older kernels lack it, and some containers forbid it."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         descriptor = _openat2(root, b".", _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_BENEATH))
@@ -435,17 +431,17 @@ def _regular(descriptor: int) -> os.stat_result:
     """Describes a regular file.
 
     Raises:
-        OSError: EISDIR for a folder, EINVAL for what is no file.
+        OSError: EISDIR for a folder, EINVAL for other kinds.
     """
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        number = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
         raise OSError(number, os.strerror(number))
-    return found
+    return status
 
 
 def _read(descriptor: int, size: int, most: int) -> bytes:
-    """All of a file that has `size` bytes and may grow, up to `most`."""
+    """Reads up to `most` bytes of a file that has `size` bytes and can grow."""
     pieces: list[bytes] = []
     while most > 0 and (piece := os.read(descriptor, min(most, max(size, 1) + 1, 1 << 24))):
         pieces.append(piece)
@@ -487,7 +483,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
-    """All below a folder, whose descriptor it closes: none is followed that is not a folder of its own."""
+    """Walks a directory tree and closes `root`; never follows links."""
     opened = [(root, "")]
     try:
         levels = [os.scandir(root)]
@@ -500,13 +496,13 @@ def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
                     os.close(opened.pop()[0])
                     continue
                 try:
-                    found = _entry(prefix + entry.name, entry.stat(follow_symlinks=False))
-                    yield found
-                    if recursive and found.kind == "directory" and len(opened) < _MOST_DEPTH:
+                    described = _entry(prefix + entry.name, entry.stat(follow_symlinks=False))
+                    yield described
+                    if recursive and described.kind == "directory" and len(opened) < _MOST_DEPTH:
                         below = os.open(entry.name, _DIRECTORY, dir_fd=folder)
-                        opened.append((below, f"{found.path}/"))
+                        opened.append((below, f"{described.path}/"))
                         levels.append(os.scandir(below))
-                except OSError:  # it is gone, or something else is there now
+                except OSError:  # it was removed or replaced meanwhile
                     continue
         finally:
             for level in levels:
@@ -517,26 +513,26 @@ def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
 
 
 def _measured(folder: int, most: Usage) -> Usage | None:
-    """Bytes and files below a folder, whose descriptor it closes; None if a folder was moved meanwhile.
+    """Counts bytes and files below a folder, and closes its descriptor; None if a folder was moved meanwhile.
 
-    It has one folder open at a time, so that no depth is too much, and goes back up by `..`.
+    It has one folder open at a time, so that depth is unlimited, and goes back up by `..`.
     """
     size = files = 0
     above: list[tuple[tuple[int, int], list[str]]] = []
-    """For each folder down to the open one: itself, and those in it that are left."""
+    """For each folder down to the open one: its identity, and its remaining subfolders."""
     try:
         while True:
             inner: list[str] = []
             with os.scandir(folder) as entries:
                 for entry in entries:
                     try:
-                        found = _stat(folder, entry)
+                        described = _stat(folder, entry)
                     except FileNotFoundError:
                         continue
-                    size, files = size + found.size, files + 1
+                    size, files = size + described.size, files + 1
                     if size > most.bytes or files > most.files:
                         return Usage(size, files)
-                    if found.kind == "directory":
+                    if described.kind == "directory":
                         inner.append(entry.name)
             above.append((_identity(folder), inner))
             entered = False
@@ -560,30 +556,30 @@ def _measured(folder: int, most: Usage) -> Usage | None:
 def _stat(folder: int, entry: os.DirEntry[str]) -> Entry:
     try:
         return _entry(entry.name, entry.stat(follow_symlinks=False))
-    except PermissionError:  # a program has closed the folder, which does not make what is in it fewer
+    except PermissionError:  # a program has removed its own access; the files still count
         os.fchmod(folder, 0o700)
         return _entry(entry.name, os.stat(entry.name, dir_fd=folder, follow_symlinks=False))
 
 
 def _moved_on(folder: int, name: str) -> int:
-    """A descriptor of a folder in this one, or above it, which is closed then.
+    """Opens a subfolder, or the folder above, and closes `folder`.
 
     Raises:
-        OSError: there is none; this one stays open.
+        OSError: it cannot be opened; `folder` stays open.
     """
     try:
-        found = os.open(name, _DIRECTORY, dir_fd=folder)
+        opened = os.open(name, _DIRECTORY, dir_fd=folder)
     except PermissionError:
-        found = open_folder(folder, name)
+        opened = open_folder(folder, name)
     os.close(folder)
-    return found
+    return opened
 
 
 def _identity(folder: int) -> tuple[int, int]:
-    found = os.fstat(folder)
-    return found.st_dev, found.st_ino
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
 
 
-def _entry(path: str, found: os.stat_result) -> Entry:
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
-    return Entry(path, kind, found.st_size if kind == "file" else 0, found.st_mtime_ns, found.st_ino)
+def _entry(path: str, status: os.stat_result) -> Entry:
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
+    return Entry(path, kind, status.st_size if kind == "file" else 0, status.st_mtime_ns, status.st_ino)

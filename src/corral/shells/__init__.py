@@ -1,4 +1,4 @@
-"""Shells: commands and files of a computer, on this machine or elsewhere."""
+"""Shells: commands and files of a computer, local or remote."""
 
 from corral.sessions.shell import (
     Completed,

@@ -28,14 +28,14 @@ examples:
   corral shell -c 'python3 --version'      one command
   corral shell < script.sh                 a script
 
-Commands see /usr, /workspace and /tmp, have no network, and end with the prompt. Ctrl-C ends what runs, and starts a
-new bash; Ctrl-D or `exit` leaves.
+Commands see /usr, /workspace and /tmp, have no network, and end with the prompt. Ctrl-C ends the running command and
+starts a new bash; Ctrl-D or `exit` leaves.
 """
 _AT_A_PROMPT = r"""
 exec 3>&2 2>/dev/null
 exec bash --noprofile --noediting --rcfile /dev/fd/4 -i 4<<<"PS1='sandbox:\$PWD\\\$ '; exec 2>&3 3>&- 4<&-"
 """
-"""Leaves out the first words of bash, that it has no terminal."""
+"""Suppresses bash's first message, that it has no terminal."""
 _INTERRUPTED = 130
 _PIECE = 1 << 16
 
@@ -45,14 +45,14 @@ def add_shell(commands: Commands) -> None:
         commands,
         "shell",
         _run,
-        help="look around in the jail of a session",
-        description="Gives a prompt in a session: bash in the jail in which programs' files are.",
+        help="open a shell in the jail of a session",
+        description="Opens bash in the jail of a session, with programs' files.",
         epilog=_EPILOG,
     )
-    parser.add_argument("-c", "--command", dest="line", metavar="TEXT", help="run this command, and end with its code")
+    parser.add_argument("-c", "--command", dest="line", metavar="TEXT", help="run this command, and exit with its code")
     add_workspace(parser)
     parser.add_argument(
-        "--tier", choices=("auto", *TIERS[1:]), default="auto", help="the jail; default: the best there is"
+        "--tier", choices=("auto", *TIERS[1:]), default="auto", help="the jail; default: the best available"
     )
     parser.add_argument(
         "--accept-unenforced",
@@ -60,7 +60,7 @@ def add_shell(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="LIMIT",
-        help="open it even if the jail does not hold this bound here (disk, locks, processes); may be repeated",
+        help="accept that the jail cannot enforce this limit here (disk, locks, processes); can be repeated",
     )
 
 
@@ -75,7 +75,7 @@ async def _session(line: str | None, workspace: Path | None, limits: ShellLimits
         corral.session(files=mounts(workspace), languages=(), shell=limits) as session,  # no programs run in it
     ):
         if unenforced := session.shell.capabilities.unenforced:
-            print(f"not bounded in this jail: {', '.join(sorted(unenforced))}", file=sys.stderr)
+            print(f"not limited in this jail: {', '.join(sorted(unenforced))}", file=sys.stderr)
         if line is not None or not sys.stdin.isatty():
             return await _followed(session.shell, "exec bash" if line is None else line, reads=line is None)
         print(f"{session.shell.description}\nCtrl-D leaves.", file=sys.stderr)
@@ -102,7 +102,7 @@ async def _followed(shell: Shell, command: str, *, reads: bool) -> int:
 async def _feed(process: Process) -> None:
     source = sys.stdin.fileno()
     while True:
-        with suppress(PermissionError):  # a file, which is always ready
+        with suppress(PermissionError):  # regular files are always ready
             await anyio.wait_readable(source)
         if not (data := os.read(source, _PIECE)):
             break

@@ -1,4 +1,4 @@
-"""`JailedShell`: commands in a jail of their own, and files that quotas bound."""
+"""`JailedShell`: commands in a jail, and files with quotas."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from corral.types import ExecutionContext, SandboxConfig
 
 _TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108
-"""Directory for temporary files, which outlives a command."""
+"""Directory for temporary files; it persists between commands."""
 _PROBE_SECONDS = 20.0
 
 
 class ShellHost(LauncherSpaces):
-    """Has the spaces of sessions made for a shell of one tier. Thread-safe."""
+    """Makes the spaces of sessions for shells of one tier. Thread-safe."""
 
     def __init__(self, launcher: LauncherClient, tier: Tier) -> None:
         super().__init__(launcher)
@@ -48,18 +48,18 @@ class ShellHost(LauncherSpaces):
         self._shells: dict[Space, SpaceShell] = {}
 
     async def placement(self, config: SandboxConfig) -> Tier:  # noqa: ARG002
-        """The tier of commands."""
+        """Returns the tier of commands."""
         return self.tier
 
     async def prepare_space(self, config: SandboxConfig) -> None:
-        """Does nothing: each command starts anew."""
+        """Does nothing: commands need no preparation."""
 
     def add(self, space: Space, shell: SpaceShell) -> None:
-        """Has `forget` end this shell's commands."""
+        """Registers a shell, whose commands `forget` ends."""
         self._shells[space] = shell
 
     def forget(self, space: Space) -> None:
-        """Ends all commands in this space, and lets go of all that is kept for it."""
+        """Ends all commands in this space, and frees its resources."""
         shell = self._shells.pop(space, None)
         if shell is not None:
             shell.close()
@@ -75,13 +75,13 @@ async def open_shell(
     network: object = None,
     audit: AuditLog | None = None,
 ) -> tuple[OpenSession, SpaceShell]:
-    """Opens a session, by `open_`, and a shell in it, in the best tier that works and is good enough.
+    """Opens a session, by `open_`, and a shell in it, in the best tier that works and that `limits` allow.
 
     Commands have no network unless `network` is a `CommandNetwork`.
 
     Raises:
         ConfigError: as `open_`.
-        LimitNotEnforceable: that tier does not hold a bound, and this was not accepted.
+        LimitNotEnforceable: that tier does not enforce a limit, and this was not accepted.
         StartFailed: commands cannot be contained here.
     """
     tiers: list[Tier] = [tier for tier in _TIERS if limits.tier in ("auto", tier) and reaches(tier, required_tier)]
@@ -129,7 +129,7 @@ class SpaceShell(Shell):
         self._session = session
         self._space = space
         self._limits = limits
-        self._given = checked_environment(env or {})
+        self._env = checked_environment(env or {})
         unenforced: set[ShellLimitName] = set() if session.exact_quota else {"disk"}
         if host.tier == "landlock" and not space.own_user:
             unenforced.add("processes")
@@ -160,22 +160,22 @@ class SpaceShell(Shell):
             f"{jail.place(bind)} ({'writable' if bind.writable else 'read-only'})" for bind in self._space.binds
         )
         network = (
-            f"network by a proxy, which the environment names, to {', '.join(self._allowed)} only"
+            f"network only to {', '.join(self._allowed)}, through the proxy in the environment"
             if self._allowed
             else "no network"
         )
-        unbounded = f"not bounded: {', '.join(sorted(self.unenforced))}; " if self.unenforced else ""
+        unbounded = f"not limited: {', '.join(sorted(self.unenforced))}; " if self.unenforced else ""
         where = next((jail.place(bind) for bind in self._space.binds if bind.inside == home), home)
         return (
-            f"A Linux shell {jail.seen} on this machine: bash, coreutils and what else is installed in /usr of the "
-            f"host; directories {mounts}; {network}; {unbounded}working directory {where}."
+            f"A Linux shell {jail.seen} on this machine: bash, coreutils and whatever else the host has in /usr; "
+            f"directories {mounts}; {network}; {unbounded}working directory {where}."
         )
 
     async def open_network(self, network: CommandNetwork, audit: AuditLog | None) -> None:
-        """Lets commands reach the origins of this network, and nothing else, by a proxy that only they reach.
+        """Gives commands access to the origins of a network only, through a proxy that only they can reach.
 
         Raises:
-            StartFailed: no network namespace can be made here.
+            StartFailed: network namespaces do not work here.
         """
         if not network.origins:
             return
@@ -203,7 +203,7 @@ class SpaceShell(Shell):
         )
 
     async def probe(self) -> None:
-        """Runs a first command, in the ways that its jail has.
+        """Runs a first command, with each variant of the jail until one works.
 
         Raises:
             StartFailed: no command can run here.
@@ -229,15 +229,15 @@ class SpaceShell(Shell):
     ) -> Process:
         expect_command(command, cwd)
         if len(os.fsencode(command)) > COMMAND_BYTES:
-            raise ShellError(f"a command has {COMMAND_BYTES} bytes at most; write it into a file, and run that")
-        variables = {**self._jail.environment, **self._given, **checked_environment(env or {})}
+            raise ShellError(f"the command is longer than {COMMAND_BYTES:,} bytes; write it to a file and run that")
+        variables = {**self._jail.environment, **self._env, **checked_environment(env or {})}
         where = await self._folder(cwd)
         if self._closed:
             raise ConfigError("this shell is closed")
         self._live = {each for each in self._live if not each.ended}
         if len(self._live) + self._starting >= self._limits.commands:
             raise ShellError(
-                f"{len(self._live)} commands are running, which is ShellLimits(commands=...); end some of them first"
+                f"{len(self._live)} commands are running, the maximum of ShellLimits(commands=...); end some first"
             )
         self._starting += 1
         try:
@@ -245,7 +245,7 @@ class SpaceShell(Shell):
             contained = await self._jail.start(command, where, variables, self._variant)
         finally:
             self._starting -= 1
-        self._session.files.host_has_written = True  # what it changes is not the next program's doing
+        self._session.files.host_has_written = True  # its changes are not the next program's
         process = JailedProcess(contained, stdin=stdin)
         self._live.add(process)
         first = contained.first_process()
@@ -256,7 +256,7 @@ class SpaceShell(Shell):
         return process
 
     def close(self) -> None:
-        """Ends all commands at once. Idempotent."""
+        """Ends all commands without waiting. Idempotent."""
         self._closed = True
         for process in self._live:
             process.close()
@@ -266,7 +266,7 @@ class SpaceShell(Shell):
 
     @override
     async def aclose(self) -> None:
-        """Ends all commands; the directories are the session's."""
+        """Ends all commands; the directories stay, as the session's."""
         live = [*self._live]
         for process in live:
             await process.kill()
@@ -275,16 +275,16 @@ class SpaceShell(Shell):
         self.close()
 
     async def _folder(self, cwd: str | None) -> str:
-        """A folder for a command, as an absolute path that it sees.
+        """Returns a folder for a command, as the absolute path that it sees.
 
         Raises:
-            FileError: there is none.
+            FileError: the folder does not exist.
         """
         path = PurePosixPath(self._jail.inside(str(PurePosixPath(self._space.home, cwd or ""))))
         for bind in self._space.binds:
             if path.is_relative_to(bind.inside):
-                found = await self._files.stat(str(path))
-                if found is not None and found.kind == "directory":
+                info = await self._files.stat(str(path))
+                if info is not None and info.kind == "directory":
                     return str(PurePosixPath(self._jail.place(bind), path.relative_to(bind.inside)))
                 break
         else:
@@ -294,15 +294,15 @@ class SpaceShell(Shell):
 
 
 class JailedShell(Shell):
-    """A shell with directories of its own: the programs of this machine, in a jail, without its files and network.
+    """A shell with its own directories: the programs of this machine in a jail, without its files and network.
 
-    Open it with `async with`. `files` are as those of `Corral.session`; without a mount at /tmp there is a scratch
-    directory. The directories end with the shell. `network` is a `corral.egress.Network` of origins that commands
+    Open it with `async with`. `files` are mounts as in `Corral.session`; /tmp is a scratch directory unless it is a
+    mount. The directories end with the shell. `network` is a `corral.egress.Network` of origins that commands can
     reach; None: they have no network.
 
     Raises:
-        ConfigError: the mounts do not fit together, or a name in `env` is none.
-        LimitNotEnforceable: on entering: the jail that works here does not hold a bound, and this was not accepted.
+        ConfigError: mounts conflict, or a name in `env` is invalid.
+        LimitNotEnforceable: on entering: the jail that works here does not enforce a limit, and this was not accepted.
         StartFailed: on entering: commands cannot be contained here.
     """
 
@@ -429,7 +429,7 @@ async def _serving(proxy: AbstractAsyncContextManager[bytes], certificate: Path)
 
 
 class _SpaceFiles(Files):
-    """Files of a session, by the contract of shells."""
+    """Adapts the files of a session to the contract of shells."""
 
     def __init__(self, files: SessionFiles, space: Space, jail: CommandJail) -> None:
         self._files = files
@@ -450,19 +450,19 @@ class _SpaceFiles(Files):
 
     @override
     async def stat(self, path: str) -> FileInfo | None:
-        found = await self._files.stat(self._absolute(path))
-        return None if found is None else FileInfo(path, found.kind, found.size)
+        entry = await self._files.stat(self._absolute(path))
+        return None if entry is None else FileInfo(path, entry.kind, entry.size)
 
     @override
     async def list(
         self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
     ) -> list[FileInfo] | None:
         absolute = self._absolute(path)
-        found = await self._files.stat(absolute)
-        if found is None:
+        entry = await self._files.stat(absolute)
+        if entry is None:
             return None
-        if found.kind != "directory":
-            raise FileError(f"{path}: it is no folder")
+        if entry.kind != "directory":
+            raise FileError(f"{path}: it is not a folder")
         entries = await self._files.list(absolute, recursive=recursive, max_entries=max_entries)
         return [FileInfo(each.path, each.kind, each.size) for each in entries or ()]
 
@@ -479,7 +479,7 @@ class _SpaceFiles(Files):
 
 
 def with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
-    """Mounts with one at /tmp, where there is none at or below it."""
+    """Adds a mount at /tmp, unless there is one at or below it."""
     inside = any(mount.path == TEMPORARY.path or mount.path.startswith(f"{TEMPORARY.path}/") for mount in files)
     return tuple(files) if inside else (*files, TEMPORARY)
 

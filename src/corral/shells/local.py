@@ -1,4 +1,4 @@
-"""`LocalShell`: commands and files of this machine's own user, without any isolation."""
+"""`LocalShell`: commands and files of the current user on this machine, without any isolation."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _ROUNDS = 1000
 class LocalShell(Shell):
     """Bash on this machine, in a directory: commands may do whatever this process's user may.
 
-    It isolates nothing. Commands get this process's environment only where `inherit_env` is True, else PATH, HOME,
-    LANG and `env`. The end of a command ends all that it started: on Linux also what has left its process group,
-    unless it has cleared its environment and its parent has ended.
+    It isolates nothing. Commands get PATH, HOME, LANG and `env`; with `inherit_env` this process's whole environment.
+    When a command ends, so do its descendants: on Linux also those that left its process group, unless they have
+    cleared their environment and their parent has ended.
 
     Raises:
-        ConfigError: there is no such directory, or there is no bash.
+        ConfigError: the directory or bash is missing.
     """
 
     @checked
@@ -68,7 +68,7 @@ class LocalShell(Shell):
         kept = (
             os.environ if inherit_env else {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         )
-        # Bytecode is stale after an edit within a second that keeps the size of the source.
+        # Bytecode is stale if a source is edited within a second and keeps its size.
         self._env = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **kept, **checked_environment(env or {})}
         self._files = _LocalFiles(self.directory)
         self._live: set[_LocalProcess] = set()
@@ -167,7 +167,7 @@ class _LocalProcess(PipeProcess):
             _end_tree(self._process.pid, self._mark)
 
     def _clear(self) -> None:
-        """Ends what the command has left behind, before its number may be another's."""
+        """Ends the command's descendants, before its number can be reused."""
         left = _end_tree(self._process.pid, self._mark)
         self._process.wait()
         for each in (-self._process.pid, *left):
@@ -176,7 +176,7 @@ class _LocalProcess(PipeProcess):
 
 
 class _LocalFiles(Files):
-    """Files by the host's own paths, links followed."""
+    """Files by the host's paths; follows links."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -216,11 +216,11 @@ class _LocalFiles(Files):
         def stat() -> FileInfo | None:
             target = self._home / path
             try:
-                found = target.stat()
+                status = target.stat()
             except (FileNotFoundError, NotADirectoryError):
                 return None
             kind: FileKind = "directory" if target.is_dir() else "file" if target.is_file() else "other"
-            return FileInfo(path, kind, found.st_size)
+            return FileInfo(path, kind, status.st_size)
 
         return await self._run(path, stat)
 
@@ -257,18 +257,18 @@ class _LocalFiles(Files):
         return await self._run(path, delete)
 
     def _opened(self, path: str) -> int | None:
-        """Opens a regular file to read; None if there is none."""
+        """Opens a regular file to read; None if it does not exist."""
         try:
             return self._open(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _open(self, path: str, flags: int) -> int:
-        """Opens a regular file. A FIFO does not hold the thread."""
+        """Opens a regular file. A FIFO does not block the thread."""
         try:
             descriptor = os.open(self._home / path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # what open(2) says of a FIFO that nobody reads
+            if error.errno != errno.ENXIO:  # a FIFO without a reader: open(2)
                 raise
             raise FileError(f"{path}: it is not a regular file") from error
         if not Path(f"/dev/fd/{descriptor}").is_file():
@@ -278,7 +278,7 @@ class _LocalFiles(Files):
 
     async def _run(self, path: str, work: Callable[[], T]) -> T:
         if "\0" in path:
-            raise FileError(f"{path[:100]!r}: a path has no NUL")
+            raise FileError(f"{path[:100]!r}: a path cannot contain a NUL")
         try:
             return await anyio.to_thread.run_sync(work)
         except OSError as error:
@@ -310,7 +310,7 @@ async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _exited(pid: int) -> None:
-    """Waits until a child has ended, and leaves it to be reaped, so that its number stays its own."""
+    """Waits until a child has ended, without reaping it, so that its number is not reused."""
     if (descriptor := process_descriptor(pid)) is not None:
         try:
             await anyio.wait_readable(descriptor)
@@ -324,32 +324,32 @@ async def _exited(pid: int) -> None:
 
 
 def _end_tree(pid: int, mark: str) -> set[int]:
-    """Kills a child that is not reaped yet, its process group, and what has left it, until nothing is there.
+    """Kills an unreaped child, its process group, and descendants that left it, until none remain.
 
-    What has left it is stopped before any of it is killed, or a script would go on when its child ends before it.
-    Returns those, which are then children of process 1.
+    Descendants are stopped before any is killed: else a script would continue after its child ended. Returns those
+    outside the group, which are then children of process 1.
     """
     left: set[int] = set()
     for _ in range(_ROUNDS):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        found = _marked(mark) - {pid} if sys.platform == "linux" else set[int]()
-        if not found:
+        descendants = _marked(mark) - {pid} if sys.platform == "linux" else set[int]()
+        if not descendants:
             break
-        left |= found
+        left |= descendants
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for each in found:
+            for each in descendants:
                 _send(each, mark, number)
     return left
 
 
 def _marked(mark: str) -> set[int]:
-    """Processes with this mark in their environment (proc_pid_environ(5)) that have not ended."""
-    found: set[int] = set()
+    """Returns running processes with this mark in their environment (proc_pid_environ(5))."""
+    pids: set[int] = set()
     for path in Path("/proc").iterdir():
         if path.name.isdigit() and _has_mark(path, mark):
-            found.add(int(path.name))
-    return found
+            pids.add(int(path.name))
+    return pids
 
 
 def _has_mark(process: Path, mark: str) -> bool:
@@ -360,7 +360,7 @@ def _has_mark(process: Path, mark: str) -> bool:
 
 
 def _send(pid: int, mark: str, number: signal.Signals) -> None:
-    """Signals a process if it still has the mark, as its number may be another's by now; waits for what it kills."""
+    """Signals a process if it still has the mark, since its number could be reused; waits for the end after SIGKILL."""
     with suppress(ProcessLookupError, PermissionError):
         descriptor = process_descriptor(pid)
         try:

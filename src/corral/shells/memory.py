@@ -1,4 +1,4 @@
-"""`MemoryShell`: an interpreter of bash, with files in its memory, in a process of its own."""
+"""`MemoryShell`: a bash interpreter with files in memory, in a separate process."""
 
 from __future__ import annotations
 
@@ -61,30 +61,30 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 _MEMORY_BYTES = 1 << 30
-"""RLIMIT_DATA of the process: files are at most 100 MB of it, and each command's variables 42."""
+"""RLIMIT_DATA of the process: files take at most 100 MB of it, and each command's variables 42 MB."""
 _KEPT_BYTES = 110_000_000
 _KEPT_FILES = 25_000
-"""Bounds of the copy, which are above those of the library."""
+"""Limits of the copy; above those of the library."""
 _START_SECONDS = 30.0
 _GRACE_SECONDS = 5.0
-"""Time for a command to end after its own bound, or after it was cancelled."""
+"""Time for a command to end after its time limit or a cancellation."""
 _READ_BYTES = 1 << 18
 _KINDS: Mapping[str, FileKind] = {"file": "file", "directory": "directory", "symlink": "link"}
 
 
 class MemoryShell(Shell):
-    """Bash that a library interprets in a process of its own, with files in memory: nothing of the host is there.
+    """Bash interpreted by a library in a separate process, with files in memory and no access to the host.
 
-    It has commands such as cat, grep, sed, awk, find, sort and tar, and no programs: no git, no Python. There is no
-    network, and no standard input. Commands work on asyncio only.
+    It has commands such as cat, grep, sed, awk, find, sort and tar, but no programs such as git or Python, no network,
+    and no standard input. Commands need asyncio.
 
-    A command ends after `command_seconds`, or `command_steps` commands and turns of loops. At most `commands` run at
-    the same time. Files have 10 MB each and 100 MB together, and there are 10,000 of them. A command that brings the
-    process down ends with the others of the shell; files are then as they were when a command last ended.
+    A command ends after `command_seconds`, or `command_steps` commands and loop iterations. At most `commands` run at
+    the same time. Files have at most 10 MB each and 100 MB together, and number at most 10,000. If a command crashes
+    the process, all commands of the shell end; files are restored to their state when a command last ended.
 
     Raises:
         MissingExtra: bashkit is not installed.
-        ConfigError: a bound is not positive, or this is Windows.
+        ConfigError: a limit is not positive, or this is Windows.
     """
 
     @checked
@@ -112,7 +112,7 @@ class MemoryShell(Shell):
         self._computer = _Computer(commands, command_seconds)
         self._files = _MemoryFiles(self._computer)
         self.description = (
-            f"An interpreter of bash with the usual text tools and files in memory, below {HOME}. It has no programs "
+            f"A bash interpreter with the usual text tools and files in memory, below {HOME}. It has no programs "
             f"such as git, python3 or jq, no network, and no processes."
         )
 
@@ -141,27 +141,27 @@ class MemoryShell(Shell):
         self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
     ) -> Process:
         if stdin:
-            raise ConfigError("MemoryShell has no standard input for commands; write a file, and read it there")
+            raise ConfigError("MemoryShell has no standard input for commands; write the input to a file")
         expect_command(command, cwd)
         if self._closed:
             raise ConfigError("this shell is closed")
         variables = {**self._env, **checked_environment(env or {})}
         if asyncio_loop() is None:
-            raise ConfigError("MemoryShell works on asyncio only, not on this event loop")
+            raise ConfigError("MemoryShell works only on asyncio, not on this event loop")
         self._running = {each for each in self._running if not each.ended}
         if len(self._running) + self._starting >= self._commands:
             raise ShellError(
-                f"{self._commands} commands run in this MemoryShell already; wait for one, or raise commands="
+                f"{self._commands} commands are running in this MemoryShell already; wait for one, or raise commands="
             )
         request = {"command": command, "cwd": _full(cwd or ""), "env": variables}
         self._starting += 1
         try:
-            begun = await self._computer.begin({**request, "seconds": self._seconds, "steps": self._steps})
+            started = await self._computer.begin({**request, "seconds": self._seconds, "steps": self._steps})
         except _Refused as error:
             raise FileError(f"{cwd}: {error}") from error
         finally:
             self._starting -= 1
-        process = _MemoryProcess(self._computer, *begun)
+        process = _MemoryProcess(self._computer, *started)
         self._running.add(process)
         return process
 
@@ -195,8 +195,8 @@ class _MemoryProcess(PushedProcess):
             status = await self._interpreter.end()
             if not self.killed:
                 self.reason = (
-                    f"{_cause(error, status)}, and with it all commands of this shell. Its files are as they were when "
-                    "a command last ended, and the next command has them"
+                    f"{_cause(error, status)}, and with it all commands of this shell. The next one finds its files as "
+                    "they were when a command last ended"
                 )
             self.finish(None if self.killed else 128 - status if status < 0 else status or 1)
         except BaseException as error:
@@ -205,13 +205,13 @@ class _MemoryProcess(PushedProcess):
                 raise
 
     async def _followed(self) -> int | None:
-        """Hands over the output, and returns the exit code; None of a command that was cancelled."""
+        """Forwards the output, and returns the exit code; None if the command was cancelled."""
         left = self._computer.seconds
         while True:
             began = time.monotonic()
             with anyio.fail_after(left):
                 message, data = await self._connection.receive()
-            left -= time.monotonic() - began  # not the time until the output is read
+            left -= time.monotonic() - began  # excludes the time until the output is read
             match message:
                 case {"output": "stdout" | "stderr" as name}:
                     await self.take(name, data)
@@ -220,7 +220,7 @@ class _MemoryProcess(PushedProcess):
                 case {"error": str() as text}:
                     raise ShellError(text)
                 case _:
-                    raise _Lost("it sent something else than a reply")
+                    raise _Lost("it sent an invalid reply")
 
     @override
     async def feed(self, data: bytes) -> None:
@@ -228,7 +228,7 @@ class _MemoryProcess(PushedProcess):
 
     @override
     async def close_stdin(self) -> None:
-        """Does nothing: there is none."""
+        """Does nothing: the shell has no standard input."""
 
     @override
     async def kill(self) -> None:
@@ -249,28 +249,28 @@ class _MemoryFiles(Files):
 
     @override
     async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
-        found = await self._ask(path, "read", max_bytes=max_bytes)
-        return found[0][1] if found else None
+        replies = await self._ask(path, "read", max_bytes=max_bytes)
+        return replies[0][1] if replies else None
 
     @override
     async def write_binary(self, path: str, data: bytes) -> None:
         if len(data) > DATA_BYTES:
-            raise FileError(f"{path}: a file of this shell has {DATA_BYTES} bytes at most")
+            raise FileError(f"{path}: a file of this shell can have at most {DATA_BYTES} bytes")
         await self._ask(path, "write", data)
 
     @override
     async def stat(self, path: str) -> FileInfo | None:
-        found = await self._ask(path, "stat")
-        return _described(path, found[0][0]) if found else None
+        replies = await self._ask(path, "stat")
+        return _described(path, replies[0][0]) if replies else None
 
     @override
     async def list(
         self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
     ) -> list[FileInfo] | None:
-        found = await self._ask(path, "list", recursive=recursive, most=max_entries)
-        if not found:
+        replies = await self._ask(path, "list", recursive=recursive, most=max_entries)
+        if not replies:
             return None
-        return sorted_entries(path, (_described("", each) for each, _ in found[1:]), max_entries)
+        return sorted_entries(path, (_described("", each) for each, _ in replies[1:]), max_entries)
 
     @override
     async def make_directory(self, path: str) -> None:
@@ -281,12 +281,12 @@ class _MemoryFiles(Files):
         expect_deletable(path)
         full = _full(path)
         if full == HOME or HOME.startswith(full.rstrip("/") + "/"):
-            raise FileError(f"{path}: the working directory and what is above it stay; delete what is in it")
+            raise FileError(f"{path}: the working directory and its parents cannot be deleted; delete files in it")
         return bool(await self._ask(path, "delete"))
 
     async def _ask(self, path: str, do: str, data: bytes = b"", **details: object) -> list[Reply]:
         if "\0" in path:
-            raise FileError(f"{path[:100]!r}: a path has no NUL")
+            raise FileError(f"{path[:100]!r}: a path cannot contain a NUL")
         try:
             return await self._computer.ask({"do": do, "path": _full(path), **details}, data)
         except _Refused as error:
@@ -294,17 +294,17 @@ class _MemoryFiles(Files):
 
 
 class _Computer:
-    """The process, begun anew whenever it has ended, and the files that it begins with."""
+    """The process, restarted whenever it has ended, and the files that it starts with."""
 
     def __init__(self, commands: int, seconds: float) -> None:
         self.seconds = seconds + _GRACE_SECONDS
-        """Time for any request. The process has one thread for commands, and others wait for it."""
+        """Time for any request. All commands share one thread of the process."""
         self._plan = _plan(commands)
         self._copy = _Copy()
         self._lock = anyio.Lock()
-        """For all but commands: the copy gets changes in the order in which they are made."""
+        """For everything but commands: applies changes to the copy in order."""
         self._known = False
-        """False while the process may take the copy for newer than it is, as after a write that was cancelled."""
+        """False while the copy can be older than the process assumes, as after a cancelled write."""
         self._closed = False
         self._launcher = LauncherClient()
         self._current: list[_Interpreter] = []
@@ -314,7 +314,7 @@ class _Computer:
         """Begins a command.
 
         Raises:
-            _Refused: there is no such folder.
+            _Refused: the folder does not exist.
             ConfigError, ShellLost: as `ask`.
         """
         async with self._lock:
@@ -332,12 +332,12 @@ class _Computer:
         return interpreter, connection
 
     async def ask(self, request: Message, data: bytes = b"") -> list[Reply]:
-        """All replies to a request about a file.
+        """Sends a request about a file, and returns all replies.
 
         Raises:
-            _Refused: it cannot be done.
+            _Refused: the process cannot do it.
             ConfigError: the shell is closed.
-            ShellLost: the process does not start, or ended before it was done.
+            ShellLost: the process does not start, or ended meanwhile.
         """
         async with self._lock:
             interpreter = await self._running()
@@ -348,21 +348,21 @@ class _Computer:
                     while (reply := await connection.reply()) is not None:
                         replies.append(reply)
                         if len(replies) > _KEPT_FILES:
-                            raise _Lost("it sent more than it may")
+                            raise _Lost("it sent too much")
                 self._copy.follow(request, data, replies)
                 self._known = known
             except _Refused:
                 self._known = known
                 raise
             except (_Lost, TimeoutError) as error:
-                raise ShellLost(f"{_cause(error, await interpreter.end())}; it may be done or not") from error
+                raise ShellLost(f"{_cause(error, await interpreter.end())}; its effect is unknown") from error
             return replies
 
     async def keep(self, interpreter: _Interpreter) -> None:
-        """Takes what commands have changed into the copy.
+        """Copies changes that commands made.
 
         Raises:
-            _Lost, TimeoutError: the process has ended, or has to be.
+            _Lost, TimeoutError: the process has ended, or must be ended.
         """
         async with self._lock:
             request = {"do": "changes", "all": not self._known}
@@ -380,7 +380,7 @@ class _Computer:
         self._closed = True
         with anyio.CancelScope(shield=True):
             await self._end_all()
-            async with self._lock:  # one may have been starting
+            async with self._lock:  # another one can have been starting
                 await self._end_all()
             await run_shielded_in_thread(self._launcher.close)
 
@@ -407,7 +407,7 @@ class _Computer:
                 with anyio.fail_after(self.seconds):
                     await self._restore(made)
         except (_Lost, TimeoutError, _Refused) as error:
-            raise ShellLost(f"{_cause(error, await made.end())} while it got its files") from error
+            raise ShellLost(f"{_cause(error, await made.end())} while its files were restored") from error
         except BaseException:
             await made.end()
             raise
@@ -445,54 +445,54 @@ def _close(launcher: LauncherClient, current: list[_Interpreter]) -> None:
 
 
 def _cause(error: Exception, status: int) -> str:
-    """Reason for which a process has ended."""
+    """Returns the reason why a process has ended."""
     if isinstance(error, TimeoutError):
-        return "the interpreter was ended, for it did not answer in time"
+        return "the interpreter was ended because it did not answer in time"
     if status >= 0 or status == -signal.SIGKILL:
         return f"the interpreter was ended: {error}"
     name = signal.Signals(-status).name
-    return f"the interpreter crashed ({name}), by a fault of its own or for want of memory, of which it has 1 GiB"
+    return f"the interpreter crashed ({name}), because of a bug in it or because it needed more than 1 GiB of memory"
 
 
 def _full(path: str) -> str:
     return posixpath.normpath(posixpath.join(HOME, path))
 
 
-def _described(path: str, found: Message) -> FileInfo:
-    match {"path": path, **found}:
+def _described(path: str, reply: Message) -> FileInfo:
+    match {"path": path, **reply}:
         case {"path": str() as path, "kind": str() as kind, "size": int() as size}:
             return FileInfo(path, _KINDS.get(kind, "other"), size)
         case _:
-            raise ShellLost("the interpreter answered something else than a file")
+            raise ShellLost("the interpreter's answer is not a file")
 
 
 class _Refused(Exception):
-    """The process cannot do what it was asked."""
+    """The process refuses a request."""
 
 
 class _Lost(Exception):
-    """The process has ended, or sends what it should not."""
+    """The process has ended, or violates the protocol."""
 
 
 class _Kept(NamedTuple):
     kind: str
     mode: int
     data: bytes
-    """Of a link, its target."""
+    """Content, or the target of a link."""
 
 
 class _Copy:
-    """The files of a shell as the host keeps them, for the next process."""
+    """The host's copy of a shell's files, for the next process."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Kept] = {}
         self._bytes = 0
 
     def put(self, path: str, kind: str, mode: int, data: bytes) -> None:
-        """Adds or replaces a file and adds the folders that it is in; FIFOs are not kept.
+        """Adds or replaces a file, and adds its folders; FIFOs are not kept.
 
         Raises:
-            _Lost: there is more than the library lets a shell have.
+            _Lost: the files exceed the library's own limits.
         """
         self.drop(path)
         if kind in _KINDS:
@@ -504,12 +504,12 @@ class _Copy:
             raise _Lost("it has more files than the library allows")
 
     def drop(self, path: str) -> None:
-        """Forgets a file, if it is there."""
-        found = self.files.pop(path, None)
-        self._bytes -= 0 if found is None else len(found.data)
+        """Removes a file, if it exists."""
+        removed = self.files.pop(path, None)
+        self._bytes -= 0 if removed is None else len(removed.data)
 
     def follow(self, request: Message, data: bytes, replies: list[Reply]) -> None:
-        """Takes what a request has changed.
+        """Applies the changes of a request.
 
         Raises:
             _Lost: as `put`.
@@ -518,7 +518,7 @@ class _Copy:
             case {"do": "write", "path": path}:
                 mode = replies[0][0].get("mode") if replies else None
                 if not isinstance(mode, int):
-                    raise _Lost("it sent something else than a mode")
+                    raise _Lost("it sent an invalid mode")
                 self.put(path, "file", mode, data)
             case {"do": "make_directory", "path": path}:
                 self.put(path, "directory", 0o755, b"")
@@ -528,10 +528,10 @@ class _Copy:
                 pass
 
     def take(self, change: Message, data: bytes) -> None:
-        """Takes a change that the process tells of.
+        """Applies a change that the process reports.
 
         Raises:
-            _Lost: it is none, or as `put`.
+            _Lost: the change is invalid, or as `put`.
         """
         match change:
             case {"path": str() as path, "kind": None}:
@@ -539,12 +539,12 @@ class _Copy:
             case {"path": str() as path, "kind": str() as kind, "mode": int() as mode} if path.startswith("/"):
                 self.put(path, kind, mode, data)
             case _:
-                raise _Lost("it sent something else than a change")
+                raise _Lost("it sent an invalid change")
 
     def _drop_tree(self, path: str) -> None:
-        """Forgets a file and all within it."""
-        found = self.files.get(path)
-        if found is not None and found.kind == "directory":
+        """Removes a file, or a folder with its content."""
+        root = self.files.get(path)
+        if root is not None and root.kind == "directory":
             for each in [each for each in self.files if each.startswith(f"{path}/")]:
                 self.drop(each)
         self.drop(path)
@@ -558,7 +558,7 @@ class _Connection:
         self._socket.setblocking(False)
         self._buffer = bytearray()
         self._left = 2 * _KEPT_BYTES
-        """Bytes that may come."""
+        """Remaining bytes that it can send."""
 
     def __enter__(self) -> Self:
         return self
@@ -567,11 +567,11 @@ class _Connection:
         self.close()
 
     def close(self) -> None:
-        """Frees it. Idempotent."""
+        """Closes the socket. Idempotent."""
         self._socket.close()
 
     async def send(self, message: Message, data: bytes = b"") -> None:
-        """Sends a frame. That the process has ended shows in what is received."""
+        """Sends a frame. If the process has ended, the next `receive` raises."""
         rest = memoryview(frame(message, data))
         with suppress(BrokenPipeError, ConnectionResetError):
             while rest:
@@ -581,7 +581,7 @@ class _Connection:
                     await anyio.wait_writable(self._socket)
 
     def cancel(self) -> None:
-        """Has the process give up the request."""
+        """Makes the process cancel the request."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -589,19 +589,19 @@ class _Connection:
         """Receives a frame.
 
         Raises:
-            _Lost: there is none.
+            _Lost: the process sent no valid frame.
         """
         lengths = HEADER.unpack(await self._read(HEADER.size))
         self._left -= HEADER.size + sum(lengths)
         if lengths[0] > MESSAGE_BYTES or lengths[1] > DATA_BYTES or self._left < 0:
-            raise _Lost("it sent more than it may")
+            raise _Lost("it sent too much")
         text, data = await self._read(lengths[0]), await self._read(lengths[1])
         try:
             message = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise _Lost("it sent something else than JSON") from error
+            raise _Lost("it sent invalid JSON") from error
         if not isinstance(message, dict):
-            raise _Lost("it sent something else than a message")
+            raise _Lost("it sent JSON that is not an object")
         if any(isinstance(each, (dict, list)) for each in cast("Message", message).values()):
             raise _Lost("it sent a message that is not flat")
         return cast("Message", message), data
@@ -611,7 +611,7 @@ class _Connection:
 
         Raises:
             _Refused: the last one is an error.
-            _Lost: there is none.
+            _Lost: as `receive`.
         """
         message, data = await self.receive()
         if isinstance(error := message.get("error"), str):
@@ -637,7 +637,7 @@ class _Connection:
 
 
 class _Interpreter:
-    """A process of the library's. Making one blocks until it is ready.
+    """A process that runs the library. The constructor blocks until it is ready.
 
     Raises:
         StartFailed: it does not start.
@@ -650,7 +650,7 @@ class _Interpreter:
         self._process = ContainedProcess.spawn(launcher, plan) if can_limit else _PlainProcess(plan)
         try:
             if self._process.await_output(_START_SECONDS) != READY:
-                raise StartFailed("the interpreter wrote something else than READY")
+                raise StartFailed("the interpreter did not write READY")
         except BaseException:
             self._process.close()
             raise
@@ -663,7 +663,7 @@ class _Interpreter:
         """Opens a connection, and sends a request on it.
 
         Raises:
-            _Lost: the process has ended, or does not keep up.
+            _Lost: the process has ended, or its queue is full.
         """
         ours, theirs = socket.socketpair()
         connection = _Connection(ours)
@@ -679,7 +679,7 @@ class _Interpreter:
         return connection
 
     async def end(self) -> int:
-        """Ends it, if it has not ended, and returns its status as `wait` does. Idempotent."""
+        """Ends it if necessary, and returns its status as `wait` does. Idempotent."""
         with anyio.CancelScope(shield=True):
             async with self._ending:
                 if self._status is None:
@@ -694,9 +694,9 @@ class _Interpreter:
 
 
 class _PlainProcess:
-    """Process on a system that cannot contain it, such as macOS: it ends with the host, and its memory is not bounded.
+    """Process without containment, as on macOS: it ends with the host, and its memory is unlimited.
 
-    Its members are as those of `ContainedProcess`.
+    Its members match those of `ContainedProcess`.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -724,7 +724,7 @@ class _PlainProcess:
         socket.send_fds(self._control, [message], descriptors)
 
     async def wait(self, grace_seconds: float) -> int:  # noqa: ARG002
-        self._process.kill()  # which changes nothing for one that is ending
+        self._process.kill()  # has no effect on a process that is ending
         return await run_shielded_in_thread(self._process.wait)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""The process of a `MemoryShell`: bashkit, the files of the shell, and nothing of the host.
+"""The process of a `MemoryShell`: bashkit and the shell's files, without access to the host.
 
-It says READY once it is locked down. Its standard input is a socket, on which each request comes as a connection of its
-own, with RUN for a command and FILES for anything else. On a connection travel frames: the lengths of two parts, then
-a message as JSON, and bytes. The host sends one, and gets replies until "done", or an "error". A command is cancelled
-when the host ends its half of the connection.
+It writes READY once it is locked down. Its standard input is a socket that receives each request as a new connection,
+with RUN for a command and FILES for anything else. A connection carries frames: the lengths of two parts, a JSON
+message, and bytes. The host sends one frame, and gets replies until "done" or an "error". A command is cancelled when
+the host shuts down its half of the connection.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ RUN, FILES = b"r", b"f"
 HEADER = struct.Struct(">II")
 HOME = "/workspace"
 MESSAGE_BYTES = 64_000
-"""Maximum of a reply's JSON. The library's paths have 4,096 bytes."""
+"""Maximum of a reply's JSON. The library's paths have up to 4,096 bytes."""
 DATA_BYTES = 10_000_000
-"""Maximum of a reply's bytes, which is the library's for a file."""
+"""Maximum of a reply's bytes: the library's maximum for a file."""
 BOOT = """
 import json, sys, types
 sys.path[:], root = json.loads(sys.argv.pop(1))
@@ -43,21 +43,21 @@ for name in ("corral", "corral.jail", "corral.shells", "corral.jail.workers"):
 from corral.shells.memory_worker import serve
 serve()
 """
-"""Starts it with `python -I -S -B -c`, given folders to import from and that of corral, of whose packages it imports
-single modules: the packages themselves take three times as long as all the rest."""
+"""Starts it with `python -I -S -B -c`, given the import path and corral's folder. It imports single modules of corral,
+since importing the packages would take three times as long as everything else."""
 _FOLDERS = (HOME, "/tmp", "/dev")  # noqa: S108
 _VARIABLE_BYTES = 10_000_000
 _ENDLESS = ("jq", "yq", "tomlq")
-"""Commands that compute on after they were cancelled, and keep those of the whole shell waiting."""
+"""Commands that continue after they were cancelled, and block all commands of the shell."""
 _LATER = ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "traceback")
-"""Imported by the standard library only when they are needed, which is too late."""
+"""Modules that the standard library imports on demand, which is too late after the lock-down."""
 
 Message: TypeAlias = Mapping[str, Any]
 Reply: TypeAlias = tuple[Message, bytes]
 
 
 class _Stamp(NamedTuple):
-    """Data by which a change of a file shows: of a folder only its kind and mode."""
+    """Metadata that detects changes of a file; of a folder only its kind and mode."""
 
     kind: str
     mode: int
@@ -69,24 +69,24 @@ _UNKNOWN = _Stamp("", 0)
 
 
 def frame(message: Message, data: bytes = b"") -> bytes:
-    """A message and bytes as they are sent."""
+    """Encodes a message and bytes."""
     text = json.dumps(message, separators=(",", ":")).encode()
     return HEADER.pack(len(text), len(data)) + text + data
 
 
 def serve() -> None:
-    """Answers requests until the host is gone."""
+    """Serves requests until the host closes the socket."""
     library = import_module("bashkit")
     for name in _LATER:
         import_module(name)
-    library.Bash().execute_sync(":")  # it then has its threads, and what those load
+    library.Bash().execute_sync(":")  # starts its threads, which load more
     worker = _Worker(library)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     control = socket.socket(fileno=0)
     if sys.platform == "linux":
         lock_down("interpreter")
     os.write(1, READY)
-    for stream in (1, 2):  # which nobody reads
+    for stream in (1, 2):  # no one reads them
         os.dup2(nowhere, stream)
     asyncio.run(worker.run(control))
 
@@ -96,7 +96,7 @@ class _Worker:
         self._library = library
         self._system = library.FileSystem()
         self._known: dict[str, _Stamp] = {}
-        """All that the host has a copy of."""
+        """Files that the host has a copy of."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._requests: Mapping[str, Callable[..., Iterator[Reply]]] = {
             "read": self._read,
@@ -113,7 +113,7 @@ class _Worker:
         self._system.mkdir(HOME)
 
     async def run(self, control: socket.socket) -> None:
-        """Begins requests as they come. It ends by the end of the process."""
+        """Starts requests as they arrive. It only ends with the process."""
         loop = asyncio.get_running_loop()
 
         def accept() -> None:
@@ -132,7 +132,7 @@ class _Worker:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        task.exception()  # the host has not waited for the answer
+        task.exception()  # the host did not wait for the answer
 
     async def _command(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -148,8 +148,8 @@ class _Worker:
         with connection:
             message, _ = await asyncio.to_thread(_received, connection)
             connection.setblocking(False)
-            found = self._described(message["cwd"])
-            if found is None or found["file_type"] != "directory":
+            folder = self._described(message["cwd"])
+            if folder is None or folder["file_type"] != "directory":
                 await send({"error": "there is no such folder to run the command in"})
                 return
             await send({"started": True})
@@ -160,7 +160,7 @@ class _Worker:
             await send(end)
 
     async def _executed(self, message: Message, cancelled: Any, take: Any) -> int | None:
-        """The exit code; None if it was cancelled."""
+        """Runs a command, and returns its exit code; None if it was cancelled."""
         bash: Bash = self._bash(message)
         work = asyncio.ensure_future(
             bash.execute(message["command"], stdout=partial(take, "stdout"), stderr=partial(take, "stderr"))
@@ -171,13 +171,13 @@ class _Worker:
             bash.cancel()
             work.cancel()
             await asyncio.wait([work])
-            await self._library.Bash().execute(":")  # only now the library has left what the command did last
+            await self._library.Bash().execute(":")  # waits until the library has left the command's last step
             return None
         ending.cancel()
         done: ExecResult = work.result()
         if done.stdout_truncated or done.stderr_truncated:
-            await take("stderr", b"bash: what is over 1 MiB of an output was left out\n")
-        if done.error is not None:  # a bound, or a fault of the syntax
+            await take("stderr", b"bash: output over 1 MiB was left out\n")
+        if done.error is not None:  # a limit, or a syntax error
             await take("stderr", f"bash: {done.error}\n".encode())
         return done.exit_code
 
@@ -204,17 +204,17 @@ class _Worker:
                     for reply, part in self._requests[message.pop("do")](**message, **({"data": data} if data else {})):
                         connection.sendall(frame(reply, part))
                 answer: Message = {"done": True}
-            except Exception as error:  # the library has no other kind of errors than RuntimeError
+            except Exception as error:  # the library raises RuntimeError for everything
                 answer = {"error": str(error).removeprefix("io error: ")[:1000] or type(error).__name__}
             connection.sendall(frame(answer))
 
     def _read(self, path: str, max_bytes: int) -> Iterator[Reply]:
-        found = self._described(path)
-        if found is None:
+        status = self._described(path)
+        if status is None:
             return
-        if found["file_type"] != "file":
-            raise ValueError(f"it is no regular file, but a {found['file_type']}")
-        if found["size"] > max_bytes:
+        if status["file_type"] != "file":
+            raise ValueError(f"it is not a regular file, but a {status['file_type']}")
+        if status["size"] > max_bytes:
             raise ValueError(f"it is larger than max_bytes={max_bytes}")
         yield {}, self._system.read_file(path)
 
@@ -225,30 +225,30 @@ class _Worker:
         yield {"mode": stamp.mode}, b""
 
     def _stat(self, path: str) -> Iterator[Reply]:
-        found = self._described(path)
-        if found is not None:
-            yield {"kind": found["file_type"], "size": found["size"]}, b""
+        status = self._described(path)
+        if status is not None:
+            yield {"kind": status["file_type"], "size": status["size"]}, b""
 
     def _list(self, path: str, *, recursive: bool, most: int) -> Iterator[Reply]:
         if self._described(path) is None:
             return
         yield {}, b""
-        for _, (found, stamp) in zip(range(most + 1), self._walk(path, recursive=recursive), strict=False):
+        for _, (entry_path, stamp) in zip(range(most + 1), self._walk(path, recursive=recursive), strict=False):
             size = stamp.size
-            yield {"path": found[len(path.rstrip("/")) + 1 :], "kind": stamp.kind, "size": size}, b""
+            yield {"path": entry_path[len(path.rstrip("/")) + 1 :], "kind": stamp.kind, "size": size}, b""
 
     def _make_directory(self, path: str) -> Iterator[Reply]:
         self._system.mkdir(path, recursive=True)
         return iter(())
 
     def _delete(self, path: str) -> Iterator[Reply]:
-        found = self._described(path)
-        if found is not None:
-            self._system.remove(path, recursive=found["file_type"] == "directory")
+        status = self._described(path)
+        if status is not None:
+            self._system.remove(path, recursive=status["file_type"] == "directory")
             yield {}, b""
 
     def _changes(self, *, all: bool) -> Iterator[Reply]:
-        """All that the host does not know of yet: what is gone, and then each file before those within it."""
+        """Yields changes since the last call: first removals, then each folder before its content."""
         now = self._state()
         if all:
             self._known = dict.fromkeys(self._known, _UNKNOWN)
@@ -260,7 +260,7 @@ class _Worker:
                 continue
             try:
                 data = self._content(path, stamp.kind)
-            except RuntimeError:  # a command at work has removed it meanwhile
+            except RuntimeError:  # a running command has removed it meanwhile
                 continue
             self._known[path] = stamp
             yield {"path": path, "kind": stamp.kind, "mode": stamp.mode}, data
@@ -271,7 +271,7 @@ class _Worker:
         return self._system.read_link(path).encode() if kind == "symlink" else b""
 
     def _restore(self, connection: socket.socket) -> None:
-        """Takes files that an earlier process had."""
+        """Receives the files of an earlier process."""
         while True:
             message, data = _received(connection)
             match message:
@@ -297,7 +297,7 @@ class _Worker:
         return dict(self._walk("/", but="/dev"))
 
     def _walk(self, folder: str, *, recursive: bool = True, but: str = "") -> Iterator[tuple[str, _Stamp]]:
-        """All below a folder, each folder before what is in it, and nothing that is in the folder `but`."""
+        """Walks a folder, each folder before its content, without the content of the folder `but`."""
         folders = [folder]
         while folders:
             current = folders.pop()
@@ -306,7 +306,7 @@ class _Worker:
             except RuntimeError:
                 if current == folder:
                     raise
-                continue  # a command at work has removed it meanwhile
+                continue  # a running command has removed it meanwhile
             for entry in entries:
                 path = posixpath.join(current, entry["name"])
                 stamp = _stamp(entry["metadata"])
@@ -315,10 +315,10 @@ class _Worker:
                     folders.append(path)
 
 
-def _stamp(found: Mapping[str, Any]) -> _Stamp:
-    if found["file_type"] == "directory":
-        return _Stamp("directory", found["mode"])
-    return _Stamp(found["file_type"], found["mode"], found["size"], found["modified"])
+def _stamp(metadata: Mapping[str, Any]) -> _Stamp:
+    if metadata["file_type"] == "directory":
+        return _Stamp("directory", metadata["mode"])
+    return _Stamp(metadata["file_type"], metadata["mode"], metadata["size"], metadata["modified"])
 
 
 def _absent(result: type[BuiltinResult], context: BuiltinContext) -> BuiltinResult:
@@ -326,7 +326,7 @@ def _absent(result: type[BuiltinResult], context: BuiltinContext) -> BuiltinResu
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
-    """A frame of the host's, which is trusted."""
+    """Receives a frame of the host, which is trusted."""
     lengths = HEADER.unpack(_exactly(connection, HEADER.size))
     text, data = (_exactly(connection, length) for length in lengths)
     return json.loads(text), data

@@ -1,4 +1,4 @@
-"""Streams of a command on this machine, read and written by raw descriptors."""
+"""Streams of a local command, read and written by raw descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_BYTES = 1 << 16
 
 
 class PipeProcess(Process):
-    """A command whose streams are pipes that do not block. The subclass ends it."""
+    """A command whose streams are non-blocking pipes. The subclass ends it."""
 
     def __init__(self, stdin: int | None, stdout: int, stderr: int) -> None:
         self._stdin = stdin
@@ -53,7 +53,7 @@ class PipeProcess(Process):
                     with suppress(anyio.ClosedResourceError):
                         await anyio.wait_writable(self._stdin)
                 except BrokenPipeError:
-                    return  # it reads no more, or has ended
+                    return  # it has closed its input, or ended
 
     @override
     async def close_stdin(self) -> None:
@@ -62,7 +62,7 @@ class PipeProcess(Process):
 
     @abstractmethod
     def end(self) -> None:
-        """Has the command end, with all that it started. Idempotent."""
+        """Ends the command with all its descendants, without waiting. Idempotent."""
 
     def close(self) -> None:
         """Ends the command without waiting, and closes the streams. Idempotent."""
@@ -72,9 +72,9 @@ class PipeProcess(Process):
             self._free()
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # half made
+        with suppress(AttributeError):  # `__init__` failed
             if not self._closed:
-                self._free()  # nobody reads them, and this may be another thread
+                self._free()  # without notifying readers: there are none, and this can be another thread
 
     def _free(self) -> None:
         self._closed = True

@@ -1,4 +1,4 @@
-"""Commands whose output a library or service hands over piece by piece."""
+"""Commands whose output a library or service delivers piece by piece."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from corral.errors import ConfigError, ShellLost
 from corral.sessions.shell import Process, StreamName
 
 _PIECES = 16
-"""Pieces of output that wait to be read; whoever hands them over waits meanwhile."""
+"""Maximum number of unread pieces of output; the sender waits meanwhile."""
 
 
 class PushedProcess(Process):
-    """A command that gets its output by `take` and its end by `finish`. The subclass starts, feeds and ends it."""
+    """A command that receives output by `take` and its end by `finish`. The subclass starts, feeds and ends it."""
 
     def __init__(self, place: str, *, stdin: bool) -> None:
         self._place = place
@@ -46,14 +46,14 @@ class PushedProcess(Process):
         return self._outputs["stderr"]
 
     async def take(self, name: StreamName, data: bytes) -> None:
-        """Hands over a piece of output, and waits while too much is unread. Once nobody reads, it is dropped."""
+        """Adds a piece of output, and waits while too much is unread. Output is dropped once the streams are closed."""
         try:
             await self._sinks[name].send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
     def finish(self, code: int | None, lost: BaseException | None = None) -> None:
-        """Notes the end. Without a code the computer has lost the command, for the reason `lost`. Idempotent."""
+        """Records the end. Without a code the computer has lost the command, for the reason `lost`. Idempotent."""
         if self.ended:
             return
         self._code = code
@@ -63,7 +63,7 @@ class PushedProcess(Process):
         self._over.set()
 
     def discard(self) -> None:
-        """Frees the streams; output that is not read yet is lost."""
+        """Closes the streams; unread output is lost."""
         for stream in self._outputs.values():
             stream.close()
 
@@ -86,4 +86,4 @@ class PushedProcess(Process):
 
     @abstractmethod
     async def feed(self, data: bytes) -> None:
-        """Writes to standard input; a command that has ended loses it."""
+        """Writes to standard input; data for a command that has ended is lost."""

@@ -1,4 +1,4 @@
-"""Tools over a shell, for programs and for agents: commands, and reading, writing, editing and finding files."""
+"""Tools over a shell, for programs and agents: run commands; read, write, edit and find files."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from corral.tools import Tool, tool
 from corral.tools.tool_call import ToolCall
 
 _EDITED_BYTES = 10_000_000
-"""Of a file that `edit_file` changes, before and after: it is searched and copied on the event loop."""
+"""Maximum size of a file for `edit_file`, before and after: it is searched and copied on the event loop."""
 _MOST_LINES = 2_000
 _MOST_ENTRIES = 1_000
 _OUTPUT_BYTES = 64_000
 _TAIL_BYTES = 900
-"""Of the output so far in a report of progress."""
+"""Bytes of the latest output in a progress report."""
 _REPORT_SECONDS = 0.25
 
 
 class CommandResult(TypedDict):
-    """End of a command; without an `exit_code` if it did not end in time."""
+    """Outcome of a command; `exit_code` is None if it timed out."""
 
     exit_code: int | None
     stdout: str
@@ -35,13 +35,13 @@ class CommandResult(TypedDict):
 def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
     """Makes the tools `bash`, `read_file`, `write_file`, `edit_file`, `list_files`, `glob` and `grep`.
 
-    They are over `shell`, or over the current one of each call if it is None. What changes files or runs commands is
-    not read-only, so that a Corral can ask for approvals.
+    They use `shell`, or if it is None the current shell of each call. Tools that change files or run commands are not
+    read-only, so that a Corral can ask for approvals.
     """
-    given = None if shell is None else shell.restricted()
+    fixed = None if shell is None else shell.restricted()
 
     def here() -> Shell:
-        return current_shell() if given is None else given
+        return current_shell() if fixed is None else fixed
 
     async def bash(
         call: ToolCall,
@@ -52,7 +52,7 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
     ) -> CommandResult:
         """Runs a command in bash, in the working directory or `cwd`.
 
-        `cd` affects this command only. Of a long output the middle is left out.
+        `cd` affects this command only. The middle of a long output is left out.
         """
         live = _LiveOutput(call)
         async with periodic(live.report):
@@ -71,7 +71,7 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
         first_line: Annotated[int, Field(ge=1)] = 1,
         last_line: Annotated[int | None, Field(ge=1)] = None,
     ) -> str:
-        """Reads a text file, or the lines from `first_line` to `last_line`, counted from 1; 2,000 lines at most."""
+        """Reads a text file, or its lines from `first_line` to `last_line`, counted from 1; at most 2,000 lines."""
         most = first_line + _MOST_LINES - 1
         lines = first_line, most if last_line is None else min(last_line, most)
         text = await here().files.read_text(path, lines=lines)
@@ -80,13 +80,13 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
         return text
 
     async def write_file(path: str, text: str) -> None:
-        """Writes a text file, with the folders that it is in; one that is there is replaced."""
+        """Writes a text file, and makes its folders. Replaces an existing file."""
         await here().files.write_text(path, text)
 
     async def edit_file(path: str, old: Annotated[str, Field(min_length=1)], new: str, all: bool = False) -> int:
-        """Replaces a text in a file, and returns how often.
+        """Replaces text in a file, and returns the number of replacements.
 
-        `old` must be there exactly once, unless `all` is true.
+        `old` must occur exactly once, unless `all` is true.
         """
         files = here().files
         text = await files.read_text(path, max_bytes=_EDITED_BYTES)
@@ -94,31 +94,31 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
             raise ToolError(f"there is no file {path!r}")
         count = text.count(old)
         if count == 0:
-            raise ToolError(f"{path}: the text to replace is not there; read the file and copy it exactly")
+            raise ToolError(f"{path}: the text to replace does not occur; read the file and copy it exactly")
         if count > 1 and not all:
-            raise ToolError(f"{path}: the text to replace is there {count} times; add lines around it, or all=true")
+            raise ToolError(f"{path}: the text to replace occurs {count} times; add lines around it, or set all=true")
         if len(text) + count * (len(new) - len(old)) > _EDITED_BYTES:
-            raise ToolError(f"{path}: it would be larger than {_EDITED_BYTES:,} characters; change it by a command")
+            raise ToolError(f"{path}: it would be larger than {_EDITED_BYTES:,} characters; change it with a command")
         await files.write_text(path, text.replace(old, new))
         return count
 
     async def list_files(path: str = "", recursive: bool = False) -> list[str]:
-        """Lists a folder, 1,000 entries at most; names of folders end in a slash."""
-        found = await here().files.list(path, recursive=recursive)
-        if found is None:
+        """Lists a folder, at most 1,000 entries; names of folders end in a slash."""
+        entries = await here().files.list(path, recursive=recursive)
+        if entries is None:
             raise ToolError(f"there is no folder {path!r}")
-        return [f"{each.path}/" if each.kind == "directory" else each.path for each in found[:_MOST_ENTRIES]]
+        return [f"{each.path}/" if each.kind == "directory" else each.path for each in entries[:_MOST_ENTRIES]]
 
     async def glob(pattern: str, path: str = "") -> list[str]:
-        """Finds files by a pattern such as `**/*.py`, 1,000 at most, sorted."""
+        """Finds files by a pattern such as `**/*.py`, sorted, at most 1,000."""
         script = f"shopt -s globstar nullglob; IFS=; printf '%s\\n' {_pattern(pattern)} | head -n {_MOST_ENTRIES}"
         done = await here().run(script, cwd=path or None, output_bytes=1_000_000)
         return [line for line in done.stdout.splitlines() if line]
 
     async def grep(pattern: str, path: str = ".", ignore_case: bool = False, glob: str | None = None) -> list[str]:
-        """Finds lines by a regular expression (POSIX extended) in files below a path, as `file:line:text`.
+        """Searches files below a path with a POSIX extended regular expression; returns `file:line:text`.
 
-        1,000 lines at most. `glob` is a pattern for names of files, such as `*.py`.
+        At most 1,000 lines. `glob` is a pattern for file names, such as `*.py`.
         """
         options = ["-rnIE", *(["-i"] if ignore_case else []), *([f"--include={glob}"] if glob else [])]
         words = shlex.join(["grep", *options, "-e", pattern, "--", path])
@@ -140,12 +140,12 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
 
 
 def _pattern(pattern: str) -> str:
-    """A pattern for bash in which only `*`, `?`, brackets and braces have a meaning."""
+    """Escapes a pattern for bash so that only `*`, `?`, brackets and braces are special."""
     return "".join(each if each.isalnum() or each in "*?[]!^-_./{},@%+=:~" else f"\\{each}" for each in pattern)
 
 
 class _LiveOutput:
-    """Reports the end of a command's output as its call's progress, a few times a second."""
+    """Reports the latest output of a command as progress of its call, a few times a second."""
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
@@ -157,7 +157,7 @@ class _LiveOutput:
         self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
     def report(self) -> float:
-        """Reports what came since the last report; returns the seconds until the next."""
+        """Reports new output, and returns the seconds until the next report."""
         if self._bytes > self._reported:
             self._reported = self._bytes
             self._call.progress(self._bytes, message=self._tail.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Conformance suites for extensions of Corral, and stand-ins for tests of hosts.
+"""Conformance suites for extensions of Corral, and fakes for tests of hosts.
 
 A suite is a class of asynchronous tests for pytest. Subclass it in a test module under a name that pytest collects,
 implement its factory, and mark it with `pytest.mark.anyio`. Nothing here imports pytest.

@@ -1,4 +1,4 @@
-"""Cases of suites of shells, and their table: one row each, with what shells that lack a capability show instead."""
+"""Cases of shell suites, and their table: for each case, the behaviour of shells that lack a capability."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class BehaviourSuite:
     """Tests of shells. Implement `shell`."""
 
     def shell(self) -> AbstractAsyncContextManager[Shell]:
-        """Opens the shell to test. All tests may be given the same one: each uses files of its own names."""
+        """Opens the shell to test. Can return the same one for all tests, which use different file names."""
         raise NotImplementedError
 
     def fresh_shell(self) -> AbstractAsyncContextManager[Shell]:
-        """Opens one that is empty, and that the test may close. Implement it where `shell` gives the same one again."""
+        """Opens an empty shell that the test may close. Implement it if `shell` always returns the same one."""
         return self.shell()
 
     @asynccontextmanager
@@ -38,7 +38,7 @@ class BehaviourSuite:
 
 
 def differs(**instead: str) -> Callable[[C], C]:
-    """Marks a case with what is seen of a shell that lacks a capability, by the capability's name."""
+    """Marks a case with the behaviour of a shell that lacks a capability, by the capability's name."""
 
     def mark(case: C) -> C:
         setattr(case, _DIFFERENCES, instead)
@@ -48,7 +48,7 @@ def differs(**instead: str) -> Callable[[C], C]:
 
 
 def behaviours(suite: type[BehaviourSuite], capabilities: ShellCapabilities) -> dict[str, str]:
-    """Returns the suite's cases as sentences, each with "yes" or what a shell with these capabilities does instead."""
+    """Returns the suite's cases as sentences, each with "yes" or the different behaviour for these capabilities."""
     rows: dict[str, str] = {}
     for name, case in vars(suite).items():
         if name.startswith(_PREFIX):
@@ -62,7 +62,7 @@ async def expect_file_error(work: Awaitable[object], word: str) -> None:
     """Expects a `FileError` with this word.
 
     Raises:
-        AssertionError: there was none.
+        AssertionError: it was not raised.
     """
     failure = await expect_failure(work, FileError)
     assert word in str(failure), failure
@@ -72,10 +72,10 @@ async def expect_failure(work: Awaitable[object], kind: type[E]) -> E:
     """Expects an exception, and returns it.
 
     Raises:
-        AssertionError: there was none.
+        AssertionError: it was not raised.
     """
     try:
         await work
     except kind as error:
         return error
-    raise AssertionError(f"there was no {kind.__name__}")
+    raise AssertionError(f"{kind.__name__} was not raised")

@@ -29,14 +29,14 @@ def _event(number: int) -> AuditEvent:
 
 
 class SinkSuite:
-    """Tests that every audit sink has to pass. Implement `sink` and `stored`."""
+    """Tests that every audit sink must pass. Implement `sink` and `stored`."""
 
     def sink(self) -> AuditSink:
         """Makes a sink to the same place at each call within a test."""
         raise NotImplementedError
 
     async def stored(self) -> Sequence[AuditEvent]:
-        """Reads all events of that place, in the order in which they were written."""
+        """Reads all events from that place, in the order of writing."""
         raise NotImplementedError
 
     async def test_events_come_back_as_they_were(self) -> None:
@@ -57,7 +57,7 @@ class SinkSuite:
 
 
 class SourceSuite:
-    """Tests that every tool source has to pass. Implement `source`, `program` and `expected`."""
+    """Tests that every tool source must pass. Implement `source`, `program` and `expected`."""
 
     program: str
     """TypeScript that calls tools of the source."""
@@ -76,7 +76,7 @@ class SourceSuite:
             offers.append(tuple(tools))
 
         async with self.source().open(offer):
-            assert offers, "it has to offer its tools before its block begins"
+            assert offers, "the source must offer its tools before its block begins"
             assert offers[-1]
             assert len({tool.name for tool in offers[-1]}) == len(offers[-1])
 

@@ -1,4 +1,4 @@
-"""Stand-ins for tests of hosts: a sandbox without an engine, and a model without a provider."""
+"""Fakes for tests of hosts: a sandbox without an engine, and a model without a provider."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ class CallFailed(Exception):
 
 
 class FakeGuest:
-    """Access of a `FakeProgram` to its surroundings: tools, console and environment."""
+    """A `FakeProgram`'s access to tools, console and environment."""
 
     def __init__(self, job: Job, handler: RequestHandler) -> None:
         self.source = job.program.source
-        """The model's whole answer."""
+        """The model's complete answer."""
         self.env = None if job.env is None else dict(job.env)
         self._job = job
         self._handler = handler
         self._calls = 0
 
     async def call(self, tool: str, input: object = None) -> Any:
-        """Calls a tool by its path through all guards. Input and result are copied as between processes.
+        """Calls a tool by its path, through all guards. Input and result are copied as between processes.
 
         Raises:
             CallFailed: the call failed.
         """
         self._calls += 1
-        sent = encode_value({} if input is None else input)
-        value = decode_value(sent.text, tagged=sent.tagged)
-        reply = await self._handler(CallRequest(tool, value, self._calls, len(sent.text)))
+        encoded_input = encode_value({} if input is None else input)
+        value = decode_value(encoded_input.text, tagged=encoded_input.tagged)
+        reply = await self._handler(CallRequest(tool, value, self._calls, len(encoded_input.text)))
         if reply.error is not None:
             raise CallFailed(reply.error)
         if reply.nothing:
             return None
-        came = reply.encoded or encode_value(reply.value)
-        return decode_value(came.text, tagged=came.tagged)
+        encoded_result = reply.encoded or encode_value(reply.value)
+        return decode_value(encoded_result.text, tagged=encoded_result.tagged)
 
     def log(self, text: str, level: LogLevel = "log") -> None:
         """Prints to the program's console."""
@@ -71,14 +71,14 @@ class FakeGuest:
 
 
 FakeProgram: TypeAlias = Callable[[FakeGuest], Awaitable[object]]
-"""Function that stands for a program: its result is the program's value, its exception the program's error."""
+"""Function in place of a program: its result is the program's value, its exception the program's error."""
 
 
 class FakeSandbox(SandboxProvider):
-    """Runs a Python function in this process in place of every program, so that tests of a host need no engine.
+    """Runs a Python function in this process instead of each program, so that tests of a host need no engine.
 
-    `isolation` and `enforces` are what it claims, by default everything; nothing is isolated or enforced but what the
-    host holds itself: the wall clock, and the limits of calls. Programs are still read and checked: pass
+    It claims `isolation` and `enforces`, by default everything, but isolates nothing; only limits that the host
+    enforces itself work: the wall clock, and the limits of calls. Programs are still parsed and checked: pass
     `Corral(check=False)` and a source such as `"return 1"`.
     """
 
@@ -121,7 +121,7 @@ class _FakeBox(Sandbox):
         return Exit(value=decode_value(encoded.text, tagged=encoded.tagged))
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
 
 def _failed(code: str, name: str, message: str) -> Exit:
@@ -129,18 +129,18 @@ def _failed(code: str, name: str, message: str) -> Exit:
 
 
 class ScriptedModel:
-    """Model whose answers are written beforehand: programs as texts, or functions from the last result's text to one.
+    """Model with scripted answers: programs, or functions that make a program from the text of the last result.
 
-    It calls a real `ModelTool`, so that programs, errors and results are those that a model would cause and read.
+    It calls a real `ModelTool`, so programs, errors and results are those of a real model.
     """
 
     def __init__(self, *answers: str | Callable[[str], str]) -> None:
         self._answers = answers
 
     async def converse(self, tool: ModelTool, context: ExecutionContext | None = None) -> tuple[str, ...]:
-        """Sends each answer to the tool in turn. Returns what the model reads of each result."""
-        read: list[str] = []
+        """Sends each answer to the tool in turn. Returns the model's text of each result."""
+        texts: list[str] = []
         for answer in self._answers:
-            code = answer if isinstance(answer, str) else answer(read[-1] if read else "")
-            read.append(await tool({"code": code}, context))
-        return tuple(read)
+            code = answer if isinstance(answer, str) else answer(texts[-1] if texts else "")
+            texts.append(await tool({"code": code}, context))
+        return tuple(texts)

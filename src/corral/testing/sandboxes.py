@@ -60,12 +60,12 @@ _PROGRAMS: Mapping[Language, _Programs] = {
 
 
 class SandboxSuite:
-    """Tests that every sandbox provider has to pass. Implement `provider`; each test closes what that gives."""
+    """Tests that every sandbox provider must pass. Implement `provider`; each test closes its provider."""
 
     language: Language = "typescript"
 
     def provider(self) -> SandboxProvider:
-        """Makes the provider to test. All tests may be given the same one; inside its `async with` it stays open."""
+        """Makes the provider to test. Can return the same one for all tests; inside its `async with` it stays open."""
         raise NotImplementedError
 
     async def test_a_value_and_the_console_leave_the_program(self) -> None:
@@ -102,13 +102,13 @@ class SandboxSuite:
 
     async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self) -> None:
         async with self._corral() as corral:
-            limits = Limits(wall_seconds=0.4)  # of which it uses the processor
+            limits = Limits(wall_seconds=0.4)  # the program uses the processor all that time
             result = await self._run(corral, self._programs.endless, limits=limits)
             assert result.status == "timed_out"
             assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
 
     async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
-        """Only of providers that enforce `cpu_seconds`."""
+        """Only for providers that enforce `cpu_seconds`."""
         provider = self.provider()
         if "cpu_seconds" in provider.capabilities.enforces:
             async with self._corral(provider) as corral:

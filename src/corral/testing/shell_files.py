@@ -12,7 +12,7 @@ from corral.testing.behaviours import BehaviourSuite, differs, expect_failure, e
 
 
 class FilesSuite(BehaviourSuite):
-    """Tests of files that every shell has to pass. Implement `shell`, and `fresh_shell` if that is always the same."""
+    """Tests of files that every shell must pass. Implement `shell`, and `fresh_shell` if `shell` is always the same."""
 
     many_files: int = 10_001
     """Number of files in one folder."""
@@ -120,8 +120,8 @@ class FilesSuite(BehaviourSuite):
             async with anyio.create_task_group() as tasks:
                 for number in range(4):
                     tasks.start_soon(shell.files.write_text, f"parallel/{number}", f"{number}" * 1000)
-            found = await shell.files.list("parallel")
-            assert [(each.path, each.size) for each in found or ()] == [(f"{number}", 1000) for number in range(4)]
+            entries = await shell.files.list("parallel")
+            assert [(each.path, each.size) for each in entries or ()] == [(f"{number}", 1000) for number in range(4)]
 
     # Folders
 
@@ -146,9 +146,9 @@ class FilesSuite(BehaviourSuite):
         async with self._opened() as shell:
             for name in ("tree/one", "tree/deep/two", "tree/deep/er/three"):
                 await shell.files.write_text(name, name)
-            found = await shell.files.list("tree", recursive=True)
+            entries = await shell.files.list("tree", recursive=True)
             paths = ["deep", "deep/er", "deep/er/three", "deep/two", "one"]
-            assert [each.path for each in found or ()] == paths
+            assert [each.path for each in entries or ()] == paths
             await expect_file_error(shell.files.list("tree", recursive=True, max_entries=4), "4")
 
     async def test_a_list_of_an_empty_folder_of_a_file_and_of_nothing(self) -> None:
@@ -163,21 +163,21 @@ class FilesSuite(BehaviourSuite):
         async with self._opened() as shell:
             await shell.files.write_text("seen/file", "12345")
             assert await shell.files.stat("seen/file") == FileInfo("seen/file", "file", 5)
-            found = await shell.files.stat("seen")
-            assert found is not None
-            assert found.kind == "directory"
+            info = await shell.files.stat("seen")
+            assert info is not None
+            assert info.kind == "directory"
             assert await shell.files.stat("none") is None
 
     @differs(many_files="refused, with the bound")
     async def test_10000_files(self) -> None:
         async with self._opened(fresh=True) as shell:
             done = await shell.run(f"mkdir all; cd all; touch $(seq 1 {self.many_files})")
-            found = await shell.files.list("all", recursive=True)
-            assert found is not None
+            entries = await shell.files.list("all", recursive=True)
+            assert entries is not None
             if shell.capabilities.many_files:
-                assert (len(found), done.exit_code) == (self.many_files, 0)
+                assert (len(entries), done.exit_code) == (self.many_files, 0)
             else:
-                assert len(found) < self.many_files
+                assert len(entries) < self.many_files
                 assert done.exit_code != 0
                 assert done.stderr
 
@@ -206,8 +206,8 @@ class FilesSuite(BehaviourSuite):
     async def test_links_are_listed_as_links(self) -> None:
         async with self._opened() as shell:
             await shell.run("mkdir -p links/to; cd links; echo x > to/file; ln -s to folder; ln -s nowhere lost")
-            found = await shell.files.list("links", recursive=True)
-            kinds = {each.path: each.kind for each in found or ()}
+            entries = await shell.files.list("links", recursive=True)
+            kinds = {each.path: each.kind for each in entries or ()}
             assert kinds == {"folder": "link", "lost": "link", "to": "directory", "to/file": "file"}
 
     @differs(links="refused")
@@ -243,9 +243,9 @@ class FilesSuite(BehaviourSuite):
             if shell.capabilities.real_processes:
                 await shell.run("mkfifo waiting", check=True)
                 await expect_file_error(shell.files.read_binary("waiting"), "waiting")
-                found = await shell.files.stat("waiting")
-                assert found is not None
-                assert found.kind == "other"
+                info = await shell.files.stat("waiting")
+                assert info is not None
+                assert info.kind == "other"
 
     # Paths
 
@@ -254,8 +254,8 @@ class FilesSuite(BehaviourSuite):
             names = ["-dash ☃", "it's $HOME", 'a "b"; *', "#back\\slash"]
             for name in [*names, "*"]:
                 await shell.files.write_text(f"names/{name}", name)
-            found = await shell.files.list("names")
-            assert {each.path for each in found or ()} == {*names, "*"}
+            entries = await shell.files.list("names")
+            assert {each.path for each in entries or ()} == {*names, "*"}
             assert [await shell.files.read_text(f"names/{name}") for name in names] == names
             assert await shell.files.delete("names/*") is True
             assert await shell.files.delete("names/*") is False

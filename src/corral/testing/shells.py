@@ -19,9 +19,9 @@ _NOT_SEEN = "not tested: its start is not seen"
 
 
 class ShellSuite(BehaviourSuite):
-    """Tests of commands that every shell has to pass. Implement `shell`, and `fresh_shell` if that is always the same.
+    """Tests of commands that every shell must pass. Implement `shell`, and `fresh_shell` if `shell` is always the same.
 
-    Tests of what `capabilities` denies expect that it is refused, or leave it out.
+    For features that `capabilities` denies, tests expect a refusal, or are skipped.
     """
 
     # Output
@@ -217,7 +217,7 @@ class ShellSuite(BehaviourSuite):
                 "exec 3<>held; trap '' TERM HUP INT; (setsid sleep 1000 >&3 2>&3 &) ; echo ready; sleep 1000"
             ) as process:
                 assert await anext(aiter(process.stdout)) == b"ready\n"
-            # Whoever had it open for writing is gone, so that reading ends.
+            # All writers are gone, so reading ends.
             assert (await shell.run("(: > held &) ; cat held; echo end")).stdout == "end\n"
 
     @differs(real_processes=_NO_PROCESSES, ends_every_process="may go on", streaming=_NOT_SEEN)

@@ -91,7 +91,7 @@ async def test_a_client_that_cannot_ask_is_denied_with_a_reason(corral: Corral, 
     async with Client(mcp_server(corral), mode=mode) as client:
         result = await run(client, "return await tools.pay({ euros: 1 })")
     assert result.structured_content["error"]["message"] == (
-        "tools.pay was not approved: no MCP client can be asked for an approval: it needs elicitation"
+        "tools.pay was not approved: approval needs an MCP client with elicitation, and this program has none"
     )
 
 
@@ -102,7 +102,7 @@ async def test_a_client_without_a_way_back_is_denied(corral: Corral) -> None:
         Client(url, mode="legacy", elicitation_callback=asked) as client,
     ):
         result = await run(client, "return await tools.pay({ euros: 1 })")
-    assert "it needs elicitation" in result.structured_content["error"]["message"]
+    assert "needs an MCP client with elicitation" in result.structured_content["error"]["message"]
     assert asked.asked == []
 
 
@@ -194,7 +194,7 @@ async def test_a_state_is_good_once_and_only_with_the_same_program(corral: Corra
             await ask(client, "return 1", **answers(asked)),
             await ask(client, request_state="made-up"),
         ):
-            assert other.structured_content["error"]["message"] == "no program waits for this answer any more"
+            assert other.structured_content["error"]["message"] == "the program is no longer waiting for this answer"
         assert (await ask(client, **answers(asked))).structured_content["value"] == "paid 1"
         assert (await ask(client, **answers(asked))).is_error
 

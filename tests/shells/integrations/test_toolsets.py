@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 def check(read: Sequence[str]) -> None:
     assert "AssertionError" in read[0]
     assert "return a - b" in read[1]
-    assert "the text to replace is not there" in read[2]
+    assert "the text to replace does not occur" in read[2]
     assert " M sums.py" in read[5]
     assert "?? NOTES" in read[5]
 

@@ -19,7 +19,7 @@ __all__ = ["from_anthropic"]
 logger = get_logger("corral.chat")
 
 _TOOL_STOPS = ("tool_use", "pause_turn")
-"""Reasons to go on: tools are to be run here, or the provider's own have not ended."""
+"""Reasons to continue: tools must be run here, or the provider's own have not ended."""
 
 
 class _AnthropicChat:
@@ -45,7 +45,7 @@ class _AnthropicChat:
                 max_tokens=self._max_tokens,
                 system=self._system,
                 tools=self._declared,
-                # The last request must be answered in words.
+                # The last request must be answered with text.
                 tool_choice={"type": "auto"} if step + 1 < self._steps else {"type": "none"},
                 messages=messages,
             ) as stream:
@@ -88,7 +88,7 @@ class _AnthropicChat:
             return {**result, "content": await tool.call(use.input)}
         except ToolError as error:
             return {**result, "content": error.content, "is_error": True}
-        except ValueError as error:  # the input does not fit
+        except ValueError as error:  # invalid input
             return {**result, "content": str(error), "is_error": True}
         except Exception:
             logger.exception("the tool %s of a chat failed", use.name)
@@ -103,16 +103,16 @@ def from_anthropic(
 ) -> ChatAgent:
     """Adapts a model with the tools and the system prompt of `corral.integrations.anthropic.CodeMode`.
 
-    `parts` are those of `CodeMode(corral, context=turn_context).kwargs(...)`, so that programs run for the caller.
-    Tools of the caller's own are those of `beta_async_tool`, or the provider's. `steps` bounds the requests of one
-    reply, `max_tokens` the answer to each; in the last one the model may not call tools. The texts of earlier messages
-    are passed on, not their programs.
+    Pass `CodeMode(corral, context=turn_context).kwargs(...)` as `parts`, so that programs run for the caller. Your own
+    tools can be those of `beta_async_tool`, or the provider's. `steps` limits the requests of a reply, `max_tokens` the
+    answer to each; in the last one the model cannot call tools. The model gets the texts of earlier messages without
+    their programs.
     """
     return _AnthropicChat(client, model, parts, steps, max_tokens)
 
 
 def _text_of(content: Any) -> str:
-    """Text of a tool's result; pictures are left out, as the program's card shows them."""
+    """Returns the text of a tool's result, without pictures, which the program's card shows."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) for block in content if block["type"] == "text")

@@ -1,4 +1,4 @@
-"""Finds the adapter for an agent by the framework that it comes from."""
+"""Finds the adapter for an agent by its framework."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def chat_agent_of(agent: Any) -> ChatAgent:
             module, _, function = adapter.partition(":")
             return getattr(import_module(f"corral.chat.agents.{module}"), function)(agent)
     known = ", ".join(sorted(each.partition(":")[2] for each in _ADAPTERS.values()))
-    raise ConfigError(f"{type(agent).__name__} is no ChatAgent: it has no `reply`. Adapters: {known}")
+    raise ConfigError(f"{type(agent).__name__} is not a ChatAgent: it has no `reply`. Adapters: {known}")

@@ -1,4 +1,4 @@
-"""The model whose key is in the environment, for a chat without an agent of its own."""
+"""Chooses a model by the API key in the environment, for a chat without an agent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MODELS: Mapping[str, str] = {
     "OPENAI_API_KEY": "openai:gpt-6.1-sol",
     "GOOGLE_GENERATIVE_AI_API_KEY": "google:gemini-3.8-flash",
 }
-"""Model of pydantic-ai by the variable of its key. The first that is set holds."""
+"""Models of pydantic-ai by the variable of their key. The first variable that is set counts."""
 
 
 def model_by_environment() -> Model | None:
-    """Returns the model of the first key that is set; None if there is no key.
+    """Returns the model of the first key that is set; None without a key.
 
     The keys are ANTHROPIC_API_KEY, OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY.
 
@@ -49,10 +49,10 @@ def _provider(name: str, *, key: str) -> Provider[Any]:
 
 
 def chat_agent_by_environment(corral: Corral) -> ChatAgent:
-    """Returns an agent that writes programs for the tools of a Corral, by `model_by_environment`.
+    """Returns an agent that writes programs for the tools of a Corral, with `model_by_environment`.
 
     Raises:
-        ConfigError: there is no key.
+        ConfigError: no key is set.
     """
     model = model_by_environment()
     if model is None:

@@ -28,16 +28,16 @@ class _AdkChat:
         self._run_config = RunConfig(streaming_mode=StreamingMode.SSE, max_llm_calls=steps)
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        # A reply has sessions of its own: two organizations may have a user and a conversation of the same names.
+        # New sessions for each reply: two organizations can have a user and a conversation with the same names.
         sessions = InMemorySessionService()
         runner = Runner(app_name=_APP, agent=self._agent, session_service=sessions)
         user, name = turn.context.user_id, turn.conversation_id
         session = await sessions.create_session(app_name=_APP, user_id=user, session_id=name)
         for role, text in texts_of(turn.messages[:-1]):
             await sessions.append_event(session, self._event(role, text))
-        told = types.Content(role="user", parts=[types.Part(text=turn.text)])
+        message = types.Content(role="user", parts=[types.Part(text=turn.text)])
         number, streamed = 0, False
-        events = runner.run_async(user_id=user, session_id=name, new_message=told, run_config=self._run_config)
+        events = runner.run_async(user_id=user, session_id=name, new_message=message, run_config=self._run_config)
         async with aclosing(events):
             async for event in events:
                 if event.error_code:
@@ -50,7 +50,7 @@ class _AdkChat:
                         yield {"type": "text-delta", "id": f"text-{number}", "delta": part.text}
                 if event.partial:
                     continue
-                if streamed:  # what was streamed comes once more as a whole
+                if streamed:  # the event repeats the streamed text
                     yield {"type": "text-end", "id": f"text-{number}"}
                     number, streamed = number + 1, False
                 for part in _calls(event):
@@ -65,14 +65,14 @@ class _AdkChat:
 def from_google_adk(agent: BaseAgent, *, steps: Positive = 32) -> ChatAgent:
     """Adapts an agent, whose programs run by `corral.integrations.google_adk.CodeMode(corral, context=turn_context)`.
 
-    `steps` bounds the model's requests of one reply. The texts of earlier messages are passed on, not their programs;
-    services of a runner, such as memory and artifacts, are not there.
+    `steps` limits the model's requests of a reply. The model gets the texts of earlier messages without their programs.
+    Services of a runner, such as memory and artifacts, are not available.
     """
     return _AdkChat(agent, steps)
 
 
 def _calls(event: Event) -> list[Part]:
-    """Parts of the calls that an event begins, and of those that it ends."""
+    """Makes parts for the calls that an event begins and ends."""
     parts: list[Part] = []
     for call in event.get_function_calls():
         named = {"toolCallId": call.id, "toolName": call.name}
@@ -84,5 +84,5 @@ def _calls(event: Event) -> list[Part]:
 
 
 def _text_of(value: Any) -> str:
-    """Text of a member of a tool's answer; pictures are left out, as the program's card shows them."""
+    """Returns the text of a member of a tool's answer, without pictures, which the program's card shows."""
     return value if isinstance(value, str) else ""

@@ -38,7 +38,7 @@ class _OpenAIChat:
             async with await self._client.responses.create(
                 model=self._model,
                 **self._request,
-                # The last request must be answered in words.
+                # The last request must be answered with text.
                 tool_choice="auto" if step + 1 < self._steps else "none",
                 input=items,
                 stream=True,
@@ -67,8 +67,8 @@ class _OpenAIChat:
                     yield {"type": "tool-input-available", **named, "input": read_arguments(call.arguments)}
             outputs = await self._mode.outputs(response, turn.context)
             for output in outputs:
-                said = _text_of(output["output"])
-                yield {"type": "tool-output-available", "toolCallId": output.get("call_id"), "output": said}
+                content = _text_of(output["output"])
+                yield {"type": "tool-output-available", "toolCallId": output.get("call_id"), "output": content}
             if not outputs:
                 return
             items += [*response.output, *outputs]
@@ -86,15 +86,15 @@ def from_openai(
 ) -> ChatAgent:
     """Adapts a model, whose programs run by `corral.integrations.openai.CodeMode`.
 
-    `instructions` and `tools` are given to the model too; the tools have to be the provider's own. `steps` bounds the
-    requests of one reply; in the last one the model may not call tools. The texts of earlier messages are passed on,
-    not their programs.
+    The model also gets `instructions` and `tools`, which must be the provider's own. `steps` limits the requests of a
+    reply; in the last one the model cannot call tools. The model gets the texts of earlier messages without their
+    programs.
     """
     return _OpenAIChat(client, model, mode, mode.kwargs(instructions=instructions, tools=tools), steps)
 
 
 def _text_of(output: Any) -> str:
-    """Text of a call's output; pictures are left out, as the program's card shows them."""
+    """Returns the text of a call's output, without pictures, which the program's card shows."""
     if isinstance(output, str):
         return output
     return "\n".join(str(part["text"]) for part in output if part["type"] == "input_text")

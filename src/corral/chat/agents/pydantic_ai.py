@@ -58,13 +58,13 @@ class _PydanticAIChat:
 def from_pydantic_ai(agent: Agent[Any, Any], *, deps: Callable[[ChatTurn], Any] | None = None) -> ChatAgent:
     """Adapts an agent, whose programs run by `corral.integrations.pydantic_ai.CodeMode`.
 
-    `deps` makes the dependencies of a run. By default they are the turn's `ExecutionContext`, on whose behalf
-    `CodeMode` runs programs. With other dependencies, give `CodeMode(context=...)` a function that finds it in them.
+    `deps` makes the dependencies of a run; by default the turn's `ExecutionContext`, for which `CodeMode` runs
+    programs. With other dependencies, pass `CodeMode(context=...)` a function that returns the `ExecutionContext`.
     """
     return _PydanticAIChat(agent, deps or (lambda turn: turn.context))
 
 
 def _without_data(message: Message) -> Message:
-    """Leaves out the parts that are for the page only."""
+    """Removes the parts that are only for the page."""
     parts = [part for part in message["parts"] if not part["type"].startswith("data-")]
     return {**message, "parts": [{name: part[name] for name in part if name != "id"} for part in parts]}

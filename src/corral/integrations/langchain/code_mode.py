@@ -30,7 +30,7 @@ from corral.integrations.langchain.tools import RUNTIME, tools_of
 from corral.rendering.images import Picture
 
 _MOST_KITS = 32
-"""Sets of an agent's tools whose prompts are kept."""
+"""Maximum number of tool sets of an agent whose prompts are kept."""
 
 AgentTool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
 
@@ -39,16 +39,17 @@ AgentTool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
 class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any, Any]):
     """Gives an agent the tool that runs programs: `create_agent(model, tools, middleware=[CodeMode()])`.
 
-    Without a Corral, or with `tools`, the agent's own tools become what programs call: all of them, or those that
-    `tools` names, but for the names in `outside`. These stay with the model, and those that programs cannot call, with
-    a warning. With a Corral alone, all of them stay. The limits, sandbox, approvals and audit are the Corral's.
+    Without a Corral, or with `tools`, programs call the agent's own tools: all of them, or those that `tools` names,
+    except those in `outside`. The others stay with the model, as do tools that programs cannot call, with a warning.
+    With a Corral and no `tools`, all of the agent's tools stay with the model. Limits, sandbox, approvals and audit are
+    the Corral's.
 
-    `context` says on whose behalf programs run, and may be a function of the `ToolRuntime`; without it the agent's
-    runtime context does, if that is an `ExecutionContext`. Tools find the `ToolRuntime` by `runtime_of(context)`. What
-    is not a success becomes a message with the status `error`. Works in `agent.invoke` and in `agent.ainvoke`.
+    `context` is the caller of programs, or a function of the `ToolRuntime`; default: the agent's runtime context, if it
+    is an `ExecutionContext`. Tools get the `ToolRuntime` by `runtime_of(context)`. A failure becomes a message with the
+    status `error`. Works in `agent.invoke` and in `agent.ainvoke`.
 
-    A Corral that is not open is opened by a program, and closed after a minute without any; one with tool sources has
-    to be open.
+    A program opens a Corral that is not open; it is closed after a minute without programs. A Corral with tool sources
+    must be open.
 
     Raises:
         ConfigError: as `corral.integrations.kit.kit`; when the model is called: a tool of the agent has the name of one
@@ -74,14 +75,14 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
 
     @override
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Gives the model the tool that runs programs, in place of the tools that they call."""
+        """Gives the model the tool that runs programs, instead of the tools that programs call."""
         return handler(self._with_programs(request))
 
     @override
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """Does as `wrap_model_call`."""
+        """Like `wrap_model_call`."""
         return await handler(self._with_programs(request))
 
     def _with_programs(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -98,15 +99,15 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         return request.override(tools=[*kept, *ours], system_message=SystemMessage(content=[*blocks, prompt]))
 
     def _current(self, name: str, runtime: ToolRuntime[Any, Any]) -> ModelTool:
-        """The tool of this name, for the tools that the agent has now."""
+        """Returns the tool of this name, for the agent's current tools."""
         _, added = self._kit(runtime.tools)
-        found = next((tool for tool in added.tools if tool.name == name), None)
-        if found is None:
-            raise ToolException(f"there is no tool {name!r} now")
-        return found
+        current = next((tool for tool in added.tools if tool.name == name), None)
+        if current is None:
+            raise ToolException(f"there is no tool {name!r} at present")
+        return current
 
     def _kit(self, tools: Sequence[AgentTool]) -> tuple[Sequence[BaseTool], Kit]:
-        """The tools of the agent that programs call, and what the model gets for them."""
+        """Returns the agent's tools for programs, and the kit for the model."""
         others = own_tools(each for each in tools if not any(each is ours for ours in self.tools))
         own = [each for each in others if isinstance(each, BaseTool) and self.takes(each.name)]
         key = tuple(map(id, own))
@@ -117,11 +118,11 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
             if len(self._made) >= _MOST_KITS:
                 self._made.pop(next(iter(self._made)))
             added = self.kit(map(_name, others), tools=None if self.choice is None else registry)
-            self._made[key] = inside, added, own  # kept, so that no other tool gets the id of one of them
+            self._made[key] = inside, added, own  # kept, so that no other tool can get one of their ids
         return self._made[key][:2]
 
     def _structured(self, tool: ModelTool, corral: Corral) -> StructuredTool:
-        """The model's tool, which does what the one of this name does for the tools that the agent has now."""
+        """Makes the model's tool, which runs the tool of this name for the agent's current tools."""
 
         async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
             caller = carrying(context_for(self.context, runtime, runtime.context), RUNTIME, runtime)

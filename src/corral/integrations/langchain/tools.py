@@ -1,4 +1,4 @@
-"""Tools of LangChain as tools that programs call."""
+"""LangChain tools as tools for programs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ RUNTIME = "langchain.runtime"
 
 
 def runtime_of(context: ExecutionContext) -> ToolRuntime[Any, Any] | None:
-    """The runtime of the agent that runs the program; None outside of an agent."""
+    """Returns the runtime of the agent that runs the program; None outside an agent."""
     return context.local.get(RUNTIME)
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
-    """The tool that programs call for a `BaseTool`: from `@tool`, a `StructuredTool`, or a subclass.
+    """Makes the tool for programs of a `BaseTool`: from `@tool`, a `StructuredTool`, or a subclass.
 
     Raises:
-        ToolDefinitionError: it is none, or has an injected parameter that is not a `ToolRuntime`.
+        ToolDefinitionError: it is not a `BaseTool`, or has an injected parameter other than a `ToolRuntime`.
     """
     if not isinstance(thing, BaseTool):
-        raise ToolDefinitionError(f"a tool is made of a BaseTool of LangChain, not of {type(thing).__name__}")
+        raise ToolDefinitionError(f"expected a BaseTool of LangChain, not {type(thing).__name__}")
     runtimes = _runtime_arguments(thing)
     raising = thing.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
 
@@ -42,7 +42,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
         if runtimes and runtime is None:
             raise ToolError(f"{thing.name} can only be called by programs of a LangChain agent")
         arguments = {**input, **dict.fromkeys(runtimes, runtime)}
-        _require_valid(thing, arguments)  # `ainvoke` would raise the same for what is wrong in the middle of the tool
+        _require_valid(thing, arguments)  # `ainvoke` raises the same error for failures within the tool
         try:
             result = await raising.ainvoke(arguments, None if runtime is None else runtime.config)
         except ToolException as error:
@@ -62,7 +62,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
 
 
 def _require_valid(tool: BaseTool, arguments: dict[str, Any]) -> None:
-    """Raises InvalidArguments for what a JSON Schema does not say."""
+    """Raises InvalidArguments for rules that the JSON Schema does not cover."""
     schema = tool.args_schema
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
         return
@@ -84,7 +84,7 @@ def _value_of(result: object, name: str) -> object:
 
 
 def _text_of(tool: BaseTool, error: ToolException) -> str:
-    """The tool's own message for a model about its failure."""
+    """Returns the tool's own message about its failure, for models."""
     handler = tool.handle_tool_error
     if isinstance(handler, str):
         return handler
@@ -96,7 +96,7 @@ def _function(tool: BaseTool) -> Callable[..., Any] | None:
 
 
 def _hints(source: object) -> dict[str, Any]:
-    """Of a function or a model; none, if a name in them cannot be found."""
+    """Returns the type hints of a function or model; empty if a name in them cannot be resolved."""
     try:
         return get_type_hints(source, include_extras=True)
     except (NameError, TypeError):
@@ -104,16 +104,16 @@ def _hints(source: object) -> dict[str, Any]:
 
 
 def _runtime_arguments(tool: BaseTool) -> list[str]:
-    """The names of parameters that take the `ToolRuntime`."""
-    found: list[str] = []
+    """Returns the names of parameters that take the `ToolRuntime`."""
+    names: list[str] = []
     for name, hint in {**_hints(tool.args_schema), **_hints(_function(tool))}.items():
         if hint is ToolRuntime or get_origin(hint) is ToolRuntime:
-            found.append(name)
+            names.append(name)
         elif any(isinstance(each, InjectedToolArg) or _is_marker(each) for each in get_args(hint)[1:]):
             raise ToolDefinitionError(
                 f"tool {tool.name!r}: only LangChain can inject {name!r}; take `runtime: ToolRuntime` instead"
             )
-    return found
+    return names
 
 
 def _is_marker(hint: object) -> bool:
@@ -125,7 +125,7 @@ def _input_schema(tool: BaseTool) -> JsonSchema:
         return {"type": "object", "properties": tool.args, "required": [*tool.args]}
     schema = tool.tool_call_schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        # what a model does not know it ignores; a program had better learn of it
+        # pydantic ignores unknown arguments; programs get an error instead
         schema = {"additionalProperties": False, **schema.model_json_schema()}
     if not isinstance(schema, dict):
         raise ToolDefinitionError(
@@ -135,7 +135,7 @@ def _input_schema(tool: BaseTool) -> JsonSchema:
 
 
 def _returned(tool: BaseTool) -> object:
-    """The type that the function says it returns, if that has a JSON Schema."""
+    """Returns the function's declared return type, if it has a JSON Schema."""
     if not isinstance(tool, StructuredTool) or tool.response_format != "content":
         return None
     hint = _hints(_function(tool)).get("return", Any)
@@ -143,6 +143,6 @@ def _returned(tool: BaseTool) -> object:
         return None
     try:
         TypeAdapter[Any](hint).json_schema(mode="serialization")
-    except PydanticUserError:  # a Command has none, for one
+    except PydanticUserError:  # for example a Command
         return None
     return hint

@@ -1,4 +1,4 @@
-"""A Corral as one MCP server, whatever it calls. Needs the extra `mcp`."""
+"""Serves a Corral as an MCP server. Needs the extra `mcp`."""
 
 from __future__ import annotations
 

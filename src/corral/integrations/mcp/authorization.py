@@ -1,7 +1,7 @@
 """Tokens for an MCP server over HTTP: one for all clients, or those of an OAuth issuer.
 
-The server is a resource server as MCP's specification says: it has metadata by RFC 9728, and answers requests without a
-good token by 401 with its address. The issuer's keys come from its metadata by RFC 8414.
+The server is a resource server of MCP's specification: it has metadata by RFC 9728, and answers requests without a
+valid token by 401 with its address. The issuer's keys come from its metadata by RFC 8414.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from corral.logs import get_logger
 logger = get_logger("corral")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Public keys only: as a shared secret, the issuer's public key would verify what anybody signs."""
+"""Public keys only: if its public key were accepted as a shared secret, anyone could sign tokens."""
 _TOKEN_CHARS = 8_192
 _LEAST_SECRET_CHARS = 32
 _METADATA_BYTES = 256_000
 _FETCH_SECONDS = 10.0
 _KEYS_SECONDS = 600.0
-"""Age from which keys are fetched again."""
+"""Age after which keys are fetched again."""
 _AGAIN_SECONDS = 30.0
-"""Least time between two attempts, whatever tokens arrive."""
+"""Minimum time between two attempts, regardless of arriving tokens."""
 _LEEWAY_SECONDS = 30
 
 
 class OneToken:
-    """Verifier for one token that all clients share.
+    """Verifies one token shared by all clients.
 
     Raises:
         ConfigError: it is shorter than 32 characters.
@@ -58,17 +58,17 @@ class OneToken:
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns what a good token stands for."""
+        """Returns the access of a valid token."""
         good = hmac.compare_digest(token.encode(errors="replace"), self._token)
         return AccessToken(token=token, client_id="token", scopes=[]) if good else None
 
     def settings(self, url: str) -> AuthSettings:
-        """Makes the SDK's settings. No issuer gives such a token, so there is no metadata either."""
+        """Makes the SDK's settings. Such a token has no issuer, so there is no metadata."""
         return AuthSettings.model_validate({"issuer_url": url, "resource_server_url": None})
 
 
 class OAuthTokens:
-    """Verifier for access tokens that are JWTs of one issuer, for this resource.
+    """Verifies access tokens that are JWTs of one issuer, for this resource.
 
     A token needs `exp`, `iss`, `sub` and, as `aud`, the resource. Its scopes are those of `scope` (RFC 9068).
     """
@@ -76,7 +76,7 @@ class OAuthTokens:
     def __init__(self, issuer: str, resource: str) -> None:
         parts = urlsplit(issuer)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"the issuer {issuer[:100]!r} is no http or https URL")
+            raise ConfigError(f"the issuer {issuer[:100]!r} is not an http or https URL")
         self._issuer = issuer
         self._resource = resource
         self._keys: dict[str, Any] = {}
@@ -84,7 +84,7 @@ class OAuthTokens:
         self._fetching = anyio.Lock()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns what a good token stands for."""
+        """Returns the access of a valid token."""
         if len(token) > _TOKEN_CHARS:
             return None
         try:
@@ -101,7 +101,7 @@ class OAuthTokens:
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
         except jwt.PyJWTError as error:
-            logger.info("a token of a client of MCP is not good: %s", type(error).__name__)
+            logger.info("an MCP client's token is invalid: %s", type(error).__name__)
             return None
         scope = claims.get("scope")
         return AccessToken(
@@ -144,17 +144,17 @@ class OAuthTokens:
         self._fetched = time.monotonic()
 
     def settings(self, scopes: Iterable[str] = ()) -> AuthSettings:
-        """Makes the SDK's settings of a resource server, for `streamable_http_app(auth=...)`."""
-        told = {"issuer_url": self._issuer, "resource_server_url": self._resource}  # an `AnyHttpUrl` would get a slash
-        return AuthSettings.model_validate({**told, "required_scopes": list(scopes), "validate_token_resource": True})
+        """Makes the SDK's settings for a resource server, for `streamable_http_app(auth=...)`."""
+        urls = {"issuer_url": self._issuer, "resource_server_url": self._resource}  # an `AnyHttpUrl` would get a slash
+        return AuthSettings.model_validate({**urls, "required_scopes": list(scopes), "validate_token_resource": True})
 
 
 async def _json(url: str) -> dict[str, Any]:
-    """Reads a JSON object.
+    """Fetches a JSON object.
 
     Raises:
-        ValueError: there is none, or the URL is not well formed.
-        ConfigError: there is no host in the URL.
+        ValueError: the answer is not one, or the URL is malformed.
+        ConfigError: the URL has no host.
         EgressBlocked, httpx.HTTPError: it cannot be reached.
     """
     policy = service_policy(url, max_response_bytes=_METADATA_BYTES, total_seconds=_FETCH_SECONDS)
@@ -162,14 +162,14 @@ async def _json(url: str) -> dict[str, Any]:
         response = await client.get(url)
     if response.status_code != 200:
         raise ValueError(f"{url} has status {response.status_code}")
-    found = from_json(response.content)
-    if not isinstance(found, dict):
-        raise ValueError(f"{url} is no JSON object")
-    return cast("dict[str, Any]", found)
+    content = from_json(response.content)
+    if not isinstance(content, dict):
+        raise ValueError(f"{url} is not a JSON object")
+    return cast("dict[str, Any]", content)
 
 
 def access_token_of(request: ServerRequestContext[Any, Any]) -> AccessToken | None:
-    """Returns the verified token that a request came with, if it had to have one."""
+    """Returns a request's verified token; None if the server does not require tokens."""
     http = request.request
     if not isinstance(http, Request) or "user" not in http.scope:
         return None

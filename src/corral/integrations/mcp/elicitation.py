@@ -1,4 +1,4 @@
-"""Approvals from the person behind the MCP client whose program makes the call: each question is an elicitation."""
+"""Approvals by the user of the MCP client whose program makes the call: each question is an elicitation."""
 
 from __future__ import annotations
 
@@ -35,64 +35,64 @@ class Client(ABC):
         """Asks the client about a call.
 
         Raises:
-            ApprovalDenied: it cannot be asked.
+            ApprovalDenied: the client does not support questions.
         """
 
 
 class ClientInTouch(Client):
-    """A client that takes requests while it waits for an answer, as in the handshake era of the protocol."""
+    """A client that accepts requests while it waits for an answer, as in the handshake era of the protocol."""
 
     def __init__(self, session: ServerSession, request_id: RequestId | None) -> None:
         self._session = session
         self._request_id = request_id
 
     async def ask(self, request: ApprovalRequest) -> Approved | Denied:
-        asked = question(request).params
-        assert isinstance(asked, ElicitRequestFormParams)
+        params = question(request).params
+        assert isinstance(params, ElicitRequestFormParams)
         try:
-            answer = await self._session.elicit_form(asked.message, asked.requested_schema, self._request_id)
+            answer = await self._session.elicit_form(params.message, params.requested_schema, self._request_id)
         except (MCPError, ValidationError) as error:
             raise ApprovalDenied("the MCP client did not answer the question") from error
         return decision_of(answer, request)
 
 
 async def ask_client(request: ApprovalRequest) -> Approved | Denied | Later:
-    """The function for `Corral(approve=...)`: asks the MCP client whose program makes the call.
+    """Asks the MCP client whose program makes the call; for `Corral(approve=...)`.
 
     Raises:
-        ApprovalDenied: it has no elicitation, or the program did not come from a client of `mcp_server`.
+        ApprovalDenied: it does not support elicitation, or the program is not from a client of `mcp_server`.
     """
     client = request.context.local.get(_CLIENT)
     if not isinstance(client, Client):
-        raise ApprovalDenied("no MCP client can be asked for an approval: it needs elicitation")
+        raise ApprovalDenied("approval needs an MCP client with elicitation, and this program has none")
     return await client.ask(request)
 
 
 def asked_by(context: ExecutionContext, client: Client | None) -> ExecutionContext:
-    """The context in which `ask_client` asks this client, or nobody."""
+    """Returns the context in which `ask_client` asks this client; None: no client."""
     return carrying(context, _CLIENT, client)
 
 
 def can_elicit(capabilities: ClientCapabilities | None) -> bool:
-    """True if a client shows forms. A client that names no kind of elicitation does (MCP 2025-11-25)."""
+    """True if a client supports forms, the default if it names no kind of elicitation (MCP 2025-11-25)."""
     if capabilities is None or (elicitation := capabilities.elicitation) is None:
         return False
     return elicitation.form is not None or elicitation.url is None
 
 
 def question(request: ApprovalRequest) -> ElicitRequest:
-    """The form that asks about a call: what is called, and with what.
+    """Makes the form that asks about a call, with its tool and input.
 
     Raises:
-        ApprovalDenied: the input cannot be shown whole.
+        ApprovalDenied: the input is too large to show completely.
     """
-    input = request.shown().replace("\n", "\n    ")  # a block of code, where a client reads Markdown
+    input = request.shown().replace("\n", "\n    ")  # a code block for clients that render Markdown
     message = f"A program wants to call {request.tool}, which needs your approval, with:\n\n    {input}"
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(_FORM)))
 
 
 def decision_of(answer: object, request: ApprovalRequest) -> Approved | Denied:
-    """Returns the decision of the request's user; only a clear yes approves."""
+    """Returns the user's decision; only an explicit yes approves."""
     by = request.context.user_id
     if not isinstance(answer, ElicitResult) or answer.action != "accept" or answer.content is None:
         return Denied(by=by)

@@ -17,11 +17,11 @@ from corral.rendering.preview import preview_json, preview_text
 from corral.types import LogLevel
 
 _PAUSE_SECONDS = 0.1
-"""Between two bursts of notices."""
+"""Pause between two bursts of notices."""
 _BURST = 100
-"""Notices in one; what comes meanwhile and finds no room is counted only."""
+"""Maximum number of notices in a burst; further ones are only counted."""
 _TEXT_CHARS = 8_000
-"""Most characters of console output in one notification."""
+"""Maximum number of characters of console output in a notification."""
 _CALL_CHARS = 300
 _LOGGER = "program"
 _LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
@@ -37,7 +37,7 @@ _LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
 class _Progress:
     message: str
     sequence: int | None = None
-    """The call whose tool reported it; a later report of that call takes its place."""
+    """Number of the call that reported progress; a later report of the call replaces this one."""
 
 
 @dataclass(slots=True)
@@ -47,18 +47,18 @@ class _Printed:
 
 
 class Notices:
-    """The notifications of one program. Up to one burst is kept while no client listens."""
+    """Notifications of a program. Up to one burst is kept while no client listens."""
 
     def __init__(self) -> None:
         self._held: list[_Progress | _Printed] = []
         self._dropped = 0
         self._news = anyio.Event()
         self._count = 0
-        """Progress has to rise with each notice (MCP, progress); how much there will be, nobody knows."""
+        """Progress must rise with each notice (MCP, progress); the total is unknown."""
         self._level: LoggingLevel | None = None
 
     def see(self, event: Event) -> None:
-        """The function for `Corral.execute(on_event=...)`."""
+        """Adds a notice for an event; for `Corral.execute(on_event=...)`."""
         match event:
             case ToolCallStarted(call=call):
                 shown = preview_json(call.input, _CALL_CHARS) if self._has_room else ""
@@ -75,7 +75,7 @@ class Notices:
 
     @asynccontextmanager
     async def sent(self, request: ServerRequestContext[Any, Any], level: LoggingLevel | None) -> AsyncGenerator[None]:
-        """Within the block the client of the request is told; at its end, what is left. `level`: of what is printed."""
+        """Sends notices to the request's client until the end of the block. `level` is for the console."""
         self._level = level
         over = anyio.Event()
         async with anyio.create_task_group() as tasks:
@@ -98,7 +98,7 @@ class Notices:
         self._hold(_Progress(text, event.sequence))
 
     def _print(self, printed: _Printed) -> None:
-        """Lines of one level that come together go together."""
+        """Adds printed lines; joins consecutive ones of the same level."""
         if self._level is None or LEVELS.index(printed.level) < LEVELS.index(self._level):
             return
         last = self._held[-1] if self._held else None
@@ -126,7 +126,7 @@ class Notices:
             self._news = anyio.Event()
             held, self._held = self._held, []
             if self._dropped:
-                held.append(_Progress(f"{self._dropped} more that are not shown"))
+                held.append(_Progress(f"{self._dropped} more not shown"))
                 self._dropped = 0
             for notice in held:
                 await self._send(notice, request)
@@ -134,11 +134,11 @@ class Notices:
                 await over.wait()
 
     async def _send(self, notice: _Progress | _Printed, request: ServerRequestContext[Any, Any]) -> None:
-        """Both kinds reach only a client that has asked for them."""
+        """Sends a notice; the SDK drops it unless the client requested its kind."""
         session = request.session
         if isinstance(notice, _Progress):
             self._count += 1
             await session.report_progress(self._count, message=notice.message)
         else:
-            told = LoggingMessageNotificationParams(level=notice.level, logger=_LOGGER, data=notice.text)
-            await session.send_notification(LoggingMessageNotification(params=told), request.request_id)
+            params = LoggingMessageNotificationParams(level=notice.level, logger=_LOGGER, data=notice.text)
+            await session.send_notification(LoggingMessageNotification(params=params), request.request_id)

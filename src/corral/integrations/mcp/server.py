@@ -1,4 +1,4 @@
-"""The MCP server: its tools, and how they are called."""
+"""The MCP server and its tools."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from corral.rendering.preview import preview_text
 from corral.types import JsonSchema, ToolName
 
 _TOGETHER_SECONDS = 0.05
-"""Delay in which further questions join the first: clients bound how often they are asked."""
+"""Delay in which further questions join the first, because clients limit the number of rounds."""
 _RETURN_SECONDS = 600.0
-"""Seconds that a program waits for its client to come back."""
+"""Seconds for which a program waits for its client to return."""
 
 
 class Programs:
-    """The waiting programs of one server, while it runs."""
+    """The waiting programs of a running server."""
 
     def __init__(self, tasks: TaskGroup, corral: Corral) -> None:
         self.levels = LogLevels()
@@ -67,14 +67,14 @@ class Programs:
         self._tasks.start_soon(program.drive, run)
 
     def part(self, program: Program) -> str:
-        """Detaches a program from its client. Returns the state by which it is found again, once."""
+        """Detaches a program from its client. Returns the state with which it can be resumed, once."""
         state = secrets.token_urlsafe(32)
         self._away[state] = program
         program.leave(lambda: self._away.pop(state, None))
         return state
 
     def meet(self, state: str, context: ExecutionContext, arguments: Mapping[str, Any]) -> Program | None:
-        """The program that this caller left with this state, if it still waits."""
+        """Resumes the program that this caller left with this state, if it still waits."""
         program = self._away.get(state)
         if program is None or not program.belongs_to(context, arguments):
             return None
@@ -84,7 +84,7 @@ class Programs:
 
 
 class Program(Client):
-    """A program whose client is asked by the answers to its own call."""
+    """A program that asks its client by returning questions as results of its call."""
 
     def __init__(self, programs: Programs, context: ExecutionContext, arguments: Mapping[str, Any]) -> None:
         self.notices = Notices()
@@ -117,9 +117,9 @@ class Program(Client):
             self._changed.set()
 
     async def attend(self, answers: InputResponses | None = None) -> ExecutionResult | InputRequiredResult | None:
-        """Its result, or questions, after which it goes on without a client; None if it was ended.
+        """Waits for its result, or for questions, after which it continues without a client; None if it was ended.
 
-        Cancelled with whoever waits for it.
+        Cancelling this ends the program.
         """
         for key, answer in (answers or {}).items():
             if key in self._questions:
@@ -127,7 +127,7 @@ class Program(Client):
                 decision = decision_of(answer, request)
                 await self._programs.corral.executions.settle(request.execution_id, {request.sequence: decision})
         try:
-            asked = await self._wait()
+            questions = await self._wait()
         except BaseException:
             self._scope.cancel()
             with anyio.CancelScope(shield=True):
@@ -138,15 +138,15 @@ class Program(Client):
             return self._result
         if self._ended.is_set():
             return None
-        return InputRequiredResult(input_requests=asked, request_state=self._programs.part(self))
+        return InputRequiredResult(input_requests=questions, request_state=self._programs.part(self))
 
     async def _wait(self) -> InputRequests:
-        """Until it has ended, or asks."""
+        """Waits until it has ended, or has questions."""
         while self._result is None and not self._ended.is_set():
             if await self._unanswered():
                 await anyio.sleep(_TOGETHER_SECONDS)
-                if asked := await self._unanswered():
-                    return asked
+                if questions := await self._unanswered():
+                    return questions
             else:
                 self._changed = anyio.Event()
                 await self._changed.wait()
@@ -162,11 +162,11 @@ class Program(Client):
         }
 
     def belongs_to(self, context: ExecutionContext, arguments: Mapping[str, Any]) -> bool:
-        """True if it was sent by this user, with these arguments."""
+        """True if this user sent it, with these arguments."""
         return self._owner == (context.user_id, context.organization_id) and self._arguments == dict(arguments)
 
     def leave(self, forget: Callable[[], object]) -> None:
-        """Bounds the time until the client has to be back; `forget` is called when the program is over."""
+        """Starts the time until the client must return; `forget` is called when the program ends."""
         self._forget = forget
         self._scope.deadline = anyio.current_time() + _RETURN_SECONDS
 
@@ -177,16 +177,16 @@ class Program(Client):
 logger = get_logger("corral")
 
 McpRequest: TypeAlias = ServerRequestContext[Programs, Any]
-"""A call of a tool as the SDK has it: `request` is Starlette's request, where it came over HTTP."""
+"""The SDK's context of a tool call; `request` is Starlette's request, if it came over HTTP."""
 
 _INSTRUCTIONS = (
-    "Do a task with one program. `execute_code` runs it; its description says how to write it, and what it can call. "
-    "`search_tools` and `describe_tools` find what is not declared there."
+    "Do a task with one program. `execute_code` runs it; its description explains how to write it, and what it can "
+    "call. `search_tools` and `describe_tools` find tools that are not declared there."
 )
 _LOOKING = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _NAME_CHARS = 200
 _MOST_MADE = 32
-"""Descriptions that are kept, for callers who see different tools."""
+"""Maximum number of kept descriptions, for callers who see different tools."""
 
 
 @checked
@@ -200,14 +200,13 @@ def mcp_server(
     programs_at_once: int = 64,
     env: Mapping[str, str] | None = None,
 ) -> Server[Programs]:
-    """A Corral as an MCP server, for the SDK's `run` and `streamable_http_app`. Its owner opens the Corral before that.
+    """Makes an MCP server of an open Corral, for the SDK's `run` and `streamable_http_app`.
 
-    `context` is the caller of all programs, or a function of the request; without it everybody is the same anonymous
-    user. The budget is for the declarations of tools in a description. More programs than `programs_at_once` are
-    refused, but for callers with less than a fair part of them. `env` is what programs find in `process.env`, in
-    Python in `os.environ`.
+    `context` is the caller of all programs, or a function of the request; by default all callers are the same anonymous
+    user. The budget is for the declarations of tools in a description. Programs beyond `programs_at_once` are refused,
+    except for callers below their fair share. Programs have `env` in `process.env`, in Python in `os.environ`.
 
-    Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
+    Serving it raises ConfigError if the language is not supported, or the budget is too small.
     """
     served = _Served(corral, language, context, budget_tokens, programs_at_once, env)
     server = Server(
@@ -219,13 +218,13 @@ def mcp_server(
         on_list_tools=served.list_tools,
         on_call_tool=served.call_tool,
     )
-    # Not as `on_set_logging_level`: clients of the handshake era use it, and the SDK warns of it.
+    # Not by `on_set_logging_level`, about which the SDK warns; clients of the handshake era use the request.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, served.set_level)
     return server
 
 
 class _Served:
-    """The tools of one server."""
+    """The tools of a server."""
 
     def __init__(
         self,
@@ -250,7 +249,7 @@ class _Served:
 
     @asynccontextmanager
     async def programs(self, _: Server[Programs]) -> AsyncGenerator[Programs]:
-        """Within the block the server runs. Wrong options raise here, and not at the first client."""
+        """Runs the server during the block. Wrong options raise here, rather than at the first client."""
         await self.tools()
         async with anyio.create_task_group() as tasks:
             try:
@@ -259,20 +258,20 @@ class _Served:
                 tasks.cancel_scope.cancel()
 
     async def tools(self, context: ExecutionContext | None = None) -> Sequence[ModelTool]:
-        """The tools that run programs, search and describe, with their current descriptions for this caller."""
+        """Returns the tools that run programs, search and describe, with their current descriptions for this caller."""
         async with self._making:
             snapshot = self._corral.model.visible_tools(context).snapshot()
-            found = self._made.get(id(snapshot))
-            if found is None or found[0] is not snapshot:
+            known = self._made.get(id(snapshot))
+            if known is None or known[0] is not snapshot:
                 made = await run_in_own_thread(self._make, context)
-                found = self._made[id(snapshot)] = snapshot, made
+                known = self._made[id(snapshot)] = snapshot, made
                 while len(self._made) > _MOST_MADE:
                     self._made.popitem(last=False)
-            self._own = found[1]
-            return found[1]
+            self._own = known[1]
+            return known[1]
 
     def _make(self, context: ExecutionContext | None) -> Sequence[ModelTool]:
-        """Takes tenths of a second for hundreds of tools."""
+        """Makes the tools; takes tenths of a second for hundreds of tools."""
         catalog = self._corral.model.catalog(self._language, budget_tokens=self._budget_tokens, context=context)
         return self._corral.model.tools(self._language, catalog=catalog, search=True, env=self._env)
 
@@ -309,7 +308,7 @@ class _Served:
     async def _answer(
         self, tool: ModelTool, request: McpRequest, params: CallToolRequestParams, context: ExecutionContext
     ) -> ExecutionResult | InputRequiredResult:
-        """The result of a program, or the question that must be answered first."""
+        """Returns the result of a program, or the questions that must be answered first."""
         programs = request.lifespan_context
         arguments = params.arguments or {}
         level = programs.levels.of(request)
@@ -318,7 +317,7 @@ class _Served:
             if program is None:
                 return self._gone()
         elif not self._running.take(context.trust_domain):
-            reason = f"{self._running.most} programs run already, and enough of them are yours; try again later"
+            reason = f"{self._running.most} programs are running, and you have a fair share of them; try again later"
             return failed(RateLimited(reason), self._language)
         elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
             client = ClientInTouch(request.session, request.request_id) if _asks(request) else None
@@ -333,12 +332,12 @@ class _Served:
             return await program.attend(params.input_responses) or self._gone()
 
     def _gone(self) -> ExecutionResult:
-        return failed(Cancelled("no program waits for this answer any more"), self._language)
+        return failed(Cancelled("the program is no longer waiting for this answer"), self._language)
 
     async def _execute(
         self, tool: ModelTool, arguments: Mapping[str, Any], context: ExecutionContext, notices: Notices
     ) -> ExecutionResult:
-        """Never raises: a program may run in a task that serves others too. It has been counted, and no longer is."""
+        """Runs a counted program, and uncounts it. Never raises, because its task can also serve other programs."""
         try:
             return await tool.run(arguments, context, on_event=notices.see)
         except CorralError as error:
@@ -362,14 +361,14 @@ class _Served:
         return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
 
     def _effects(self, context: ExecutionContext | None) -> ToolAnnotations:
-        """Annotations for the tool that runs programs: it may do whatever its tools may."""
+        """Returns annotations for the tool that runs programs: it can do whatever its tools can."""
         if all(tool.read_only for tool in self._corral.model.visible_tools(context).snapshot().values()):
             return ToolAnnotations(read_only_hint=True, open_world_hint=True)
         return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
 def _asks(request: McpRequest) -> bool:
-    """True if the client of a request can be asked about a call, in the way of its protocol version."""
+    """True if the client of a request can be asked about a call, by its protocol version."""
     session = request.session
     in_touch = session.can_send_request or request.protocol_version in MODERN_PROTOCOL_VERSIONS
     return in_touch and can_elicit(session.client_capabilities)

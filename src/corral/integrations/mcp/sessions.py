@@ -1,4 +1,4 @@
-"""A server's knowledge of the client of a request."""
+"""Session and log level of a request's client."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
-"""In rising order, as the literal has them."""
+"""In ascending order, as in the literal."""
 
 _SESSION_HEADER = "mcp-session-id"
 _MOST_SESSIONS = 10_000
-"""As many as the SDK lets be open."""
+"""The SDK's own limit of open sessions."""
 
 
 def session_of(request: ServerRequestContext[Any, Any]) -> str | None:
-    """The id of the MCP session that a request belongs to, if it has one: over HTTP, in the handshake era.
+    """Returns the id of a request's MCP session, if it has one: over HTTP, in the handshake era.
 
-    Where there are no sessions the header may hold anything; nothing is made of it then.
+    Without sessions the header can have any value, and is ignored.
     """
     http = request.request
     return http.headers.get(_SESSION_HEADER) if isinstance(http, Request) and request.session.can_send_request else None
 
 
 class LogLevels:
-    """Log levels that clients have chosen for the console output of programs."""
+    """Clients' log levels for the console output of programs."""
 
     def __init__(self) -> None:
         self._chosen: OrderedDict[str | None, LoggingLevel] = OrderedDict()
 
     def choose(self, request: ServerRequestContext[Any, Any], level: LoggingLevel) -> None:
-        """For the session of the request, or the only client of standard input; in the handshake era."""
+        """Sets the level of the request's session, or of the only client on standard input; in the handshake era."""
         session = session_of(request)
         if session is None and request.request is not None:
             return  # the request belongs to no session
@@ -44,7 +44,7 @@ class LogLevels:
             self._chosen.popitem(last=False)
 
     def of(self, request: ServerRequestContext[Any, Any]) -> LoggingLevel | None:
-        """Level; None: no output. Each request names it since 2026-07-28; before, the default is debug."""
+        """Returns the level; None: no output. Since 2026-07-28 each request has it; before, the default is debug."""
         if request.protocol_version in MODERN_PROTOCOL_VERSIONS:
             chosen: object = (request.meta or {}).get(LOG_LEVEL_META_KEY)
             return next((level for level in LEVELS if level == chosen), None)

@@ -1,4 +1,4 @@
-"""A program's result as the result of an MCP tool: for the model, for other programs, and as images."""
+"""Converts a program's result to the result of an MCP tool: text, structured content and images."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ OUTPUT_SCHEMA: JsonSchema = {
 
 _MOST_BLOCKS = 100
 _MOST_LOOKED_AT = 1_000
-"""Members of a list that may be content blocks."""
-_BLOCK_TYPES = ("image", "audio", "resource", "resource_link")  # no set: what a program calls a type may have no hash
+"""Maximum number of list members that are tested for being content blocks."""
+_BLOCK_TYPES = ("image", "audio", "resource", "resource_link")  # not a set: a program's `type` can be unhashable
 _block: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
 
 def program_result(result: ExecutionResult) -> CallToolResult:
-    """Text, structure, and the pictures and other content blocks that the program returned.
+    """Converts a result to text, structured content, and the pictures and other content blocks in its value.
 
-    The text says of a program that succeeded, too, why it was not type-checked where it should have been.
+    The text also says, even after success, why an expected type check did not happen.
     """
     result = replace(result, diagnostics=tuple(map(_shown, result.diagnostics)))
     rest, blocks = _taken_out(result.value, lambda block, number: {"type": block.type, "content": number})
@@ -97,12 +97,12 @@ def _shown(remark: Diagnostic) -> Diagnostic:
 
 
 def text_result(result: ExecutionResult) -> CallToolResult:
-    """Its text alone."""
+    """Converts a result to text only."""
     return CallToolResult(content=[TextContent(text=result.model_text())], is_error=not result.success)
 
 
 def failed(error: CorralError, language: Language) -> ExecutionResult:
-    """The result of a program that could not even be started."""
+    """Makes the result of a program that could not be started."""
     shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
     return ExecutionResult(execution_id="", status="failed", language=language, error=shown, exit_code=1)
 
@@ -119,26 +119,26 @@ def _without_none(**members: Any) -> dict[str, Any]:
 
 
 def _taken_out(value: Any, marker: Callable[[ContentBlock, int], object]) -> tuple[Any, list[ContentBlock]]:
-    """The value with a marker in place of each content block, and the blocks.
+    """Returns the value with a marker in place of each content block, and the blocks.
 
-    They are the value itself, or members of a list: the value or, as in what an MCP tool returns, its `content`.
+    A block is the value itself, or a member of a list: the value or, as in results of MCP tools, its `content`.
     """
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         if isinstance(members.get("content"), list):
             content, blocks = _taken_out(members["content"], marker)
             return ({**members, "content": content}, blocks) if blocks else (members, [])
-    given: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
     blocks: list[ContentBlock] = []
     kept: list[Any] = []
-    for each in given[:_MOST_LOOKED_AT]:
+    for each in items[:_MOST_LOOKED_AT]:
         block = _as_block(each) if len(blocks) < _MOST_BLOCKS else None
         if block is None:
             kept.append(each)
         else:
             blocks.append(block)
             kept.append(marker(block, len(blocks)))  # the text is the first
-    return ([*kept, *given[_MOST_LOOKED_AT:]] if isinstance(value, list) else kept[0], blocks)
+    return ([*kept, *items[_MOST_LOOKED_AT:]] if isinstance(value, list) else kept[0], blocks)
 
 
 def _in_text(block: ContentBlock, number: int) -> object:

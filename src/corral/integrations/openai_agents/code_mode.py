@@ -42,13 +42,13 @@ _SPAN_CHARS = 10_000
 class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
     """Instructions and tools for an agent: `Agent(name="...", **CodeMode().kwargs(instructions="...", tools=[...]))`.
 
-    Without a Corral, or with `tools`, the agent's own function tools become what programs call: all of them, or those
-    that `tools` names, but for the names in `outside`. These stay with the model, as does what programs cannot call: a
-    tool with guardrails or of OpenAI's own, with a warning, and one that needs an approval if neither `approve` nor the
-    Corral can be asked for it. With a Corral alone, all of them stay.
+    Without a Corral, or with `tools`, programs call the agent's own function tools: all of them, or those that `tools`
+    names, except those in `outside`. The others stay with the model, as do tools that programs cannot call: with
+    guardrails or hosted by OpenAI, with a warning, and those that need approval if neither `approve` nor the Corral
+    decides about it. With a Corral and no `tools`, all of the agent's tools stay with the model.
 
-    `context` may be a function of the `ToolContext`. Without it programs run for the context of the run, if that is an
-    `ExecutionContext`. A Corral that is not open is opened by a program, and closed after a minute without any.
+    `context` can be a function of the `ToolContext`; default: the context of the run, if it is an `ExecutionContext`. A
+    program opens a Corral that is not open; it is closed after a minute without programs.
 
     Raises:
         ConfigError: as `corral.integrations.kit.kit`.
@@ -69,7 +69,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
         """Returns `instructions` and `tools` with those of programs.
 
         Raises:
-            ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
         """
         own = own_tools(tools)
         registry = self.corral.tools.copy()
@@ -81,7 +81,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
         return {"instructions": _with_prompt(instructions, added.prompt), "tools": [*made, *outside]}
 
     def _asks(self, tool: Tool) -> bool:
-        """True if programs are to call a tool, and somebody can be asked for its approval."""
+        """True if programs call a tool, and its approval, if needed, has a decider."""
         needs_approval = isinstance(tool, FunctionTool) and tool.needs_approval is not False
         answers = self.approve is not None or self.corral.approve is not None
         return self.takes(tool.name) and (answers or not needs_approval)
@@ -92,8 +92,8 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
         return f"{own}\n\n{prompt}" if own else prompt
 
     async def instructions(context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
-        said = own(context, agent)
-        return f"{await said if inspect.isawaitable(said) else said}\n\n{prompt}"
+        rendered = own(context, agent)
+        return f"{await rendered if inspect.isawaitable(rendered) else rendered}\n\n{prompt}"
 
     return instructions
 
@@ -117,18 +117,18 @@ def _function_tool(tool: ModelTool, context: Context[[ToolContext[Any]]], on_eve
 
 @contextmanager
 def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEvent]:
-    """Makes a function span of the SDK for each call of a program, below that of the program."""
+    """Makes an SDK function span for each call of a program, below the program's span."""
     parent = get_current_span()
     shows_data = call.run_config is None or call.run_config.trace_include_sensitive_data
-    begun: dict[int, Span[FunctionSpanData]] = {}
+    open_spans: dict[int, Span[FunctionSpanData]] = {}
 
     def traced(event: Event) -> object:
         if isinstance(event, ToolCallStarted):
             shown = preview_json(event.call.input, _SPAN_CHARS) if shows_data else None
             span = function_span(event.call.name, shown, parent=parent)
-            begun[event.call.sequence] = span
+            open_spans[event.call.sequence] = span
             span.start()
-        elif isinstance(event, ToolCallFinished) and (span := begun.pop(event.call.sequence, None)) is not None:
+        elif isinstance(event, ToolCallFinished) and (span := open_spans.pop(event.call.sequence, None)) is not None:
             if shows_data:
                 span.span_data.output = preview_json(event.call.output, _SPAN_CHARS)
             if (error := event.call.error) is not None:
@@ -139,7 +139,7 @@ def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEven
     try:
         yield traced
     finally:
-        for span in begun.values():
+        for span in open_spans.values():
             span.finish()
 
 

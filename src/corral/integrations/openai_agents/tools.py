@@ -1,4 +1,4 @@
-"""Tools and MCP servers of the OpenAI Agents SDK as tools that programs call."""
+"""Tools and MCP servers of the OpenAI Agents SDK as tools for programs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from corral.tools import Offer, Tool, ToolSource, define_tool
 from corral.tools.tool import ToolSettings
 
 RUN_CONTEXT = "openai_agents.run_context"
-"""The key in `ExecutionContext.local` under which tools find the `RunContextWrapper` of the run of an agent that a
-program is part of."""
+"""The key in `ExecutionContext.local` under which tools find the `RunContextWrapper` of the agent run that runs the
+program."""
 
 _CONNECT_SECONDS = 30
 
@@ -44,10 +44,10 @@ _logger = get_logger("corral.tools")
 
 
 def tools_of(thing: object, namespace: str | None) -> Sequence[Tool | ToolSource]:
-    """A `FunctionTool` as a tool of Corral's, the tools of an `MCPServer` as a source.
+    """Makes a tool of a `FunctionTool`, and a source of an `MCPServer`.
 
     Raises:
-        ToolDefinitionError: it does not run in this process, or cannot be declared as it is.
+        ToolDefinitionError: it does not run in this process, or cannot be declared.
     """
     match thing:
         case FunctionTool():
@@ -76,9 +76,9 @@ def _tool(function: FunctionTool, namespace: str | None) -> Tool:
         except CorralError:
             raise
         except Exception as error:
-            if (said := await _said(function, call, error)) is None:
+            if (message := await _error_for_models(function, call, error)) is None:
                 raise
-            raise said from error
+            raise message from error
 
     tool = define_tool(
         name=function.name,
@@ -93,7 +93,7 @@ def _tool(function: FunctionTool, namespace: str | None) -> Tool:
 
 
 def _resolve(function: FunctionTool) -> Callable[[Any, ExecutionContext], Awaitable[Any]] | None:
-    """Gives the arguments as its Python function gets them, if it has one."""
+    """Makes a function that parses the arguments for the tool's Python function, if it has one."""
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is None:
         return None
@@ -117,7 +117,7 @@ def _refuse_guardrails(function: FunctionTool) -> None:
 
 
 def _call_of(function: FunctionTool, context: ExecutionContext, arguments: str) -> ToolContext[Any]:
-    """The tool's context of its call: that of the run, if the program is part of one."""
+    """Makes the tool's context of a call, from the agent run's context if the program is part of one."""
     run: RunContextWrapper[Any] = context.local.get(RUN_CONTEXT) or RunContextWrapper(context)
     return ToolContext[Any].from_agent_context(
         run,
@@ -130,23 +130,23 @@ def _call_of(function: FunctionTool, context: ExecutionContext, arguments: str) 
 async def _is_enabled(function: FunctionTool, call: ToolContext[Any]) -> bool:
     if isinstance(function.is_enabled, bool):
         return function.is_enabled
-    enabled = function.is_enabled(call, call.agent)  # pyright: ignore[reportArgumentType] - outside of a run there is none
+    enabled = function.is_enabled(call, call.agent)  # pyright: ignore[reportArgumentType] - None outside a run
     return await enabled if inspect.isawaitable(enabled) else enabled
 
 
-async def _said(function: FunctionTool, call: ToolContext[Any], error: Exception) -> ToolError | None:
-    """The message that an error holds for models; any other error's text stays on the host."""
-    tell = resolve_function_tool_failure_error_function(function)
+async def _error_for_models(function: FunctionTool, call: ToolContext[Any], error: Exception) -> ToolError | None:
+    """Returns an error with the message for models, if it has one; other errors' texts stay on the host."""
+    handler = resolve_function_tool_failure_error_function(function)
     if isinstance(error, ToolTimeoutError):
         return ToolError(str(error))
-    if tell is not None and tell is not default_tool_error_function:
-        text = tell(call, error)
+    if handler is not None and handler is not default_tool_error_function:
+        text = handler(call, error)
         return ToolError(await text if inspect.isawaitable(text) else text)
     return InvalidArguments(str(error)) if isinstance(error, ModelBehaviorError) else None
 
 
 def _returned(function: FunctionTool) -> object:
-    """The declared result: a JSON Schema, or the annotation of its Python function."""
+    """Returns the declared result: a JSON Schema, or the return annotation of its Python function."""
     if function.output_json_schema is not None:
         return function.output_json_schema
     wrapped = getattr(function, "__wrapped__", None)
@@ -166,16 +166,16 @@ def _needs_approval(function: FunctionTool) -> bool | Callable[[Any, ExecutionCo
 
 
 def _held(server: MCPServer) -> MCPServerManager:
-    """Connects a server and lets go of it in a task of its own, as both have to be done in the same one."""
+    """Makes a manager that connects and disconnects a server in the same task, as the server requires."""
     return MCPServerManager([server], strict=True, connect_in_parallel=True, connect_timeout_seconds=_CONNECT_SECONDS)
 
 
 _servers = RefCounted[MCPServer](open_=_held, is_open=lambda server: getattr(server, "session", None) is not None)
-"""Servers in use by Corrals, which may share one."""
+"""Servers in use by Corrals, which can share one."""
 
 
 class _ServerTools(ToolSource):
-    """The tools that a server has when the Corral is opened. One that was connected before stays so after it."""
+    """The tools that a server has when the Corral is opened. A server that was connected before stays connected."""
 
     def __init__(self, server: MCPServer, namespace: str | None) -> None:
         self._server = server

@@ -61,7 +61,7 @@ from corral.rendering.preview import preview_json
 from corral.tools import traced_elsewhere
 
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
-"""Corral validates them itself, and says what is wrong in the words that it has for programs."""
+"""Accepts any arguments: Corral validates them itself, with its own messages for programs."""
 
 
 @dataclass(kw_only=True)
@@ -97,7 +97,7 @@ class ProgramResultEvent(CapabilityEvent, namespace="corral", name="result"):
 
 @dataclass(kw_only=True)
 class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
-    """A program printed."""
+    """A program printed text."""
 
     level: str
     text: str
@@ -107,13 +107,13 @@ class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
 class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     """Gives an agent the tool that runs programs, and the instructions for it.
 
-    Without a Corral, or with `tools`, what the agent has of its own becomes what programs call: its function tools and
-    toolsets, or those that `tools` selects, but for the names in `outside`, which stay with the model. Else all of it
-    stays.
+    Without a Corral, or with `tools`, programs call the agent's own function tools and toolsets: all of them, or those
+    that `tools` selects, except those in `outside`. The others stay with the model; with a Corral and no `tools`, all
+    of them do.
 
-    `context` says on whose behalf programs run; without it `deps` do, if they are an `ExecutionContext`. Tools find the
-    `RunContext` by `run_context(context)`. `retries` is how many programs in a row may be refused before they run.
-    A Corral that is not open is open while the agent, or one of its runs, is.
+    `context` is the caller of programs; default: `deps`, if they are an `ExecutionContext`. Tools get the `RunContext`
+    by `run_context(context)`. `retries` is the maximum number of consecutive programs that are refused before they run.
+    The agent and its runs open the Corral, if it is not open, and close it afterwards.
 
     Raises:
         ConfigError: as `corral.integrations.kit.kit`; when a run begins: a tool of the agent's own, or of another
@@ -137,12 +137,12 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
 
     @override
     def get_toolset(self) -> AbstractToolset[Any]:
-        """The tools of the model, for the agent."""
+        """Returns the model's tools."""
         return self._toolset
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
-        """The agent's own tools, without those that programs call, plus the tool that runs programs."""
+        """Returns the agent's own tools, without those that programs call, and the tool that runs programs."""
         if self.chosen is None:
             return None
         own = OwnTools(toolset, self.chosen, self.chosen.corral.tools.copy())
@@ -151,11 +151,11 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     @classmethod
     @override
     def get_serialization_name(cls) -> str | None:
-        """None: a Corral cannot be written down."""
+        """Returns None: a Corral cannot be serialized."""
         return None
 
     def context_of(self, run: RunContext[Any]) -> ExecutionContext:
-        """On whose behalf a program of this run runs, with the run itself in its `local`."""
+        """Returns the caller for programs of this run, with the run itself in its `local`."""
         if self.context is not None:
             context = context_for(self.context, run)
         elif isinstance(run.deps, ExecutionContext):
@@ -166,11 +166,11 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
 
 
 _HISTORY_CHARS = 10_000
-"""Characters of an input or output, as JSON, in a message history, which hosts store and send."""
+"""Maximum JSON characters of an input or output in the message history, which hosts store and send."""
 
 
 class _CodeToolset(AbstractToolset[Any]):
-    """The tools of a capability. Each run has one of its own, whose prompt stays the same while it lasts."""
+    """The tools of a capability. Each run has its own, whose prompt stays the same during the run."""
 
     def __init__(self, mode: CodeMode, own: OwnTools | None = None, *, of_run: bool = False) -> None:
         self._mode = mode
@@ -208,7 +208,8 @@ class _CodeToolset(AbstractToolset[Any]):
 
     @property
     def _speaks(self) -> bool:
-        """Else another one does, which knows the agent's own tools; this one only holds the Corral open."""
+        """False if another toolset, which knows the agent's own tools, has the instructions; this one only keeps the
+        Corral open."""
         return self._mode.chosen is None or self._own is not None
 
     @override
@@ -235,8 +236,8 @@ class _CodeToolset(AbstractToolset[Any]):
         changes = f"\n\nTools have changed:\n{news}" if news else ""
         if result.status == "rejected":
             raise ModelRetry(f"{result.model_text()}{changes}")
-        told = parts_of(result, _text, _image)
-        value = f"{told}{changes}" if isinstance(told, str) else [f"{told[0]}{changes}", *told[1:]]
+        parts = parts_of(result, _text, _image)
+        value = f"{parts}{changes}" if isinstance(parts, str) else [f"{parts[0]}{changes}", *parts[1:]]
         return ToolReturn(value, metadata=_history(result, ctx)) if name in own.corrals else value
 
     @property
@@ -244,7 +245,7 @@ class _CodeToolset(AbstractToolset[Any]):
         return self._kit is not None
 
     def kit_for(self, ctx: RunContext[Any]) -> Kit:
-        """Made when the first step of a run asks for it: by then the Corrals are open, and know all their tools."""
+        """Returns the kit, made in the first step of a run: by then the Corrals are open, and know all their tools."""
         if self._kit is None:
             mode = self._mode
             hides = any(corral.hide_denied for corral in mode.named.values())
@@ -259,7 +260,7 @@ class _CodeToolset(AbstractToolset[Any]):
         return self._kit
 
     def _described(self, tool: ModelTool, capability_id: str | None) -> ToolsetTool[Any]:
-        """A tool of the model, of this capability, by which alone it may emit the capability's events."""
+        """Makes a model's tool of this capability; without the capability's id it could not emit events."""
         definition = ToolDefinition(
             name=tool.name,
             description=tool.description,
@@ -277,11 +278,11 @@ class _CodeToolset(AbstractToolset[Any]):
         context: ExecutionContext,
         ctx: RunContext[Any],
     ) -> ExecutionResult:
-        """Runs a program; the run's usage and its stream of events get to know what it calls.
+        """Runs a program; its calls count in the run's usage, and appear in the run's stream of events.
 
         Raises:
             ModelRetry: the arguments are wrong.
-            UsageLimitExceeded: the run may make no call anymore.
+            UsageLimitExceeded: the run has used up its calls.
         """
         try:
             source: str = tool.read(arguments)["code"]
@@ -291,11 +292,11 @@ class _CodeToolset(AbstractToolset[Any]):
         approve = self._mode.approve
         if approve is None and corral.approve is None and answers_approvals(ctx):
             approve = approval_of(ctx, self._own)
-        send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # its limits bound a program
+        send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # bounded by the program's limits
         result: ExecutionResult | None = None
         failure: Exception | None = None
 
-        def heard(event: Event) -> None:
+        def listen(event: Event) -> None:
             if isinstance(event, ToolCallFinished) and event.call.error is None and not self._counts(event.call.name):
                 ctx.usage.incr(RunUsage(tool_calls=1))
             if (shown := _shown(event)) is not None:
@@ -315,7 +316,7 @@ class _CodeToolset(AbstractToolset[Any]):
                             context=context,
                             limits=limits,
                             tools=None if self._own is None else self._own.registry,
-                            on_event=heard,
+                            on_event=listen,
                             approve=approve,
                             tool_call_id=ctx.tool_call_id,
                         )
@@ -329,7 +330,7 @@ class _CodeToolset(AbstractToolset[Any]):
         return result
 
     def _counts(self, name: str) -> bool:
-        """True if pydantic-ai counts the calls of this tool itself."""
+        """True if pydantic-ai itself counts the calls of this tool."""
         return self._own is not None and name in self._own.inside
 
 
@@ -345,7 +346,7 @@ class _WithCode(WrapperToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        self.own.wrapped = await self.own.wrapped.for_run(ctx)  # a run has one of it, for itself
+        self.own.wrapped = await self.own.wrapped.for_run(ctx)  # each run has its own
         return self
 
     @override
@@ -355,10 +356,10 @@ class _WithCode(WrapperToolset[Any]):
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> Sequence[str | InstructionPart]:
-        given = await super().get_instructions(ctx)
+        inherited = await super().get_instructions(ctx)
         if not self.code.has_kit:
             await self.own.outside(ctx)
-        before = [given] if isinstance(given, str | InstructionPart) else given or []
+        before = [inherited] if isinstance(inherited, str | InstructionPart) else inherited or []
         prompt = await self.code.get_instructions(ctx)
         return [*before, *([] if prompt is None else [prompt])]
 
@@ -384,20 +385,20 @@ def _image(picture: Picture) -> str | BinaryContent:
 
 
 def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
-    """Raises ConfigError if a `CodeMode` before this one names its tools the same."""
-    found: list[AbstractCapability[Any]] = []
+    """Raises ConfigError if tools of an earlier `CodeMode` have the same names."""
+    capabilities: list[AbstractCapability[Any]] = []
     if ctx.root_capability is not None:
-        ctx.root_capability.apply(found.append)
-    for other in takewhile(lambda each: each is not mode, found):
+        ctx.root_capability.apply(capabilities.append)
+    for other in takewhile(lambda each: each is not mode, capabilities):
         if isinstance(other, CodeMode) and other.named.keys() & mode.named.keys():
             raise ConfigError("two CodeMode in one agent: name the Corrals in one, CodeMode({'a': a, 'b': b})")
 
 
 def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
-    """The Corral's, with no more calls than the run may still make; the program itself is one.
+    """Returns the Corral's limits, with at most the run's remaining calls; the program itself counts as one.
 
     Raises:
-        UsageLimitExceeded: there is none left for the program.
+        UsageLimitExceeded: no call is left for the program.
     """
     bounds = ctx.usage_limits
     if bounds is None or bounds.tool_calls_limit is None:
@@ -409,12 +410,12 @@ def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
 
 async def _emit(events: MemoryObjectReceiveStream[CapabilityEvent], ctx: RunContext[Any]) -> None:
     async for event in events:
-        if ctx.tool_manager is not None:  # else the context was made by hand, and has no stream
+        if ctx.tool_manager is not None:  # a context made by hand has no stream
             await ctx.emit(event)
 
 
 def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
-    """The calls of a program for the message history, in the form that pydantic-ai's own code mode has for them."""
+    """Returns a program's calls for the message history, in the form of pydantic-ai's own code mode."""
     calls: dict[str, ToolCallPart] = {}
     returns: dict[str, ToolReturnPart] = {}
     for call in result.tool_calls:
@@ -431,7 +432,7 @@ def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON has it, shortened before it is read back."""
+    """Converts a value to plain JSON data, shortened."""
     return from_json(preview_json(value, _HISTORY_CHARS))
 
 

@@ -1,4 +1,4 @@
-"""An agent's own tools as tools that programs call: their choice, and the routing of their calls."""
+"""An agent's own tools as tools for programs: selects them, and routes their calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from corral.tools import ToolRegistry
 logger = get_logger("corral.tools")
 
 CODE_ARGUMENT = "code_arg_name"
-"""Key in a tool's metadata that names the argument that is a program, as pydantic-ai calls it."""
+"""pydantic-ai's key in a tool's metadata for the name of the argument that is a program."""
 _OWN = "corral.integrations.pydantic_ai.own"
 """Key of a run's `OwnTools` in the `local` of a program's context."""
 
@@ -39,19 +39,19 @@ class Chosen:
     selector: ToolSelector[Any]
     outside: Collection[str]
     approve: Approve | None
-    """Decides on calls that need an approval, in place of the Corral's function."""
+    """Decides about calls that need approval, instead of the Corral's function."""
     made: dict[str, tuple[ToolDefinition, Tool | None]] = field(default_factory=dict)
-    """The tool for each definition, by its name; None: there can be none."""
+    """By name, each definition and its tool; None if it cannot be a tool."""
 
     async def takes(self, ctx: RunContext[Any], definition: ToolDefinition) -> bool:
-        """True if a tool is for programs, and not for the model to call.
+        """True if a tool is for programs rather than for the model.
 
-        What steers the agent itself, runs elsewhere, takes the place of a tool of the model's provider, is to be found
-        first, or takes a program, stays with the model.
+        A tool stays with the model if it controls the agent, runs elsewhere, replaces a tool of the model's provider,
+        is loaded on demand, or takes a program.
         """
         if definition.kind == "unapproved":
             if self.approve is None and self.corral.approve is None and not answers_approvals(ctx):
-                return False  # nobody could be asked while a program waits
+                return False  # no one could decide while a program waits
         elif definition.kind != "function":
             return False
         if definition.tool_kind is not None or definition.unless_native or definition.defer_loading:
@@ -61,7 +61,7 @@ class Chosen:
         return await matches_tool_selector(self.selector, ctx, definition)
 
     def tool(self, definition: ToolDefinition) -> Tool | None:
-        """The same tool for the same definition, so that what is made of tools can be kept."""
+        """Returns the same tool for the same definition, so that results derived from it can be cached."""
         known = self.made.get(definition.name)
         if known is not None and known[0] == definition:
             return known[1]
@@ -76,18 +76,18 @@ class Chosen:
 
 @dataclass
 class OwnTools(WrapperToolset[Any]):
-    """The toolset of a run, of which a part is called by programs."""
+    """The toolset of a run; programs call some of its tools."""
 
     chosen: Chosen
     registry: ToolRegistry
-    """The registry for programs of the run: these tools, beside the Corral's."""
+    """The registry for programs of the run: these tools and the Corral's."""
     inside: dict[str, ToolsetTool[Any]] = field(default_factory=dict)
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Arguments by which an approval replaced those of a call, by the call's id."""
+    """Arguments that an approval changed, by the call's id."""
     _registered: dict[str, Tool] = field(default_factory=dict)
 
     async def outside(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools that stay with the model in this step; programs can call the rest from now on."""
+        """Returns the tools that stay with the model in this step; programs can call the rest from now on."""
         inside: dict[str, ToolsetTool[Any]] = {}
         outside: dict[str, ToolsetTool[Any]] = {}
         added: dict[str, Tool] = {}
@@ -120,7 +120,7 @@ class OwnTools(WrapperToolset[Any]):
             self.registry.exchange([self._registered.pop(name) for name in gone], ())
 
     def carried_by(self, context: ExecutionContext) -> ExecutionContext:
-        """The context, by which calls of a program find their way back here."""
+        """Returns a copy of the context that routes calls of a program back here."""
         return carrying(context, _OWN, self)
 
     @override
@@ -128,7 +128,7 @@ class OwnTools(WrapperToolset[Any]):
         return self.inside[tool_def.name]
 
     async def called(self, definition: ToolDefinition, input: dict[str, Any], call: ToolCall) -> object:
-        """Calls a tool as the agent calls those of its model: hooks, spans, usage and deferred calls included."""
+        """Calls a tool as the agent does for its model: with hooks, spans, usage and deferred calls."""
         run = run_context(call.context)
         part = ToolCallPart(definition.name, input, tool_call_id=call_id(run, call.sequence))
         part.args = self.overrides.pop(part.tool_call_id, input)
@@ -153,19 +153,19 @@ class OwnTools(WrapperToolset[Any]):
 
 
 def call_id(run: RunContext[Any], sequence: int) -> str:
-    """The id, in the run, of a call that a program makes."""
+    """Returns the id, in the run, of a program's call."""
     return f"{run.tool_call_id}__{sequence}"
 
 
 def _capabilities(run: RunContext[Any]) -> list[AbstractCapability[Any]]:
-    found: list[AbstractCapability[Any]] = []
+    capabilities: list[AbstractCapability[Any]] = []
     if run.root_capability is not None:
-        run.root_capability.apply(found.append)
-    return found
+        run.root_capability.apply(capabilities.append)
+    return capabilities
 
 
 def is_traced(run: RunContext[Any]) -> bool:
-    """True if the agent makes spans of its tools' calls."""
+    """True if the agent makes spans for tool calls."""
     return any(isinstance(each, Instrumentation) for each in _capabilities(run))
 
 
@@ -177,14 +177,14 @@ def answers_approvals(run: RunContext[Any]) -> bool:
 def _answers(capability: AbstractCapability[Any]) -> bool:
     if isinstance(capability, RequestInput):  # answers questions
         return False
-    if isinstance(capability, Hooks):  # overrides all methods, for the functions that it has
+    if isinstance(capability, Hooks):  # overrides all methods, even without functions for them
         return bool(getattr(capability, "_r", {}).get("handle_deferred_tool_calls"))
     own = type(capability).handle_deferred_tool_calls
     return own is not AbstractCapability.handle_deferred_tool_calls
 
 
 def approval_of(run: RunContext[Any], own: OwnTools | None) -> Approve:
-    """Asks the agent's capabilities about calls that need an approval."""
+    """Makes a function that asks the agent's capabilities about calls that need approval."""
 
     async def approve(request: ApprovalRequest) -> Approved | Denied:
         part = ToolCallPart(request.tool, request.arguments, tool_call_id=call_id(run, request.sequence))
@@ -199,7 +199,7 @@ def approval_of(run: RunContext[Any], own: OwnTools | None) -> Approve:
             return Denied("" if answer is False else "no capability of the agent answered")
         if isinstance(answer, ToolApproved) and answer.override_args is not None:
             if own is None or request.tool not in own.inside:
-                return Denied("its arguments cannot be changed: it is a tool of the Corral")
+                return Denied("the arguments of a Corral's tool cannot be changed by an approval")
             own.overrides[part.tool_call_id] = answer.override_args
         return Approved()
 
@@ -207,8 +207,8 @@ def approval_of(run: RunContext[Any], own: OwnTools | None) -> Approve:
 
 
 def _own_of(context: ExecutionContext) -> OwnTools:
-    found: OwnTools = context.local[_OWN]
-    return found
+    own: OwnTools = context.local[_OWN]
+    return own
 
 
 async def _call(

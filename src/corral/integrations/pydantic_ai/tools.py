@@ -1,4 +1,4 @@
-"""Tools and toolsets of pydantic-ai as tools that programs call."""
+"""Tools and toolsets of pydantic-ai as tools for programs."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ RUN_CONTEXT = "pydantic_ai.run_context"
 _AnyToolset: TypeAlias = AbstractToolset[Any]
 
 Invoke: TypeAlias = Callable[[_AnyToolset, ToolDefinition, dict[str, Any], ToolCall], Awaitable[object]]
-"""Function that calls a tool of a toolset with these arguments."""
+"""Calls a tool of a toolset with these arguments."""
 
 
 def run_context(context: ExecutionContext) -> RunContext[Any]:
-    """The run context of the program's agent run; outside of a run, one whose `deps` are the context itself."""
-    found: RunContext[Any] | None = context.local.get(RUN_CONTEXT)
-    return found or RunContext[Any](deps=context, model=TestModel(), usage=RunUsage())
+    """Returns the run context of the program's agent run; outside a run, one whose `deps` are the context itself."""
+    current: RunContext[Any] | None = context.local.get(RUN_CONTEXT)
+    return current or RunContext[Any](deps=context, model=TestModel(), usage=RunUsage())
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
-    """The tools that programs call for a `pydantic_ai.Tool` or a toolset.
+    """Makes tools for programs of a `pydantic_ai.Tool` or a toolset.
 
-    Those of a `FunctionToolset` are declared as they are; any other toolset lists its tools while the Corral is open.
+    Tools of a `FunctionToolset` are declared at once; any other toolset is listed when the Corral opens.
 
     Raises:
-        ToolDefinitionError: it is neither, or a tool of it runs elsewhere than here.
+        ToolDefinitionError: it is neither, or has a tool that does not run in this process.
     """
     if isinstance(thing, AgentTool):
         thing = FunctionToolset([cast("AgentTool[Any]", thing)])
@@ -55,11 +55,11 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
         return [tool_of(lambda _: toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
     if isinstance(thing, AbstractToolset):
         return [ToolsetSource(cast("_AnyToolset", thing), namespace)]
-    raise ToolDefinitionError(f"tools are made of a Tool or a toolset of pydantic-ai, not of {type(thing).__name__}")
+    raise ToolDefinitionError(f"expected a Tool or a toolset of pydantic-ai, not {type(thing).__name__}")
 
 
 class ToolsetSource(ToolSource):
-    """A toolset, which is entered while a Corral is open. What it has is listed once, without an agent run."""
+    """A toolset, which is entered while a Corral is open. Its tools are listed once, outside an agent run."""
 
     def __init__(self, toolset: _AnyToolset, namespace: str | None = None) -> None:
         self.namespace = namespace
@@ -85,10 +85,10 @@ def tool_of(
     namespace: str | None,
     invoke: Invoke | None = None,
 ) -> Tool:
-    """A tool of Corral's that calls this one of the toolset that its caller has, by `invoke` if there is one.
+    """Makes a Corral tool that calls a tool of its caller's toolset, by `invoke` if given.
 
     Raises:
-        ToolDefinitionError: it runs elsewhere than here, or no program could name it.
+        ToolDefinitionError: it does not run in this process, or programs could not name it.
     """
     if definition.kind not in {"function", "unapproved"}:
         raise ToolDefinitionError(f"tool {definition.name!r} is {definition.kind}: it does not run in this process")
@@ -114,7 +114,7 @@ def tool_of(
 
 
 async def _call(toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], call: ToolCall) -> object:
-    """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's."""
+    """Calls a tool as pydantic-ai does. Errors for the model become errors for the program."""
     tool, arguments, context = await _prepared(toolset, definition, input, call.context)
     with speaking(definition):
         result = await toolset.call_tool(definition.name, arguments, context, tool)
@@ -122,23 +122,23 @@ async def _call(toolset: _AnyToolset, definition: ToolDefinition, input: dict[st
 
 
 def data_of(result: object, definition: ToolDefinition) -> object:
-    """Returns the result of a tool as a program gets it."""
+    """Converts the result of a tool for a program."""
     return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
 
 async def _prepared(
     toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
 ) -> tuple[ToolsetTool[Any], dict[str, Any], RunContext[Any]]:
-    """The tool, the arguments as its function gets them, and the context of the call.
+    """Returns the tool, the parsed arguments, and the context of the call.
 
-    It has been approved if it needs an approval: Corral asks before it calls.
+    The call counts as approved: Corral asks for approval before it calls.
     """
     approved = definition.kind == "unapproved"
     context = replace(run_context(caller), tool_name=definition.name, tool_call_approved=approved, retry=0)
     try:
         tool = await toolset.get_tool_for_tool_def(definition, context)
     except KeyError:
-        raise ToolError(f"{definition.name} cannot be called now") from None
+        raise ToolError(f"{definition.name} is not available at present") from None
     try:
         arguments = tool.args_validator.validate_python(input, context=context.validation_context)
     except ValidationError as error:
@@ -152,31 +152,31 @@ async def _prepared(
 
 
 def invalid(definition: ToolDefinition, error: ValidationError) -> InvalidArguments:
-    """The error of a call whose arguments pydantic-ai refuses."""
+    """Makes the error for arguments that pydantic-ai refuses."""
     problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
     return InvalidArguments(f'tool "{definition.name}": {problems}')
 
 
 @contextmanager
 def speaking(definition: ToolDefinition) -> Generator[None]:
-    """Within the block, what is raised for the model's eyes becomes an error for the program's."""
+    """Converts errors for the model, raised in the block, to errors for the program."""
     try:
         yield
     except (ModelRetry, ToolFailed) as error:
         raise ToolError(error.message) from error
     except (ApprovalRequired, CallDeferred) as error:
         raise ToolError(
-            f"{definition.name} would have to be answered later, which a program cannot wait for"
+            f"{definition.name} defers its answer, and programs cannot wait for deferred answers"
         ) from error
 
 
 def _returned(result: object, definition: ToolDefinition) -> object:
-    """The value; together with the pictures that go along with it for a model, unless it has a schema of its own."""
+    """Returns the value; with its pictures for the model, unless the tool has a return schema."""
     if not isinstance(result, ToolReturn):
         return result
     answer = cast("ToolReturn[Any]", result)
-    given: Sequence[object] = () if answer.content is None or isinstance(answer.content, str) else answer.content
-    pictures = [each for each in given if isinstance(each, BinaryContent) and each.is_image]
+    content: Sequence[object] = () if answer.content is None or isinstance(answer.content, str) else answer.content
+    pictures = [each for each in content if isinstance(each, BinaryContent) and each.is_image]
     if not pictures or definition.return_schema:
         return answer.return_value
     return {"value": answer.return_value, "content": pictures}

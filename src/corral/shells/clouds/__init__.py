@@ -1,1 +1,1 @@
-"""Shells on computers of services."""
+"""Shells on cloud services."""

@@ -1,4 +1,4 @@
-"""`DaytonaShell`: commands and files of a sandbox of Daytona."""
+"""`DaytonaShell`: commands and files of a Daytona sandbox."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _CODE_BYTES = 8
 _GONE = 404
 
 _FEED = 'while IFS= read -r l && [ "$l" != . ]; do printf %s "$l" | base64 -d || break; done'
-"""Gives a command its input: the service has neither an end of input nor bytes that are no text."""
+"""Decodes a command's input: the service supports neither an end of input nor binary input."""
 
 
 class DaytonaShell(RemoteShell):
-    """Bash in a sandbox of Daytona: `await DaytonaShell.create()`.
+    """Bash in a Daytona sandbox: `await DaytonaShell.create()`.
 
-    The settings are the SDK's own, by its environment variables: DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET.
-    `aclose` deletes the sandbox.
+    The SDK reads its environment variables: DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET. `aclose` deletes the
+    sandbox.
     """
 
     service: ClassVar[str] = "Daytona"
 
     def __init__(self, sandbox: Any, client: Any = None) -> None:
-        """Takes a `daytona.AsyncSandbox`, which it will delete, and the client to close with it."""
+        """Takes over a `daytona.AsyncSandbox` and its client: `aclose` deletes the one and closes the other."""
         super().__init__()
         self._sandbox = sandbox
         self._client = client
@@ -53,27 +53,27 @@ class DaytonaShell(RemoteShell):
 
         Raises:
             MissingExtra: the SDK is not installed.
-            ShellLost: the service refuses or cannot be reached, or there is no key.
+            ShellLost: the service refuses or cannot be reached, or the key is missing.
         """
         try:
             sdk = import_module("daytona")
         except ImportError as error:
-            raise MissingExtra("DaytonaShell needs the SDK of Daytona: pip install 'corral[daytona]'") from error
+            raise MissingExtra("DaytonaShell needs the Daytona SDK: pip install 'corral[daytona]'") from error
         client: Any = None
         try:
             minutes = -(-lifetime_seconds // 60)
-            asked = sdk.CreateSandboxFromSnapshotParams(
+            params = sdk.CreateSandboxFromSnapshotParams(
                 **{"snapshot": snapshot, "ttl_minutes": minutes, "auto_delete_interval": 0, **options}
             )
             client = sdk.AsyncDaytona()
-            return cls(await client.create(asked, timeout=_START_SECONDS), client)
+            return cls(await client.create(params, timeout=_START_SECONDS), client)
         except BaseException as error:
             if client is not None:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(KILL_SECONDS), suppress(Exception):
                     await client.close()
             if not isinstance(error, Exception):
                 raise
-            raise ShellLost(f"no sandbox of Daytona was started: {refusal(error)}") from error
+            raise ShellLost(f"cannot start a Daytona sandbox: {refusal(error)}") from error
 
     @property
     @override
@@ -99,7 +99,7 @@ class DaytonaShell(RemoteShell):
 
 
 class _DaytonaProcess(RemoteProcess):
-    """A command in a session of its own: the session's end ends it."""
+    """A command in its own session; deleting the session ends it."""
 
     def __init__(self, sandbox: Any, *, stdin: bool) -> None:
         super().__init__(DaytonaShell.service, stdin=stdin)
@@ -121,7 +121,7 @@ class _DaytonaProcess(RemoteProcess):
             run = f"exec 4<&0 3< <({_FEED} <&4); f=$!; {marked} <&3 3<&- 4<&-; c=$?; kill -9 $f 2>/dev/null"
         else:
             run = f"{marked} </dev/null; c=$?"
-        # An output may get a line break at its end on its way; a mark shows where it ended, and that it is whole.
+        # The service can add a line break to an output; the mark shows its end, and that it is complete.
         script = f"{run}; {self.sweep}; printf '{self._end_mark}%d\\n' $c; printf '{self._end_mark}%d\\n' $c >&2"
         sdk = import_module("daytona")
         await self._api.create_session(self._session, seconds)
@@ -137,7 +137,7 @@ class _DaytonaProcess(RemoteProcess):
 
     @override
     async def feed(self, data: bytes) -> None:
-        async with self._sending:  # or what others write would come between
+        async with self._sending:  # else other writes could come between
             for start in range(0, len(data), _LINE_BYTES):
                 await self._send(base64.b64encode(data[start : start + _LINE_BYTES]).decode() + "\n")
 
@@ -153,12 +153,12 @@ class _DaytonaProcess(RemoteProcess):
         self._watching.cancel()
         if not self._freed:
             self._freed = True
-            with suppress(Exception):  # it is gone with the sandbox, or the service refuses
+            with suppress(Exception):  # the sandbox is gone, or the service refuses
                 await self._api.delete_session(self._session)
 
     async def _send(self, text: str) -> None:
         if not self.ended:
-            with suppress(Exception):  # the command has ended, or `wait` tells the reason
+            with suppress(Exception):  # the command has ended, or `wait` raises the reason
                 await self._api.send_session_command_input(self._session, self._command, text)
 
     async def _take_text(self, name: StreamName, text: str) -> None:
@@ -184,7 +184,7 @@ class _DaytonaProcess(RemoteProcess):
 
 
 class _Tail:
-    """An output up to its mark of the end, after which the exit code follows."""
+    """An output up to its end mark, which is followed by the exit code."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
@@ -193,18 +193,18 @@ class _Tail:
         self.code: int | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """Takes the next piece, and returns the output in it; the start of a mark waits for more."""
+        """Adds a piece, and returns the output in it; a possible start of the mark is held back."""
         if not self._ended:
             self._rest += data
-            output, found, self._rest = self._rest.partition(self._mark)
-            if not found:
+            output, separator, self._rest = self._rest.partition(self._mark)
+            if not separator:
                 kept = next((n for n in range(len(self._mark) - 1, 0, -1) if output.endswith(self._mark[:n])), 0)
                 self._rest = output[len(output) - kept :]
                 return output[: len(output) - kept]
             self._ended = True
         else:
             output, self._rest = b"", (self._rest + data)[:_CODE_BYTES]
-        digits, found, _ = self._rest.partition(b"\n")
-        if found and digits.isdigit():
+        digits, separator, _ = self._rest.partition(b"\n")
+        if separator and digits.isdigit():
             self.code = int(digits)
         return output

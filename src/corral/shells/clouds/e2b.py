@@ -1,4 +1,4 @@
-"""`E2BShell`: commands and files of a sandbox of E2B."""
+"""`E2BShell`: commands and files of an E2B sandbox."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
 
 
 class E2BShell(RemoteShell):
-    """Bash in a sandbox of E2B, a virtual machine: `await E2BShell.create()`.
+    """Bash in an E2B sandbox, a virtual machine: `await E2BShell.create()`.
 
-    The settings are the SDK's own, by its environment variables: E2B_API_KEY, E2B_DOMAIN. `aclose` ends the sandbox.
+    The SDK reads its environment variables: E2B_API_KEY, E2B_DOMAIN. `aclose` ends the sandbox.
     """
 
     service: ClassVar[str] = "E2B"
 
     def __init__(self, sandbox: Any) -> None:
-        """Takes an `e2b.AsyncSandbox`, which it will end."""
+        """Takes over an `e2b.AsyncSandbox`: `aclose` ends it."""
         super().__init__()
         self._sandbox = sandbox
 
@@ -43,11 +43,11 @@ class E2BShell(RemoteShell):
         try:
             sdk = import_module("e2b")
         except ImportError as error:
-            raise MissingExtra("E2BShell needs the SDK of E2B: pip install 'corral[e2b]'") from error
+            raise MissingExtra("E2BShell needs the E2B SDK: pip install 'corral[e2b]'") from error
         try:
             return cls(await sdk.AsyncSandbox.create(template, timeout=lifetime_seconds, **options))
         except Exception as error:
-            raise ShellLost(f"no sandbox of E2B was started: {refusal(error)}") from error
+            raise ShellLost(f"cannot start an E2B sandbox: {refusal(error)}") from error
 
     @property
     @override
@@ -78,7 +78,7 @@ class _E2BProcess(RemoteProcess):
             background=True,
             envs=dict(env),
             stdin=self._stdin,
-            timeout=0,  # its own would be 60 s
+            timeout=0,  # the default is 60 s
             request_timeout=seconds,
             on_stdout=partial(self._take_text, "stdout"),
             on_stderr=partial(self._take_text, "stderr"),
@@ -95,7 +95,7 @@ class _E2BProcess(RemoteProcess):
     async def feed(self, data: bytes) -> None:
         if self._input is None:
             self._input = self._sandbox.commands.stream_input(self.pid, timeout=0)
-        with suppress(Exception):  # the command has ended, or `wait` tells the reason
+        with suppress(Exception):  # the command has ended, or `wait` raises the reason
             await self._input.send(data)
 
     @override
@@ -111,7 +111,7 @@ class _E2BProcess(RemoteProcess):
 
     @override
     async def free(self) -> None:
-        await self.close_stdin()  # or its request would stay open
+        await self.close_stdin()  # else its request would stay open
 
     async def _take_text(self, name: StreamName, text: str) -> None:
         await self.take(name, text.encode())

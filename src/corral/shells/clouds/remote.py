@@ -1,4 +1,4 @@
-"""Shells on computers of a service: their commands have no process here, and end by a mark that they carry."""
+"""Shells on cloud services: their commands have no process here, and are found by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STAT_KINDS: dict[str, FileKind] = {"regular file": "file", "regular empty file"
 
 
 class CommandFiles(Files):
-    """Files that commands of a shell read and write, as base64: output and input need only carry text."""
+    """Files read and written by commands of a shell, as base64, so that input and output are text."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -44,7 +44,7 @@ class CommandFiles(Files):
     async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         done = await self._run(
             path,
-            f'[ -e "$p" ] || exit {_MISSING}; [ -f "$p" ] || {{ echo "no regular file" >&2; exit 1; }}; '
+            f'[ -e "$p" ] || exit {_MISSING}; [ -f "$p" ] || {{ echo "not a regular file" >&2; exit 1; }}; '
             f'[ "$(stat -L -c %s -- "$p")" -le {max_bytes} ] || {{ echo "larger than {max_bytes} bytes" >&2; exit 1; }}'
             "; "
             'base64 -w0 < "$p"',
@@ -80,7 +80,7 @@ class CommandFiles(Files):
         depth = "" if recursive else "-maxdepth 1"
         done = await self._run(
             path or ".",
-            f'[ -e "$p" ] || exit {_MISSING}; [ -d "$p" ] || {{ echo "no folder" >&2; exit 1; }}; '
+            f'[ -e "$p" ] || exit {_MISSING}; [ -d "$p" ] || {{ echo "not a folder" >&2; exit 1; }}; '
             f'find -H "$p" -mindepth 1 {depth} -printf "%y %s %P\\0" | head -z -n {max_entries + 1} | base64 -w0',
             output_bytes=_LIST_BYTES,
         )
@@ -105,9 +105,9 @@ class CommandFiles(Files):
     async def _run(
         self, path: str, script: str, *, input: bytes | None = None, output_bytes: int = 64_000
     ) -> Completed | None:
-        """Runs a script with the path in `$p`. None: there is no such file."""
+        """Runs a script with the path in `$p`. Returns None if the file does not exist."""
         if "\0" in path:
-            raise FileError(f"{path!r}: a path has no NUL")
+            raise FileError(f"{path!r}: a path cannot contain a NUL")
         full = path if path.startswith("/") else f"./{path}"
         done = await self._shell.run(
             f"p={shlex.quote(full)}; {script}", input=input, output_bytes=output_bytes, timeout_seconds=None
@@ -121,15 +121,11 @@ class CommandFiles(Files):
 
 @contextmanager
 def _answer(path: str) -> Generator[None]:
-    """Reads an answer of the computer, which may be hostile.
-
-    Raises:
-        ShellLost: it is not an answer of the command.
-    """
+    """Raises ShellLost if the computer, which can be hostile, answers with something that the command cannot print."""
     try:
         yield
     except ValueError as error:
-        raise ShellLost(f"{path or '.'}: the computer answered with something else than the file: {error}") from error
+        raise ShellLost(f"{path or '.'}: the computer's answer is not a file: {error}") from error
 
 
 def _entry(line: str) -> FileInfo:
@@ -150,18 +146,18 @@ def _fail(path: str, done: Completed) -> NoReturn:
 
 
 START_SECONDS = 60.0
-"""Time that a service has to start a command, or to check its folder."""
+"""Time for a service to start a command, or to check its folder."""
 KILL_SECONDS = 10.0
-"""Time that a service has to end a command, or a computer."""
+"""Time for a service to end a command or a computer."""
 _GRACE_SECONDS = 1.0
-"""SDKs give up by themselves first: some leave a failed task behind when they are cancelled."""
+"""SDKs time out first: some leave a failed task behind when cancelled."""
 _OVER_SECONDS = 2.0
 _FREE_SECONDS = 2.0
 _KILLED = 128 + 9
 
 
 class RemoteShell(Shell):
-    """Bash on a computer of a service. Its files are read and written by commands."""
+    """Bash on a cloud service. Its files are read and written by commands."""
 
     service: ClassVar[str]
 
@@ -169,15 +165,15 @@ class RemoteShell(Shell):
         self._files = CommandFiles(self)
         self._closed = False
         self._live: set[RemoteProcess] = set()
-        self.description = f"Bash on a Linux computer of {self.service}."
+        self.description = f"Bash on a Linux computer at {self.service}."
 
     @abstractmethod
     def process(self, *, stdin: bool) -> RemoteProcess:
-        """Makes a command that has not started yet."""
+        """Makes a command without starting it."""
 
     @abstractmethod
     async def end(self, seconds: float) -> None:
-        """Ends the computer, within some seconds. One that is gone is fine. May raise anything."""
+        """Ends the computer, if it still exists, within `seconds`. Can raise any exception."""
 
     @property
     @override
@@ -208,7 +204,7 @@ class RemoteShell(Shell):
                 await process.free()
             if not isinstance(error, Exception):
                 raise
-            raise ShellLost(f"{self.service} does not start a command: {refusal(error)}") from error
+            raise ShellLost(f"{self.service} cannot start a command: {refusal(error)}") from error
         self._live = {each for each in self._live if not each.ended} | {process}
         return process
 
@@ -226,13 +222,13 @@ class RemoteShell(Shell):
                     await self.end(KILL_SECONDS)
             except Exception as error:
                 raise ShellLost(
-                    f"the computer of {self.service} could not be ended, and may go on until its lifetime is over: "
+                    f"the computer at {self.service} could not be ended, and may run until its lifetime is over: "
                     f"{refusal(error)}"
                 ) from error
 
 
 class RemoteProcess(PushedProcess):
-    """A command that is found by a variable that all its descendants inherit."""
+    """A command found by an environment variable that all its descendants inherit."""
 
     def __init__(self, service: str, *, stdin: bool) -> None:
         super().__init__(service, stdin=stdin)
@@ -241,26 +237,26 @@ class RemoteProcess(PushedProcess):
 
     @abstractmethod
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
-        """Starts it, within some seconds. May raise anything."""
+        """Starts it within `seconds`. Can raise any exception."""
 
     @abstractmethod
     async def run_script(self, script: str, seconds: float) -> None:
-        """Runs a script on the same computer, within some seconds. May raise anything."""
+        """Runs a script on the same computer within `seconds`. Can raise any exception."""
 
     @abstractmethod
     async def free(self) -> None:
-        """Frees what the service and the SDK keep of it. Raises nothing; idempotent."""
+        """Frees its resources at the service and in the SDK. Never raises; idempotent."""
 
     def marked(self, command: str, env: Mapping[str, str] | None = None) -> str:
-        """The command by bash, with the mark, and with variables where the service takes none."""
+        """Returns the command for bash with the mark, and with variables if the service does not support any."""
         variables = "".join(f"{shlex.quote(f'{name}={value}')} " for name, value in (env or {}).items())
         return f"{f'env {variables}' if variables else ''}{MARK}={self.mark} /bin/bash -c -- {shlex.quote(command)}"
 
     @property
     def sweep(self) -> str:
-        """A script that ends all processes with the mark in their environment, until there are none.
+        """Script that ends all processes with the mark in their environment, until none are left.
 
-        All are stopped before one is killed, or a script would go on with its next line when its child ends before it.
+        All are stopped before any is killed: else a script would continue with its next line after its child ended.
         """
         return (
             f"while f=$(grep -lz '^{MARK}={self.mark}$' /proc/[0-9]*/environ 2>/dev/null); [ -n \"$f\" ]; do "
@@ -269,14 +265,14 @@ class RemoteProcess(PushedProcess):
         )
 
     async def leave(self) -> None:
-        """Leaves it to the end of its computer."""
+        """Abandons it because its computer is being ended."""
         self.finish(None, ConnectionError("the shell was closed"))
         self.discard()
         await self.free()
 
     @override
     async def kill(self) -> None:
-        self.discard()  # nobody waits for a reader
+        self.discard()  # so that a full output does not wait for a reader
         try:
             if not self.ended:
                 await self._end()
@@ -288,7 +284,7 @@ class RemoteProcess(PushedProcess):
         lost: Exception | None = None
         with anyio.move_on_after(KILL_SECONDS + _GRACE_SECONDS):
             try:
-                for _ in range(2):  # the first may have come before the command did
+                for _ in range(2):  # the first can run before the command starts
                     await self.run_script(self.sweep, KILL_SECONDS)
                     with anyio.move_on_after(_OVER_SECONDS):
                         await self.over()
@@ -296,17 +292,17 @@ class RemoteProcess(PushedProcess):
             except Exception as error:
                 lost = error
             else:
-                self.finish(_KILLED)  # its end is behind output that nobody reads
+                self.finish(_KILLED)  # its end is behind unread output
         if not self.ended:
             self.finish(None, lost)
             raise ShellLost(
-                f"a command on the computer of {self._service} may go on, for it could not be ended: close the shell"
+                f"a command at {self._service} could not be ended, and may still be running: close the shell"
                 + (f" ({refusal(lost)})" if lost is not None else "")
             )
 
 
 def refusal(error: BaseException) -> str:
-    """The text of a service's error, with the time after which it takes requests again."""
+    """Returns the text of a service's error, with its retry time."""
     text = str(error) or type(error).__name__
     headers = cast("Mapping[str, object]", getattr(error, "headers", None) or {})
     after = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)

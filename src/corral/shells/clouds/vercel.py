@@ -24,14 +24,14 @@ _SIGNAL_CODES = 128
 class VercelShell(RemoteShell):
     """Bash in a Vercel Sandbox, a virtual machine: `await VercelShell.create()`.
 
-    The settings are the SDK's own, by its environment variables: VERCEL_OIDC_TOKEN, or VERCEL_TOKEN, VERCEL_TEAM_ID and
-    VERCEL_PROJECT_ID. `aclose` destroys the sandbox.
+    The SDK reads its environment variables: VERCEL_OIDC_TOKEN, or VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID.
+    `aclose` destroys the sandbox.
     """
 
     service: ClassVar[str] = "Vercel"
 
     def __init__(self, sandbox: Any, client: Any = None) -> None:
-        """Takes a `vercel.sandbox.Sandbox`, which it will destroy, and the client to close with it."""
+        """Takes over a `vercel.sandbox.Sandbox` and its client: `aclose` destroys the one and closes the other."""
         super().__init__()
         self._sandbox = sandbox
         self._client = client
@@ -42,27 +42,27 @@ class VercelShell(RemoteShell):
     ) -> Self:
         """Starts a sandbox. The service stops it after `lifetime_seconds`, even if this process is gone.
 
-        `client` is a `vercel.sandbox.client.SandboxClient` with settings of its own, which the shell closes. `options`
-        are those of its `create_sandbox`.
+        `client` is a `vercel.sandbox.client.SandboxClient` with other settings, which the shell closes. `options` are
+        those of its `create_sandbox`.
 
         Raises:
             MissingExtra: the SDK is not installed.
-            ShellLost: the service refuses or cannot be reached, or there is no token.
+            ShellLost: the service refuses or cannot be reached, or the token is missing.
         """
         try:
             sdk = import_module("vercel.sandbox")
         except ImportError as error:
-            raise MissingExtra("VercelShell needs the SDK of Vercel Sandbox: pip install 'corral[vercel]'") from error
+            raise MissingExtra("VercelShell needs the Vercel Sandbox SDK: pip install 'corral[vercel]'") from error
         client = client or sdk.SandboxClient.create()
         try:
-            asked = {"image": image, "execution_time_limit": lifetime_seconds, "persistent": False, **options}
-            return cls(await client.create_sandbox(**asked), client)
+            params = {"image": image, "execution_time_limit": lifetime_seconds, "persistent": False, **options}
+            return cls(await client.create_sandbox(**params), client)
         except BaseException as error:
             with anyio.CancelScope(shield=True), suppress(Exception):
                 await client.aclose()
             if not isinstance(error, Exception):
                 raise
-            raise ShellLost(f"no sandbox of Vercel was started: {refusal(error)}") from error
+            raise ShellLost(f"cannot start a Vercel sandbox: {refusal(error)}") from error
 
     @property
     @override
@@ -88,7 +88,7 @@ class VercelShell(RemoteShell):
 
 
 class _VercelProcess(RemoteProcess):
-    """A command of the sandbox's session, which a sandbox that was resumed would not have."""
+    """A command of the sandbox's session; a resumed sandbox has a different session."""
 
     def __init__(self, session: Any, *, stdin: bool) -> None:
         super().__init__(VercelShell.service, stdin=stdin)
@@ -112,7 +112,7 @@ class _VercelProcess(RemoteProcess):
 
     @override
     async def feed(self, data: bytes) -> None:
-        with suppress(Exception):  # the command has ended, or `wait` tells the reason
+        with suppress(Exception):  # the command has ended, or `wait` raises the reason
             await self._handle.stdin.send(data)
 
     @override
@@ -130,7 +130,7 @@ class _VercelProcess(RemoteProcess):
         lost: Exception | None = None
         try:
             with self._watching:
-                # The readers of the SDK wait for the end of a line, however long it is, and keep all that is not read.
+                # The SDK's readers wait for whole lines, however long, and keep all unread output.
                 logs = self._handle._service.process_logs  # noqa: SLF001
                 async with aclosing(logs(session_id=self._session.id, process_id=self._handle.id)) as events:
                     async for event in events:

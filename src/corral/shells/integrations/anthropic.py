@@ -1,4 +1,4 @@
-"""The tools of Anthropic's models for a computer: `bash`, `str_replace_based_edit_tool` and `memory`, over a shell."""
+"""Anthropic's computer tools over a shell: `bash`, `str_replace_based_edit_tool` and `memory`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODE = re.compile("[0-9]{1,3}")
 
 
 class _Output:
-    """One output of bash, read up to a mark."""
+    """An output of bash, read up to a mark."""
 
     def __init__(self, stream: AsyncIterator[bytes], most: int) -> None:
         self._stream = stream
@@ -36,7 +36,7 @@ class _Output:
         self.kept = KeptOutput(self._most)
 
     async def until(self, mark: bytes) -> str | None:
-        """Returns what follows the mark on its line; None if the output ended first."""
+        """Reads up to the mark, and returns the rest of its line; None if the output ended first."""
         while True:
             at = self._rest.find(mark)
             if at >= 0 and (end := self._rest.find(b"\n", at + len(mark))) >= 0:
@@ -44,7 +44,7 @@ class _Output:
                 del self._rest[at:]
                 return after
             if at < 0:
-                self._keep(len(self._rest) - len(mark))  # a mark may be in two pieces
+                self._keep(len(self._rest) - len(mark))  # the mark can be split
             try:
                 self._rest += await anext(self._stream)
             except StopAsyncIteration:
@@ -62,18 +62,17 @@ class _Output:
 
 
 class LastingBash:
-    """A bash over a shell, started by its first command. Leave it with `async with`, or call `aclose`.
+    """A persistent bash over a shell, started by its first command. Use `async with`, or call `aclose`.
 
-    Each command ends with a random mark on both outputs, and its exit code, which bash writes. What a command runs or
-    sources in this bash can change any later exit code, by a function, an alias, PATH or a trap. Where a code decides
-    something, run the command with `shell.run`.
+    After each command, bash writes a random mark on both outputs, and the exit code. Functions, aliases, PATH or traps
+    that a command sets can falsify later exit codes. If you rely on an exit code, run the command with `shell.run`.
     """
 
     def __init__(
         self, shell: Shell, *, timeout_seconds: float = _TIMEOUT_SECONDS, output_bytes: int = _OUTPUT_BYTES
     ) -> None:
         if not shell.capabilities.stdin:
-            raise ConfigError("a bash that goes on needs standard input, which this shell does not have; use shell.run")
+            raise ConfigError("a persistent bash needs standard input, which this shell lacks; use shell.run")
         self._shell = shell
         self._timeout = timeout_seconds
         self._most = output_bytes
@@ -82,30 +81,30 @@ class LastingBash:
         self._lock = anyio.Lock()
 
     async def run(self, command: str) -> Completed:
-        """Runs a command; one at a time. `exit_code` is None if bash ended, or was ended, and begins anew.
+        """Runs a command; one at a time. `exit_code` is None if bash ended; the next command starts another one.
 
-        Bash ends by `exit` and by the time-out, which the errors say. Unfinished syntax is an error; some ends bash.
+        Bash ends by `exit` and by the time-out; the errors say which. Incomplete syntax is an error, and can end bash.
         """
         async with self._lock:
             if len(data := command.encode(errors="replace")) > _COMMAND_BYTES or "\0" in command:
-                return _refused(f"a command has at most {_COMMAND_BYTES} bytes, and no NUL")
+                return _refused(f"a command can have at most {_COMMAND_BYTES} bytes, and no NUL")
             done = False
             try:
                 completed = await self._run(data)
                 done = completed.exit_code is not None
                 return completed
             finally:
-                if not done:  # cancelled too: nobody knows how far the command is
+                if not done:  # also if cancelled: the state of the command is unknown
                     with anyio.CancelScope(shield=True):
                         await self._end()
 
     async def restart(self) -> None:
-        """Ends bash with all that it started. The next command starts another one."""
+        """Ends bash with all its descendants. The next command starts another one."""
         async with self._lock:
             await self._end()
 
     async def aclose(self) -> None:
-        """Ends bash with all that it started. Idempotent."""
+        """Ends bash with all its descendants. Idempotent."""
         await self.restart()
 
     async def __aenter__(self) -> Self:
@@ -124,17 +123,17 @@ class LastingBash:
         for each in outputs:
             each.begin()
         mark = secrets.token_hex(16)
-        # Bash reads the command as one word, so that the mark is not within a quote or a here-document of it, and the
-        # command does not read the mark as its input.
+        # Bash reads the command as one word, so that the mark cannot end up within a quote or here-document of it, and
+        # the command cannot read the mark as its input.
         word = command.decode(errors="replace").replace("'", "'\\''")
         separate = self._shell.capabilities.separate_stderr
-        write = "\\builtin printf"  # the command may have defined a printf of its own
+        write = "\\builtin printf"  # the command can define its own printf
         ending = f"{write} '\\n{mark} %s\\n' $?" + (f"; {write} '\\n{mark} \\n' >&2" if separate else "")
         line = f"eval '{word}' < /dev/null\n{ending}\n"
-        found: list[str | None] = [None, None]
+        rests: list[str | None] = [None, None]
 
         async def follow(number: int) -> None:
-            found[number] = await outputs[number].until(f"\n{mark} ".encode())
+            rests[number] = await outputs[number].until(f"\n{mark} ".encode())
 
         with anyio.move_on_after(self._timeout) as deadline:
             async with anyio.create_task_group() as tasks:
@@ -142,7 +141,7 @@ class LastingBash:
                 if separate:
                     tasks.start_soon(follow, 1)
                 await process.write(line.encode())
-        code = None if deadline.cancelled_caught else found[0]
+        code = None if deadline.cancelled_caught else rests[0]
         errors = outputs[1].text()
         if deadline.cancelled_caught:
             errors += f"\n[bash was ended after {self._timeout:g} seconds; the next command starts another one]"
@@ -238,13 +237,13 @@ _REMEMBER: TypeAdapter[_View | _Create | _Replace | _Insert | _Delete | _Rename]
 
 
 class ComputerTools:
-    """Definitions for requests, and answers to the `tool_use` blocks of responses. Leave it with `async with`.
+    """Definitions for requests, and results for the `tool_use` blocks of responses. Use it with `async with`.
 
-    `bash` is one bash that goes on until then. `memory` is the folder `memories` of the shell's files, which models
-    call `/memories`.
+    `bash` is one bash for the whole block. `memory` is the folder `memories` of the shell's files, which models call
+    `/memories`.
 
     Raises:
-        ConfigError: a name is none of these tools, or `bash` is asked of a shell without standard input.
+        ConfigError: a tool is unknown, or `bash` needs standard input, which the shell lacks.
     """
 
     def __init__(
@@ -257,7 +256,7 @@ class ComputerTools:
     ) -> None:
         for name in tools:
             if name not in _DEFINITIONS:
-                raise ConfigError(f"{name!r:.50} is no tool; take 'bash', 'text_editor' and 'memory'")
+                raise ConfigError(f"{name!r:.50} is not a tool; the tools are 'bash', 'text_editor' and 'memory'")
         restricted = shell.restricted()
         self.tools: list[BetaToolUnionParam] = [
             cast("BetaToolUnionParam", dict(_DEFINITIONS[name])) for name in dict.fromkeys(tools)
@@ -269,7 +268,7 @@ class ComputerTools:
         self._memory = _Memory(restricted, memories)
 
     async def call(self, block: object) -> BetaToolResultBlockParam | None:
-        """The answer to a block of a response; None if it is no call of these tools. Wrong input is an error there."""
+        """Runs the call in a block of a response; None if it is not for these tools. Wrong input is an error result."""
         if not isinstance(block, BetaToolUseBlock) or block.name not in self._names:
             return None
         failed = False
@@ -284,7 +283,7 @@ class ComputerTools:
         return {"type": "tool_result", "tool_use_id": block.id, "content": _bounded(text), "is_error": failed}
 
     async def results(self, message: BetaMessage) -> list[BetaToolResultBlockParam]:
-        """The answers to all calls of these tools in a message, which run one after the other."""
+        """Runs all calls of these tools in a message, one after the other, and returns their results."""
         answers = [await self.call(block) for block in message.content]
         return [answer for answer in answers if answer is not None]
 
@@ -300,39 +299,39 @@ class ComputerTools:
         with anyio.CancelScope(shield=True):
             await self.aclose()
 
-    async def _run(self, name: str, given: object) -> str:
+    async def _run(self, name: str, arguments: object) -> str:
         if name == "bash":
-            return await self._command(_Bash.model_validate(given))
+            return await self._command(_Bash.model_validate(arguments))
         if name == "memory":
-            return await self._memory.run(_REMEMBER.validate_python(given))
-        return await self._editor.run(_EDIT.validate_python(given))
+            return await self._memory.run(_REMEMBER.validate_python(arguments))
+        return await self._editor.run(_EDIT.validate_python(arguments))
 
-    async def _command(self, given: _Bash) -> str:
+    async def _command(self, arguments: _Bash) -> str:
         assert self._bash is not None
-        if given.restart:
+        if arguments.restart:
             await self._bash.restart()
             return "bash has been restarted"
-        if given.command is None:
+        if arguments.command is None:
             raise ToolError("bash needs `command`, or `restart`: true")
-        done = await self._bash.run(given.command)
-        said = "\n".join(each.rstrip("\n") for each in (done.stdout, done.stderr) if each)
+        done = await self._bash.run(arguments.command)
+        output = "\n".join(each.rstrip("\n") for each in (done.stdout, done.stderr) if each)
         if done.exit_code is None:
-            raise ToolError(said)
-        return said if done.exit_code == 0 else f"{said}\n[exit code {done.exit_code}]".lstrip("\n")
+            raise ToolError(output)
+        return output if done.exit_code == 0 else f"{output}\n[exit code {done.exit_code}]".lstrip("\n")
 
 
 class _Editor:
-    """Viewing and changing files, by paths as the model writes them."""
+    """Views and changes files, by the model's paths."""
 
     def __init__(self, shell: Shell) -> None:
         self.files = shell.files
 
     def place(self, path: str) -> str:
-        """The path for the shell."""
+        """Translates a path for the shell."""
         return path
 
-    async def run(self, given: Any) -> str:
-        match given:
+    async def run(self, command: Any) -> str:
+        match command:
             case _View(path=path, view_range=lines):
                 return await self._view(path, lines)
             case _Create(path=path, file_text=text):
@@ -346,8 +345,8 @@ class _Editor:
                 raise ToolError("no such command")
 
     async def _view(self, path: str, lines: list[int] | None) -> str:
-        found = await self.files.stat(self.place(path))
-        if found is not None and found.kind == "directory":
+        info = await self.files.stat(self.place(path))
+        if info is not None and info.kind == "directory":
             entries = await self.files.list(self.place(path)) or []
             names = [f"{each.path}/" if each.kind == "directory" else each.path for each in entries[:_MOST_ENTRIES]]
             return "\n".join([f"{path}:", *names])
@@ -356,7 +355,7 @@ class _Editor:
         first, last = lines or [1, -1]
         last = len(every) if last == -1 else min(last, len(every))
         if lines and not 1 <= first <= max(last, 1):
-            raise ToolError(f"view_range: {lines} are no lines of {path}, which has {len(every)}; -1 is the last")
+            raise ToolError(f"view_range: {lines} is outside {path}, which has {len(every)} lines; -1 is the last")
         return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(every[first - 1 : last], first))
 
     async def _read(self, path: str) -> str:
@@ -371,7 +370,7 @@ class _Editor:
 
 
 class _Memory(_Editor):
-    """The same below `/memories` alone, and moving and deleting files there."""
+    """The same, only below `/memories`; can also move and delete files there."""
 
     def __init__(self, shell: Shell, folder: str) -> None:
         super().__init__(shell)
@@ -387,10 +386,10 @@ class _Memory(_Editor):
         return posixpath.join(self._folder, *filter(None, parts[2:]))
 
     @override
-    async def run(self, given: Any) -> str:
-        for path in {given.old_path, given.new_path} if isinstance(given, _Rename) else {given.path}:
+    async def run(self, command: Any) -> str:
+        for path in {command.old_path, command.new_path} if isinstance(command, _Rename) else {command.path}:
             await self._without_links(path)
-        match given:
+        match command:
             case _View(path=path) if path.rstrip("/") == _MEMORIES:
                 await self.files.make_directory(self.place(path))
             case _Delete(path=path):
@@ -401,21 +400,21 @@ class _Memory(_Editor):
                 return await self._rename(old, new)
             case _:
                 pass
-        return await super().run(given)
+        return await super().run(command)
 
     async def _rename(self, old: str, new: str) -> str:
         source, target = self.place(old), self.place(new)
         if await self.files.stat(target) is not None:
-            raise ToolError(f"there is a file {new!r:.300} already")
+            raise ToolError(f"the file {new!r:.300} exists already")
         data = await self.files.read_binary(source, max_bytes=_READ_BYTES)
         if data is None:
             raise ToolError(f"there is no file {old!r:.300}")
         await self.files.write_binary(target, data)
         await self.files.delete(source)
-        return f"{old} is {new} now"
+        return f"{old} has been renamed to {new}"
 
     async def _without_links(self, path: str) -> None:
-        """Raises ToolError if a part of the path below the folder is a link, which may lead elsewhere."""
+        """Raises ToolError if a part of the path below the folder is a link, which could lead elsewhere."""
         place = self.place(path)
         folder = self._folder
         for name in posixpath.relpath(place, folder).split("/") if self._links else ():
@@ -424,25 +423,25 @@ class _Memory(_Editor):
             except FileError:
                 return
             if any(each.path == name and each.kind == "link" for each in entries or ()):
-                raise ToolError(f"{path!r:.300} is behind a link; memories are files")
+                raise ToolError(f"{path!r:.300} is behind a link; links are not allowed in memories")
             folder = posixpath.join(folder, name)
 
 
 def _replaced(path: str, text: str, old: str, new: str) -> str:
-    if (count := text.count(old)) != 1:
-        raise ToolError(f"{path}: old_str is there {count} times, and has to be there once")
+    if (number := text.count(old)) != 1:
+        raise ToolError(f"{path}: old_str occurs {number} times, and must occur exactly once")
     return text.replace(old, new)
 
 
-def _inserted(path: str, text: str, line: int, inserted: str) -> str:
+def _inserted(path: str, text: str, line: int, addition: str) -> str:
     lines = text.splitlines(keepends=True)
     if line > len(lines):
-        raise ToolError(f"{path} has {len(lines)} lines; insert_line is from 0 to {len(lines)}")
+        raise ToolError(f"{path} has {len(lines)} lines; insert_line must be 0 to {len(lines)}")
     if line and not lines[line - 1].endswith("\n"):
         lines[line - 1] += "\n"
-    if not inserted.endswith("\n") and line < len(lines):
-        inserted += "\n"
-    return "".join([*lines[:line], inserted, *lines[line:]])
+    if not addition.endswith("\n") and line < len(lines):
+        addition += "\n"
+    return "".join([*lines[:line], addition, *lines[line:]])
 
 
 def _bounded(text: str) -> str:

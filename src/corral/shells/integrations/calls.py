@@ -1,4 +1,4 @@
-"""Calls of the tools over a shell by a framework that knows nothing of programs."""
+"""Direct calls of the tools over a shell, for frameworks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from corral.shells import Shell, shell_tools
 
 
 def tools_over(shell: Shell | None) -> list[tuple[Tool[..., Any], dict[str, Any]]]:
-    """The tools of `shell_tools`, each with the schema of its arguments."""
+    """Returns the tools of `shell_tools`, each with the schema of its arguments."""
     return [(each, dict(each.input_schema or {"type": "object"})) for each in shell_tools(shell)]
 
 
 async def answer(tool: Tool[..., Any], arguments: Mapping[str, object]) -> object:
-    """Checks the arguments, calls the tool, and returns its value as JSON has it.
+    """Checks the arguments, calls the tool, and returns its value as JSON.
 
     Raises:
-        ToolError: the arguments are wrong, or the tool says why it failed.
-        FileError: the files of the shell did.
+        ToolError: the arguments are wrong, or the tool raised it.
+        FileError: an operation on the shell's files failed.
     """
     parsed = await tool.parse_input({**arguments})
     value = await tool.execute(parsed, ToolCall(ExecutionContext(), tool=tool.name))

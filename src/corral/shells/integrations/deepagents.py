@@ -35,28 +35,28 @@ _OUTPUT_BYTES = 1_000_000
 class ShellBackend(BaseSandbox):
     """Backend for `create_deep_agent(backend=...)`: commands, and files by paths of the shell.
 
-    The framework finds, reads and edits files by commands, which need python3 in the shell. Methods that are not
-    asynchronous run in threads of anyio, as the framework's own tools do in an agent that is not awaited.
+    The framework finds, reads and edits files by commands, which need python3 in the shell. Synchronous methods must
+    be called from threads of anyio, as the framework's tools are in a synchronous agent.
 
     Raises:
-        ConfigError: the programs of the shell are none of an operating system.
+        ConfigError: the shell does not run programs of an operating system.
     """
 
     def __init__(self, shell: Shell) -> None:
         if not shell.capabilities.real_processes:
-            raise ConfigError("deepagents needs python3 in the shell, and this one has no programs; take another shell")
+            raise ConfigError("deepagents needs python3 in the shell, and this one has no programs; use another shell")
         self._shell = shell.restricted()
         self._id = f"corral-{secrets.token_hex(8)}"
 
     @property
     @override
     def id(self) -> str:
-        """Returns a name of this backend."""
+        """Unique name of this backend."""
         return self._id
 
     @override
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Runs a command, for 120 seconds or `timeout`, an hour at most; after it the exit code is 124."""
+        """Runs a command for up to `timeout`, at most an hour, default 120 seconds; exit code 124 is a time-out."""
         seconds = min(timeout or _SECONDS, _MOST_SECONDS)
         try:
             done = await self._shell.run(command, timeout_seconds=seconds, output_bytes=_OUTPUT_BYTES)
@@ -69,35 +69,35 @@ class ShellBackend(BaseSandbox):
 
     @override
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Writes files; each answer has its error."""
+        """Writes files; each response has its own error."""
         return [FileUploadResponse(path, await self._upload(path, data)) for path, data in files]
 
     @override
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Reads files; each answer has its error."""
+        """Reads files; each response has its own error."""
         return [await self._download(path) for path in paths]
 
     @override
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """As `aexecute`, from a thread of anyio."""
+        """Like `aexecute`, from a thread of anyio."""
         return _waited(partial(self.aexecute, command, timeout=timeout))
 
     @override
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """As `aupload_files`, from a thread of anyio."""
+        """Like `aupload_files`, from a thread of anyio."""
         return _waited(partial(self.aupload_files, files))
 
     @override
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """As `adownload_files`, from a thread of anyio."""
+        """Like `adownload_files`, from a thread of anyio."""
         return _waited(partial(self.adownload_files, paths))
 
     async def _upload(self, path: str, data: bytes) -> str | None:
         if _wrong(path):
             return "invalid_path"
         try:
-            found = await self._shell.files.stat(path)
-            if found is not None and found.kind == "directory":
+            info = await self._shell.files.stat(path)
+            if info is not None and info.kind == "directory":
                 return "is_directory"
             await self._shell.files.write_binary(path, data)
         except CorralError as error:
@@ -108,8 +108,8 @@ class ShellBackend(BaseSandbox):
         if _wrong(path):
             return FileDownloadResponse(path, error="invalid_path")
         try:
-            found = await self._shell.files.stat(path)
-            if found is not None and found.kind == "directory":
+            info = await self._shell.files.stat(path)
+            if info is not None and info.kind == "directory":
                 return FileDownloadResponse(path, error="is_directory")
             data = await self._shell.files.read_binary(path)
         except CorralError as error:
@@ -127,10 +127,10 @@ def _reason(error: CorralError) -> str:
 
 
 def _waited(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs it in the event loop that this thread was started from.
+    """Runs a coroutine in the event loop that started this thread.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no event loop did.
     """
     try:
         return anyio.from_thread.run(call)

@@ -24,7 +24,7 @@ __all__ = ["ShellAndPatches"]
 
 
 class ShellAndPatches:
-    """Definitions for requests, and answers to the calls in their responses."""
+    """Definitions for requests, and outputs for the calls in their responses."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell.restricted()
@@ -35,7 +35,7 @@ class ShellAndPatches:
         """Definitions for `client.responses.create(tools=...)`."""
 
     async def call(self, item: object) -> ShellCallOutput | ApplyPatchCallOutput | None:
-        """The answer to an item; None if it is no call of these tools. A patch that does not apply is `failed`."""
+        """Runs the call in an item; None if it is not for these tools. A patch that does not apply is `failed`."""
         if isinstance(item, ResponseFunctionShellToolCall):
             action = item.action
             ended = await run_commands(self._shell, action.commands, action.timeout_ms, action.max_output_length)
@@ -53,7 +53,7 @@ class ShellAndPatches:
         return None
 
     async def outputs(self, response: Response) -> list[ShellCallOutput | ApplyPatchCallOutput]:
-        """The answers to all calls of these tools in a response, which run one after the other."""
+        """Runs all calls of these tools in a response, one after the other, and returns their outputs."""
         answers = [await self.call(item) for item in response.output]
         return [answer for answer in answers if answer is not None]
 

@@ -56,7 +56,7 @@ class _Editor:
 
     async def _apply(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
         if operation.move_to is not None:
-            return ApplyPatchResult(status="failed", output=f"{operation.path}: files are not moved by patches here")
+            return ApplyPatchResult(status="failed", output=f"{operation.path}: patches cannot move files here")
         status, output = await apply_operation(self._shell, operation.type, operation.path, operation.diff)
         return ApplyPatchResult(status=status, output=output)
 

@@ -1,4 +1,4 @@
-"""Calls of OpenAI's `shell` and `apply_patch` over a shell, for the SDK and for openai-agents."""
+"""OpenAI's `shell` and `apply_patch` over a shell, for the SDK and for openai-agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_COMPARISONS = 5_000_000
 
 @dataclass(slots=True)
 class _Hunk:
-    """Lines that are replaced, those that replace them, and headings that come before."""
+    """Old lines, the new lines that replace them, and preceding headings."""
 
     headings: list[str] = field(default_factory=list[str])
     old: list[str] = field(default_factory=list[str])
@@ -27,28 +27,30 @@ class _Hunk:
 
 
 def created(diff: str) -> str:
-    """Returns the text of a new file, all of whose lines begin with `+`.
+    """Returns the text of a new file from a patch whose lines all begin with `+`.
 
     Raises:
-        ToolError: a line does not, or the patch is too large.
+        ToolError: a line does not begin with `+`, or the patch is too large.
     """
     lines = _lines(diff)
     for number, line in enumerate(lines, 1):
         if not line.startswith("+"):
-            raise ToolError(f"line {number} of the patch: each line of a new file begins with '+', not {line[:80]!r}")
+            raise ToolError(
+                f"line {number} of the patch: each line of a new file must begin with '+', not {line[:80]!r}"
+            )
     return "".join(f"{line[1:]}\n" for line in lines)
 
 
 def updated(text: str, diff: str) -> str:
-    """Returns a text with its hunks applied, one after the other. Line ends and the end of the text stay as they are.
+    """Applies hunks in order. Keeps the line ends, and a missing or present final line break.
 
-    A hunk whose lines are not there exactly is looked for without the blanks at the ends of lines.
+    If the exact lines of a hunk are missing, they are matched without trailing blanks.
 
     Raises:
-        ToolError: the lines of a hunk are not there, a line is none of a patch, or something is too large.
+        ToolError: the lines of a hunk are missing, a line is not part of a patch, or the input is too large.
     """
     if len(text) > _FILE_CHARS:
-        raise ToolError(f"the file is larger than {_FILE_CHARS} characters; change it by a command")
+        raise ToolError(f"the file is larger than {_FILE_CHARS} characters; change it with a command")
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.replace("\r\n", "\n").split("\n")
     closed = lines[-1] == ""
@@ -60,25 +62,25 @@ def updated(text: str, diff: str) -> str:
     for number, hunk in enumerate(_hunks(_lines(diff)), 1):
         start = done
         for heading in hunk.headings:
-            if (found := finder.find([heading], start, stripped=True)) is None:
+            if (place := finder.find([heading], start, stripped=True)) is None:
                 raise ToolError(f"hunk {number}: there is no line {heading[:200]!r} after line {start}")
-            start = found + 1
+            start = place + 1
         if hunk.old:
-            found = finder.find(hunk.old, start, at_end=hunk.at_end)
-            if found is None:
+            place = finder.find(hunk.old, start, at_end=hunk.at_end)
+            if place is None:
                 raise ToolError(
                     f"hunk {number}: these lines are not in the file after line {start}: {_shown(hunk.old)}"
                 )
         else:
-            found = start if hunk.headings and not hunk.at_end else len(lines)
-        result += [*lines[done:found], *hunk.new]
-        done = found + len(hunk.old)
+            place = start if hunk.headings and not hunk.at_end else len(lines)
+        result += [*lines[done:place], *hunk.new]
+        done = place + len(hunk.old)
     result += lines[done:]
     return end.join(result) + (end if closed and result else "")
 
 
 class _Finder:
-    """Search for lines, of which there is a bounded amount."""
+    """Searches for lines, with a limited number of comparisons."""
 
     def __init__(self, lines: list[str]) -> None:
         self._exact = lines
@@ -86,11 +88,11 @@ class _Finder:
         self._both = [line.strip() for line in lines]
         self._left = _MOST_COMPARISONS
 
-    def find(self, wanted: list[str], start: int, *, stripped: bool = False, at_end: bool = False) -> int | None:
-        """The first place from `start` on, exact if there is one."""
-        tries = [(self._exact, wanted), (self._right, [line.rstrip() for line in wanted])]
+    def find(self, needle: list[str], start: int, *, stripped: bool = False, at_end: bool = False) -> int | None:
+        """Returns the first match from `start` on, preferring an exact one."""
+        tries = [(self._exact, needle), (self._right, [line.rstrip() for line in needle])]
         if stripped:
-            tries.append((self._both, [line.strip() for line in wanted]))
+            tries.append((self._both, [line.strip() for line in needle]))
         for lines, parts in tries:
             last = len(lines) - len(parts)
             for place in range(max(start, last) if at_end else start, last + 1):
@@ -102,7 +104,7 @@ class _Finder:
         for number, part in enumerate(parts):
             self._left -= 1
             if self._left < 0:
-                raise ToolError("the patch needs too many comparisons; make smaller patches, with lines that are rare")
+                raise ToolError("the patch needs too many comparisons; make smaller patches, with distinctive lines")
             if lines[place + number] != part:
                 return False
         return True
@@ -137,11 +139,11 @@ def _hunks(lines: list[str]) -> list[_Hunk]:
         elif line[0] == "+":
             hunk.new.append(line[1:])
         else:
-            raise ToolError(f"line {number} of the patch begins with none of '@@', ' ', '+', '-': {line[:80]!r}")
+            raise ToolError(f"line {number} of the patch does not begin with '@@', ' ', '+' or '-': {line[:80]!r}")
     if hunk.old or hunk.new:
         hunks.append(hunk)
     if not hunks:
-        raise ToolError("the patch changes nothing; give lines that begin with '+' or '-'")
+        raise ToolError("the patch changes nothing; include lines that begin with '+' or '-'")
     if len(hunks) > _MOST_HUNKS:
         raise ToolError(f"the patch has more than {_MOST_HUNKS} hunks; make smaller ones")
     return hunks
@@ -156,15 +158,15 @@ _MOST_SECONDS = 3_600.0
 _SECONDS = 120.0
 _OUTPUT_BYTES = 64_000
 _PATCH_SECONDS = 5.0
-"""Of processor time, for applying a patch."""
+"""Processor time for applying a patch."""
 
 
 async def run_commands(
     shell: Shell, commands: Sequence[str], timeout_ms: int | None, max_output_length: int | None
 ) -> list[Completed]:
-    """Runs commands one after the other, each from the working directory. What the shell refuses is exit code 126.
+    """Runs commands one after the other, each from the working directory. Exit code 126: the shell refused it.
 
-    `timeout_ms` is for each command, an hour at most. After a time-out the others do not run.
+    `timeout_ms` is for each command, at most an hour. After a time-out the remaining commands do not run.
     """
     seconds = _SECONDS if not timeout_ms or timeout_ms < 0 else min(timeout_ms / 1000, _MOST_SECONDS)
     kept = _OUTPUT_BYTES if max_output_length is None else max(0, min(max_output_length, _OUTPUT_BYTES))
@@ -183,12 +185,12 @@ async def run_commands(
 async def apply_operation(
     shell: Shell, kind: str, path: str, diff: str | None
 ) -> tuple[Literal["completed", "failed"], str]:
-    """Creates, updates or deletes a file; returns the status and a text for the model."""
+    """Creates, updates or deletes a file; returns the status and a message for the model."""
     files = shell.files
     try:
         if kind == "create_file":
             if await files.stat(path) is not None:
-                raise ToolError("it is there already; update it")
+                raise ToolError("the file exists already; update it")
             await files.write_text(path, created(diff or ""))
         elif kind == "update_file":
             if (text := await files.read_text(path)) is None:
@@ -201,13 +203,13 @@ async def apply_operation(
                 raise ToolError(f"the patch cannot be applied: {error}") from error
             await files.write_text(path, changed)
         elif kind == "delete_file":
-            found = await files.stat(path)
-            if found is not None and found.kind == "directory":
+            info = await files.stat(path)
+            if info is not None and info.kind == "directory":
                 raise ToolError("it is a folder; delete its files, or use a command")
             if not await files.delete(path):
                 raise ToolError("there is no such file")
         else:
-            raise ToolError(f"{kind!r:.50} is none of create_file, update_file and delete_file")
+            raise ToolError(f"{kind!r:.50} is not create_file, update_file or delete_file")
     except CorralError as error:
         return "failed", f"{path}: {error}"
     return "completed", f"{path}: done"

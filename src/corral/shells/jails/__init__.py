@@ -1,1 +1,1 @@
-"""Jails of commands: their tiers, bounds and network."""
+"""Jails of commands: their tiers, limits and network."""

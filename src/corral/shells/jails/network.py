@@ -1,4 +1,4 @@
-"""Network of commands: a listener that only they reach, and the environment that leads programs to it."""
+"""Network of commands: a listener that only they can reach, and the environment that points programs to it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class CommandNetwork(Protocol):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins that commands reach. Without any, they have no network."""
+        """Origins that commands can reach. If empty, they have no network."""
         ...
 
     def serve_commands(
         self, listener: socket.socket, context: ExecutionContext, audit: AuditLog | None, /
     ) -> AbstractAsyncContextManager[bytes]:
-        """Serves a proxy on the listener, and gives the certificate to trust; both end with the block."""
+        """Serves a proxy on the listener until the end of the block; yields the certificate to trust."""
         ...
 
 
 def proxy_environment() -> dict[str, str]:
-    """Environment by which curl, git, pip, npm, Python and others find the proxy and trust its certificates."""
+    """Returns variables by which curl, git, pip, npm, Python and others find the proxy and trust its certificates."""
     proxy, local, certificate = f"http://127.0.0.1:{PORT}", "localhost,127.0.0.1,::1", f"/etc/{CERTIFICATE}"
-    found = {"NODE_USE_ENV_PROXY": "1"}
+    variables = {"NODE_USE_ENV_PROXY": "1"}
     for name, value in (("http_proxy", proxy), ("https_proxy", proxy), ("all_proxy", proxy), ("no_proxy", local)):
-        found |= {name: value, name.upper(): value}
+        variables |= {name: value, name.upper(): value}
     trusting = (
         "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "NODE_EXTRA_CA_CERTS",
         "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT",
     )  # fmt: skip
-    return found | dict.fromkeys(trusting, certificate)
+    return variables | dict.fromkeys(trusting, certificate)

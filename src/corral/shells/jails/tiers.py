@@ -1,4 +1,4 @@
-"""Jails of a shell's commands, one for each tier: they start them, and know the paths by which these see files."""
+"""Jails of a shell's commands, one for each tier: they start commands, and translate paths."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class CommandJail(ABC):
     """Starts commands in a space.
 
     Raises:
-        StartFailed: the system lacks something for it.
+        StartFailed: the system lacks a feature that it needs.
     """
 
     tier: Tier
     environment: dict[str, str]
     """Environment of all commands."""
     variants = 1
-    """Ways to start commands, of which one may work where those before it do not."""
+    """Number of ways to start commands; a later one can work where earlier ones fail."""
     seen = "in a jail"
 
     def __init__(self, launcher: LauncherClient, space: Space) -> None:
@@ -51,33 +51,33 @@ class CommandJail(ABC):
         self._plan: Plan
 
     def place(self, bind: Bind) -> str:
-        """Path by which commands see a directory."""
+        """Returns the path of a directory for commands."""
         return bind.inside
 
     def inside(self, path: str) -> str:
-        """The session's own path for one that a command may have named."""
+        """Translates a command's path to the session's."""
         return path
 
     @abstractmethod
     async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
-        """Starts a command in a directory, by its path for commands.
+        """Starts a command in a directory, given as the path for commands.
 
         Raises:
             StartFailed: it cannot be started.
         """
 
     async def open_network(self) -> tuple[socket.socket, Path]:
-        """Returns a socket that listens where commands reach it alone, and the file for the certificates they trust.
+        """Returns a listening socket that only commands can reach, and the file for the certificates that they trust.
 
         Raises:
             StartFailed: commands cannot have a network here.
         """
         raise StartFailed(
-            f"commands in the tier {self.tier!r} have no network; it needs namespaces, in which its proxy listens"
+            f"commands in the tier {self.tier!r} have no network; it needs namespaces, in which the proxy listens"
         )
 
     def close(self) -> None:
-        """Frees what it has. Its commands have been ended."""
+        """Frees its resources. Call it after its commands have ended."""
         self._launcher.forget([self._plan])
 
     def _start(self, options: bytes) -> ContainedProcess:
@@ -96,11 +96,11 @@ class CommandJail(ABC):
 
 
 class NamespaceJail(CommandJail):
-    """Namespaces of its own for each command, made by bubblewrap."""
+    """New namespaces for each command, made by bubblewrap."""
 
     tier = "namespaces"
     variants = 2
-    """Without a new /proc, which cannot be mounted everywhere."""
+    """The second one is without a new /proc, which cannot be mounted everywhere."""
 
     def __init__(self, launcher: LauncherClient, space: Space, limits: ShellLimits) -> None:
         super().__init__(launcher, space)
@@ -148,7 +148,7 @@ class NamespaceJail(CommandJail):
     async def open_network(self) -> tuple[socket.socket, Path]:
         space, make = self._space, self._launcher.make_network
         if space.namespaces is None:
-            raise StartFailed("commands have a network only where the session's directories are in namespaces")
+            raise StartFailed("commands have a network only if the session's directories are in namespaces")
         owner, user = space.namespaces[0], space.user
         self._network, listener = await run_shielded_in_thread(lambda: make(owner, user, PORT))
         self._plan = self._planned()
@@ -165,7 +165,7 @@ class NamespaceJail(CommandJail):
 
 
 class LandlockJail(CommandJail):
-    """Rules of Landlock, and a supervisor for each command, without namespaces."""
+    """Landlock rules, and a supervisor for each command, without namespaces."""
 
     tier = "landlock"
     seen = "in a jail without namespaces, by the paths of the host,"

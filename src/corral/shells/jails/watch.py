@@ -1,4 +1,4 @@
-"""Bounds what the kernel does not: the memory of all commands together, processes, and directories on disk."""
+"""Limits that the kernel does not enforce: the memory of all commands together, processes, directories on disk."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ class _Command(Protocol):
 
 
 class CommandWatch:
-    """Ends the largest command while all together have more memory than `most_bytes`, and each with too many processes.
+    """Ends the largest command while all together exceed `most_bytes` of memory, and commands with too many processes.
 
-    It ends all of them while a directory holds more than its quota. `end_by` is the signal for a first process.
+    It ends all commands while a directory exceeds its quota. `end_by` is the signal for a first process. The kernel
+    also limits processes (RLIMIT_NPROC, getrlimit(2)), but not those of the machine's root, and counts them per command
+    only in namespaces.
 
-    The kernel counts processes (RLIMIT_NPROC, getrlimit(2)), but not those of the machine's root, and those of each
-    command apart only in namespaces.
-
-    Counts anonymous and shared memory of every process below the first one of each command, from /proc (RssAnon and
-    RssShmem, proc_pid_status(5)). Looks from a thread that lives while commands do.
+    Memory is the anonymous and shared memory of every process below the first one of each command, from /proc (RssAnon
+    and RssShmem, proc_pid_status(5)), checked by a thread that runs while commands do.
     """
 
     def __init__(
@@ -48,12 +47,12 @@ class CommandWatch:
         self._end_by = end_by
         self._lock = threading.Lock()
         self._commands: dict[int, tuple[int, _Command]] = {}
-        """By the descriptor of the first process: its number, and the command."""
+        """By descriptor of the first process: its number, and the command."""
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     async def measure_quotas(self, *, anew: bool) -> None:
-        """Sees to it that the directories are measured before a command begins; `anew` if no other command runs."""
+        """Measures the directories before a command begins, if `anew`: no other command runs."""
         if not self._quotas:
             return
         async with self._measuring:
@@ -63,7 +62,7 @@ class CommandWatch:
     def add(self, pid: int, descriptor: int, command: _Command) -> None:
         """Watches a command until it has ended, by the number and a descriptor of its first process.
 
-        The descriptor is the watch's to close. If it ends the command, it says why in `reason`.
+        Takes over the descriptor. If it ends the command, it sets its `reason`.
         """
         with self._lock:
             self._commands[descriptor] = pid, command
@@ -118,7 +117,7 @@ class CommandWatch:
 
 
 def _readable(descriptors: Iterable[int]) -> list[int]:
-    """Returns the descriptors that have something to read. select(2) takes none from 1,024 on."""
+    """Returns the readable descriptors. select(2) does not support descriptors above 1,023."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -126,12 +125,12 @@ def _readable(descriptors: Iterable[int]) -> list[int]:
 
 
 def _used(root: int, most_processes: int) -> tuple[int, int]:
-    """Bytes and number of the processes below one, which is not counted; not all of them, if there are more."""
+    """Returns memory and number of the processes below `root`; incomplete if they are more than `most_processes`."""
     total = 0
-    found = [*itertools.islice(processes_below(root), most_processes + 1)]
-    for pid in (root, *found):
+    descendants = [*itertools.islice(processes_below(root), most_processes + 1)]
+    for pid in (root, *descendants):
         with suppress(OSError):  # it has ended
             for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
                 if line.startswith((b"RssAnon:", b"RssShmem:")):
                     total += int(line.split()[1]) << 10
-    return total, len(found)
+    return total, len(descendants)

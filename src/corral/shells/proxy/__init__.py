@@ -1,1 +1,1 @@
-"""The proxy by which commands reach the network."""
+"""The proxy through which commands reach the network."""

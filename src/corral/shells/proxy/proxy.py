@@ -1,6 +1,6 @@
-"""Requests of commands, by a proxy: HTTP/1.1 by absolute URLs, and tunnels whose TLS ends here.
+"""HTTP/1.1 proxy for commands: requests with absolute URLs, and tunnels whose TLS is terminated here.
 
-Each request becomes one of `Exchanges`, as those of programs do. What is read here is hostile.
+Each request goes through `Exchanges`, like those of programs. Input is untrusted.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from corral.shells.proxy.proxy_sockets import ProxySocket
 
 _DAYS = 365
 _KEPT = 64
-"""Hosts whose certificates are kept."""
+"""Maximum number of hosts whose certificates are kept."""
 
 
 class Authority:
-    """Signs certificates for hosts. Its keys are in this process's memory only, and end with it."""
+    """Signs certificates for hosts. Its keys exist only in this process's memory."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -57,7 +57,7 @@ class Authority:
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
 
     async def context(self, host: str) -> ssl.SSLContext:
-        """TLS of a server that is this host: a name, or an address."""
+        """Returns a TLS server context for a host: a name or an address."""
         if host not in self._contexts:
             self._contexts[host] = await anyio.to_thread.run_sync(self._made, host)
             while len(self._contexts) > _KEPT:
@@ -81,7 +81,7 @@ class Authority:
         key = self._host_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
-        # The ssl module reads files only; this one is in memory, and has no name.
+        # The ssl module only reads files; this one is anonymous, in memory.
         with os.fdopen(os.memfd_create("certificate"), "wb") as file:
             file.write(key + certificate.public_bytes(Encoding.PEM))
             file.flush()
@@ -119,14 +119,14 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 logger = get_logger("corral.egress")
 
 _CONNECTIONS = 64
-"""At the same time; further ones wait in the listener's queue, in the kernel."""
+"""Maximum at the same time; further ones wait in the kernel's queue of the listener."""
 _HEAD_BYTES = 64_000
 _PIECE_BYTES = 16_384
 _IDLE_SECONDS = 30.0
-"""Time for a head to be there as a whole, for a piece of a body to come, or to be taken."""
+"""Time for a whole head to arrive, and for each piece of a body to arrive or be sent."""
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1_000_000
-"""Of a request that is refused, so that its sender reads why."""
+"""Bytes of a refused request that are read, so that its sender reads the reason."""
 _PORTS = {"http": 80, "https": 443}
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError, TimeoutError, Cancelled)
 
@@ -145,9 +145,9 @@ class _Origin(NamedTuple):
 async def serve_proxy(
     rules: object, listener: socket.socket, caller: Caller, audit: AuditLog | None
 ) -> AsyncGenerator[bytes]:
-    """Answers whoever connects to the listener; all connections end with the block.
+    """Serves connections to the listener; all of them end with the block.
 
-    Yields the certificate of the authority that clients are to trust, as PEM.
+    Yields the certificate of the authority that clients must trust, as PEM.
     """
     authority = Authority()
     async with (
@@ -189,7 +189,7 @@ async def _accepted(listener: socket.socket) -> socket.socket:
             accepted, _ = listener.accept()
         except BlockingIOError:
             continue
-        except OSError:  # it has gone already, or no descriptors are left
+        except OSError:  # the client is gone already, or no descriptors are left
             await anyio.sleep(0.05)
             continue
         accepted.setblocking(False)
@@ -197,7 +197,7 @@ async def _accepted(listener: socket.socket) -> socket.socket:
 
 
 class _Connection:
-    """One connection of a command, or what is within its tunnel to `origin`."""
+    """A connection of a command, or the inside of its tunnel to `origin`."""
 
     def __init__(
         self, sockets: Sockets, authority: Authority, stream: ByteStream, origin: _Origin | None = None
@@ -210,7 +210,7 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
 
     async def serve(self) -> None:
-        """Answers requests until one side has enough."""
+        """Answers requests until one side closes."""
         try:
             while True:
                 with anyio.fail_after(_IDLE_SECONDS):
@@ -228,7 +228,7 @@ class _Connection:
                     return
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            await self._refuse(error.error_status_hint, f"the request is not well formed: {error}")
+            await self._refuse(error.error_status_hint, f"malformed request: {error}")
 
     async def _answer(self, request: h11.Request) -> None:
         exchange: Exchange | None = None
@@ -265,7 +265,7 @@ class _Connection:
                 raise InvalidArguments("a request for a WebSocket is a GET without a body")
             await self._event()
             if self._http.trailing_data[0]:
-                raise InvalidArguments("a WebSocket is open once the server has said so; nothing is sent before")
+                raise InvalidArguments("data was sent before the WebSocket was open; wait for the server's answer")
             await ProxySocket(self._sockets.exchanges, self._stream, request.headers.raw_items()).serve(
                 self._sockets, url
             )
@@ -286,22 +286,22 @@ class _Connection:
         while not done:
             try:
                 data, done = await exchange.read()
-            except CorralError as error:  # the head has gone out: a body that breaks off says it
+            except CorralError as error:  # the head is sent already, so the body just breaks off
                 raise Cancelled(str(error)) from error
             if data:
                 await self._send(h11.Data(data=data))
         await self._send(h11.EndOfMessage())
 
     async def _tunnel(self, request: h11.Request) -> None:
-        """Becomes the server that a client asks a tunnel to."""
+        """Becomes the server at the end of a tunnel that a client requests."""
         try:
             host, port = _authority(request.target.decode("ascii"), None)
         except ValueError:
-            await self._refuse(400, "CONNECT is followed by a host and a port")
+            await self._refuse(400, "CONNECT must be followed by a host and a port")
             return
         policy = self._exchanges.rules.policy
-        found = [each for each in _PORTS if policy.objection(each, host, port) is None]
-        if not found:
+        schemes = [each for each in _PORTS if policy.objection(each, host, port) is None]
+        if not schemes:
             try:
                 await self._exchanges.begin().send("CONNECT", str(_Origin("https", host, port)), [], follow=False)
             except CorralError as error:
@@ -309,8 +309,8 @@ class _Connection:
             return
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         if self._http.trailing_data[0]:
-            return  # it did not wait for the answer
-        origin = _Origin("https" if "https" in found else "http", host, port)
+            return  # the client did not wait for the answer
+        origin = _Origin("https" if "https" in schemes else "http", host, port)
         if origin.scheme == "http":
             await _Connection(self._sockets, self._authority, self._stream, origin).serve()
             return
@@ -321,10 +321,10 @@ class _Connection:
             await _Connection(self._sockets, self._authority, inner, origin).serve()
 
     def _url(self, request: h11.Request) -> str:
-        """The URL that is asked for.
+        """Returns the requested URL.
 
         Raises:
-            InvalidArguments: there is none, or another header contradicts it.
+            InvalidArguments: it is missing or invalid, or a header contradicts it.
         """
         headers = dict(request.headers)
         target = request.target.decode("ascii")
@@ -332,22 +332,22 @@ class _Connection:
             raise InvalidArguments("the request has both Content-Length and Transfer-Encoding")
         if self._origin is not None:
             if not target.startswith("/"):
-                raise InvalidArguments("the target of a request within a tunnel begins with /")
+                raise InvalidArguments("the target of a request within a tunnel must begin with /")
             origin, url = self._origin, f"{self._origin}{target}"
         else:
             try:
                 parts = urlsplit(target)
                 origin, url = _Origin(parts.scheme, parts.hostname or "", parts.port or 80), target
             except ValueError as error:
-                raise InvalidArguments(f"the request is for no URL: {error}") from None
+                raise InvalidArguments(f"the request's target is not a URL: {error}") from None
             if origin.scheme != "http":
-                raise InvalidArguments("this is a proxy: it takes http:// URLs, and CONNECT for https://")
+                raise InvalidArguments("this is a proxy: it only accepts http:// URLs, and CONNECT for https://")
         try:
-            told = _authority(headers.get(b"host", b"").decode("latin-1"), _PORTS[origin.scheme])
+            named_origin = _authority(headers.get(b"host", b"").decode("latin-1"), _PORTS[origin.scheme])
         except ValueError:
-            raise InvalidArguments("the Host header is no host") from None
-        if b"host" in headers and told != (origin.host.lower(), origin.port):
-            raise InvalidArguments("the Host header names another host than the request is for")
+            raise InvalidArguments("the Host header is not a valid host") from None
+        if b"host" in headers and named_origin != (origin.host.lower(), origin.port):
+            raise InvalidArguments("the Host header does not match the request's host")
         return url
 
     async def _body(self) -> AsyncIterator[bytes]:
@@ -361,7 +361,7 @@ class _Connection:
                     return
                 yield bytes(event.data)
         except h11.RemoteProtocolError as error:
-            raise InvalidArguments(f"the body is not well formed: {error}") from None
+            raise InvalidArguments(f"malformed body: {error}") from None
         except _LOST as error:
             raise Cancelled("the command has ended the request") from error
 
@@ -406,20 +406,20 @@ def _asks_for_socket(request: h11.Request) -> bool:
 
 
 def _authority(text: str, port: int | None) -> tuple[str, int]:
-    """Host, in lower case, and port.
+    """Returns the host, in lower case, and the port.
 
     Raises:
-        ValueError: it is none, or has no port where there is no default.
+        ValueError: it is not an authority, or has no port and there is no default.
     """
     parts = urlsplit(f"//{text}")
-    found = parts.port if parts.port is not None else port
-    if found is None or parts.netloc != text or parts.username is not None:
+    port = parts.port if parts.port is not None else port
+    if port is None or parts.netloc != text or parts.username is not None:
         raise ValueError("no authority")
-    return (parts.hostname or "").lower(), found
+    return (parts.hostname or "").lower(), port
 
 
 def _size(request: h11.Request) -> tuple[int | None, bool]:
-    """The size of the body, if it is told, and if there is one."""
+    """Returns the size of the body, if declared, and True if there is a body."""
     headers = dict(request.headers)
     if b"content-length" in headers:
         size = int(headers[b"content-length"])
@@ -434,5 +434,5 @@ def _status(error: CorralError) -> int:
 
 
 def _phrase(text: str) -> bytes:
-    """A text as the reason of a status line, which some clients show instead of the body."""
+    """Makes a reason phrase for a status line, which some clients show instead of the body."""
     return "".join(each if " " <= each <= "~" else "?" for each in text[:300]).encode("ascii")

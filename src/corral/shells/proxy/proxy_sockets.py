@@ -1,4 +1,4 @@
-"""WebSockets of commands: the proxy is their server, and a client of the one that they ask for."""
+"""WebSockets of commands: the proxy is their server, and a client of the requested one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _PIECE_BYTES = 4_096
 _TAKEN_SECONDS = 30.0
 """Time for the command to take a message."""
 _CLOSING_SECONDS = 5.0
-"""Time for the command to answer a closing frame; what it still sends is read, so that it reads ours."""
+"""Time for the command to answer a closing frame. Its remaining messages are read, so that it reads ours."""
 _REASON_BYTES = 123
-"""Of a closing frame (RFC 6455, 5.5)."""
+"""Maximum in a closing frame (RFC 6455, 5.5)."""
 _NORMAL, _BREACH, _POLICY, _TOO_BIG, _FAILED = 1000, 1002, 1008, 1009, 1011
 
 
 class ProxySocket:
-    """One WebSocket of a command, from its request on.
+    """A WebSocket of a command, from its request on.
 
     Raises:
-        InvalidArguments: the request asks for none in the way of RFC 6455.
+        InvalidArguments: the request violates RFC 6455.
     """
 
     def __init__(self, exchanges: Exchanges, stream: ByteStream, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -47,35 +47,35 @@ class ProxySocket:
         self._size = 0
         try:
             self._protocol.initiate_upgrade_connection([*headers], "/")
-            asked = next(self._protocol.events())
+            request = next(self._protocol.events())
         except (RemoteProtocolError, UnicodeError) as error:
-            raise InvalidArguments(f"the request for a WebSocket is not well formed: {error}") from None
-        assert isinstance(asked, Request)
-        self._subprotocols = asked.subprotocols
+            raise InvalidArguments(f"malformed WebSocket request: {error}") from None
+        assert isinstance(request, Request)
+        self._subprotocols = request.subprotocols
 
     async def serve(self, sockets: Sockets, url: str) -> None:
-        """Opens the one that is asked for, by a URL that begins with http, and passes messages on until its end.
+        """Opens the requested WebSocket, by its http URL, and forwards messages until its end.
 
         Raises:
-            CorralError: it is not allowed, over a budget, or failed. The command has not been answered.
+            CorralError: it is not allowed, exceeds a budget, or failed. The command has not been answered.
         """
         upstream = sockets.begin()
         try:
-            found = await upstream.connect(f"ws{url.removeprefix('http')}", self._subprotocols, self._headers)
-            chosen = cast("dict[str, str]", found)["protocol"]
+            opened = await upstream.connect(f"ws{url.removeprefix('http')}", self._subprotocols, self._headers)
+            chosen = cast("dict[str, str]", opened)["protocol"]
             await self._write(AcceptConnection(subprotocol=chosen or None))
             async with plain_task_group() as tasks:
                 tasks.start_soon(self._pass_down, upstream)
                 with self._reading:
                     await self._pass_up(upstream)
                 with anyio.CancelScope(shield=True):
-                    await upstream.aclose()  # with which the other task ends
+                    await upstream.aclose()  # ends the other task
         finally:
             with anyio.CancelScope(shield=True):
                 await upstream.aclose()
 
     async def _pass_up(self, upstream: Socket) -> None:
-        """Sends the command's messages on, until it closes or has ended."""
+        """Forwards the command's messages until it closes or ends."""
         while data := await self._received():
             try:
                 self._protocol.receive_data(data)
@@ -114,13 +114,13 @@ class ProxySocket:
             case CloseConnection() if self._protocol.state is ConnectionState.REMOTE_CLOSING:
                 await self._write(event.response())
                 await upstream.close(_sendable(int(event.code)), event.reason)
-            case CloseConnection() if self._protocol.state is ConnectionState.OPEN:  # wsproto's word for a breach
+            case CloseConnection() if self._protocol.state is ConnectionState.OPEN:  # a protocol violation, by wsproto
                 await self._close(_BREACH, event.reason or "")
             case _:
                 pass
 
     async def _pass_down(self, upstream: Socket) -> None:
-        """Sends the server's messages to the command, until the server closes; then the command has to."""
+        """Forwards the server's messages to the command until the server closes; then closes the command's side."""
         try:
             while True:
                 match await upstream.receive():
@@ -160,5 +160,5 @@ def _joined(parts: Sequence[str | bytes]) -> str | bytes:
 
 
 def _sendable(code: int) -> int:
-    """A code that may be sent: 1005 and others say that there was none."""
+    """Returns a code that may be sent: 1005 and others are reserved."""
     return code if code == _NORMAL or 3000 <= code < 5000 else _NORMAL

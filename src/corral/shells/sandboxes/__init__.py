@@ -1,1 +1,1 @@
-"""Sandboxes whose programs run in a shell, on this machine or elsewhere."""
+"""Sandboxes whose programs run in a shell, local or remote."""

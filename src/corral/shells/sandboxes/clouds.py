@@ -1,4 +1,4 @@
-"""Sandboxes by the names of clouds: programs in shells that their SDKs open, by the SDKs' environment variables."""
+"""Sandboxes named after clouds: programs in shells that the SDKs open, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.shells.sandboxes.shell import ShellSandbox
 
 
 class DaytonaSandbox(ShellSandbox):
-    """Runs programs in sandboxes of Daytona."""
+    """Runs programs in Daytona sandboxes."""
 
     name: ClassVar[str] = "daytona"
 
@@ -21,7 +21,7 @@ class DaytonaSandbox(ShellSandbox):
 
 
 class E2BSandbox(ShellSandbox):
-    """Runs programs in sandboxes of E2B."""
+    """Runs programs in E2B sandboxes."""
 
     name: ClassVar[str] = "e2b"
 

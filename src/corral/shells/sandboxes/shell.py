@@ -1,4 +1,4 @@
-"""Programs in any shell: our guest as a command of it, over the command's own standard streams."""
+"""Programs in any shell: the guest runs as a command, and talks over its standard streams."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from corral.types import Capabilities, Endpoint, Exit, HttpEndpoint, Language, L
 logger = get_logger("corral.sandboxes")
 
 _OUTCOME_BYTES = 1_000_000
-"""Room in an outcome beside the value."""
+"""Room in an outcome besides the value."""
 _STDERR_CHARACTERS = 2_000
 _SUFFIXES: Mapping[Language, str] = {"python": "py", "typescript": "mjs"}
 _LIMITS = {"value_bytes", "tool_input_bytes"}
 _NO_PACKAGES = "-S"
 _NEED_PACKAGES = frozenset({"grpc"})
-"""Protocols whose runtime for Python imports a package that is installed beside the engine."""
+"""Protocols whose Python runtime imports packages installed with the engine."""
 
 
 class ExecuteOnlySandbox(Sandbox):
-    """One program as a file of the shell and a command. The token is in the command's environment.
+    """Runs one program as a file of the shell and a command. The token is in the command's environment.
 
-    `limits` are commands before that of `engine`. `leave` is called at the end, with True if the shell may be of no
-    use.
+    `limits` are shell commands that run before `engine`. `leave` is called at the end, with True if the shell may be
+    unusable.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ExecuteOnlySandbox(Sandbox):
         assert isinstance(bridge, HttpEndpoint)
         language = job.program.language
         output = _Output(job, mark := f"corral-outcome-{secrets.token_hex(16)}")
-        told = {
+        options = {
             "code": job.program.code,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
@@ -86,7 +86,7 @@ class ExecuteOnlySandbox(Sandbox):
             file = self._file = f".corral-{secrets.token_hex(8)}.{_SUFFIXES[language]}"
             node = is_node(self._engine)
             transport = _transport(bridge.protocol, language)
-            await self._shell.files.write_binary(file, elsewhere_guest(transport, language, told, node=node))
+            await self._shell.files.write_binary(file, elsewhere_guest(transport, language, options, node=node))
             guest = node_files(self._config) if node else guest_files(self._config)
             permissions = [] if node else _PERMISSIONS[language](bridge.url)
             own = [each for each in guest.options if each != _NO_PACKAGES or bridge.protocol not in _NEED_PACKAGES]
@@ -96,7 +96,7 @@ class ExecuteOnlySandbox(Sandbox):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_read, process.stdout, output.take)
                 tasks.start_soon(_read, process.stderr, output.take_error)
-                tasks.start_soon(process.wait)  # ends what the program leaves behind, which may have its streams
+                tasks.start_soon(process.wait)  # ends left-over processes, which can hold its streams
             return output.exit(await process.wait())
         except Exception as error:
             reason = unwrapped(error)
@@ -123,7 +123,7 @@ class ExecuteOnlySandbox(Sandbox):
                     await self._shell.files.delete(self._file)
             except CorralError as error:
                 self._lost = True
-                logger.warning("a program's command or file may be left in its shell: %s", error)
+                logger.warning("a program's command or file may remain in its shell: %s", error)
             finally:
                 self._leave(self._lost)
 
@@ -134,7 +134,7 @@ def _transport(protocol: str, language: Language) -> Transport:
 
 
 class _Output:
-    """The output of a guest: console entries line by line, and at its end the outcome behind the mark."""
+    """The output of a guest: console entries line by line, then the mark and the outcome."""
 
     def __init__(self, job: Job, mark: str) -> None:
         self._job = job
@@ -149,8 +149,8 @@ class _Output:
 
     def take(self, data: bytes) -> None:
         if self._outcome is None:
-            printed, found, outcome = (self._rest["log"] + data).partition(self._mark)
-            if not found:
+            printed, separator, outcome = (self._rest["log"] + data).partition(self._mark)
+            if not separator:
                 self._rest["log"] = self._lines("log", printed)
                 return
             self._finish("log", printed)
@@ -185,19 +185,19 @@ class _Output:
             kind, tagged, text = outcome.split(b" ", 2)
             value = decode_value(text, tagged=kind == b"value" and tagged == b"1")
         except (ValueError, RecursionError) as error:
-            raise MalformedMessage("the program's outcome is not well formed") from error
+            raise MalformedMessage("the program's outcome is malformed") from error
         if kind not in {b"value", b"error", b"rejected"}:
-            raise MalformedMessage("the program's outcome is of no known kind")
+            raise MalformedMessage("the program's outcome has an unknown kind")
         if kind == b"value" and len(text.rstrip()) > self._job.limits.value_bytes:
             raise MessageTooLarge("the program's value is larger than value_bytes")
         seen = Seen()
         seen.printed = self._printed
         if kind == b"error" and isinstance(value, list) and value and isinstance(value[0], str):
-            seen.failures.add(value[0])  # its calls went past this sandbox, so its word has to do
+            seen.failures.add(value[0])  # this sandbox does not see calls, so it must trust the program
         return read_exit([kind.decode(), value, [], self._dropped, []], self._job.program, seen)
 
     def _lines(self, level: LogLevel, data: bytes) -> bytes:
-        """Logs complete lines, and returns the rest; a break with what may be the beginning of the mark waits."""
+        """Logs complete lines, and returns the rest, including a possible start of the mark."""
         last = data[max(data.rfind(b"\n"), 0) :]
         held = last if self._mark.startswith(last) else b""
         *lines, rest = data.removesuffix(held).split(b"\n")
@@ -226,7 +226,7 @@ async def _read(stream: AsyncIterator[bytes], take: Callable[[bytes], None]) -> 
 
 
 def _reach(url: str) -> list[str]:
-    """Permissions that the engine needs to call tools at this URL."""
+    """Returns the permissions that the engine needs to call tools at this URL."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return [f"--allow-net={host}:{parts.port or (443 if parts.scheme == 'https' else 80)}", "--allow-env"]
@@ -250,31 +250,30 @@ _FIND = (
     "command -v deno || { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && "
     "command -v node; }"
 )
-"""Writes the path of an engine for TypeScript."""
+"""Prints the path of an engine for TypeScript."""
 _PYTHON = f"{_READ_SOURCE}import base64;exec(compile(base64.b64decode(s),'guest.py','exec'))"
-"""Nothing follows the line with the guest before the guest says READY."""
+"""The guest is one line, and nothing follows it before the guest writes READY."""
 _OWN_DATA_MB: Mapping[Language, int | None] = {"python": 64, "typescript": None}
-"""Data of the engine and the guest, above a program's memory; None: the engine reserves more than it uses."""
+"""Data of the engine and the guest, beyond a program's memory; None: the engine reserves more than it uses."""
 
 
 class ShellSandbox(BoxProvider[Shell]):
-    """Runs programs in a shell, on any computer that it leads to. It needs no address, no token and no file there.
+    """Runs programs in a shell, on any computer. It needs no network address, token or file there.
 
-    `shell` is one that the caller opens and closes, or a function that opens one, which the sandbox then closes: each
-    trust domain gets its own. Programs share a shell that is passed as it is, with its files, whatever their domain.
+    `shell` is an open shell, which the caller closes, or a function that opens one for each trust domain, which the
+    sandbox closes. All programs share an open shell and its files, regardless of their domain.
 
     `engines` are commands of the shell by language: Python from 3.11 on; for TypeScript Deno 2.9, or Node from 20 on,
-    whose name has "node" in it. Without them it is `python3`, and `deno` if the shell has that, else `node`.
+    if the command contains "node". Default: `python3`, and `deno` or else `node`. `isolation` defaults to the shell's.
+    `cpu_seconds` limits the processor time of a guest by `ulimit`, and Python's memory is limited likewise; the numbers
+    of `Limits` are not enforced, so they must be accepted as unenforced.
 
-    `isolation` is the shell's unless given. `cpu_seconds` bounds the processor time of a guest by `ulimit`, and
-    Python's memory is bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
-
-    `bridge` is "pipe" if the shell has standard input for commands. Else a program is a file and a command, and
+    `bridge` is "pipe" if the shell has standard input for commands. Otherwise a program is a file and a command, and
     calls tools over a bridge of the Corral such as `HttpBridge`, with a token in its environment. Over `GrpcBridge`,
-    Python needs grpcio there. A function's shell is taken to have standard input unless `bridge` names such a protocol.
+    Python needs grpcio there. A function's shell must have standard input unless `bridge` names such a protocol.
 
     Raises:
-        ConfigError: the shell starts no programs, or has no standard input although `bridge` is "pipe".
+        ConfigError: the shell cannot run programs, or has no standard input although `bridge` is "pipe".
     """
 
     name: ClassVar[str] = "shell"
@@ -322,11 +321,11 @@ class ShellSandbox(BoxProvider[Shell]):
             place.leave()
 
         try:
-            found = await self._engine(place.box.content, config)
+            engine = await self._engine(place.box.content, config)
         except BaseException:
             leave(False)
             raise
-        return ExecuteOnlySandbox(place.box.content, config, self._limited(config), found, self.isolation, leave)
+        return ExecuteOnlySandbox(place.box.content, config, self._limited(config), engine, self.isolation, leave)
 
     async def open(self, config: SandboxConfig) -> Shell:
         del config
@@ -362,10 +361,10 @@ class ShellSandbox(BoxProvider[Shell]):
         return channel
 
     async def _engine(self, shell: Shell, config: SandboxConfig) -> str:
-        """Returns the command of the configured language, or finds it once for each shell.
+        """Returns the engine's command for a language, and looks it up once for each shell.
 
         Raises:
-            StartFailed: the shell has none for TypeScript.
+            StartFailed: the shell has no engine for TypeScript.
         """
         engine = self._engines[config.language] or self._found.get(shell)
         if engine is None:
@@ -385,7 +384,7 @@ class ShellSandbox(BoxProvider[Shell]):
     def _check(self, shell: Shell) -> None:
         name, has = type(shell).__name__, shell.capabilities
         if not has.real_processes:
-            raise ConfigError(f"ShellSandbox: {name} starts no programs, so it has no engine; take another shell")
+            raise ConfigError(f"ShellSandbox: {name} cannot run programs, so it has no engine; use another shell")
         if _PIPE in self._bridges and not has.stdin:
             raise ConfigError(
                 f"ShellSandbox: {name} has no standard input for commands, over which programs call tools; have them "
@@ -394,7 +393,7 @@ class ShellSandbox(BoxProvider[Shell]):
 
 
 def _bridges(bridge: str | None, *, stdin: bool) -> frozenset[str]:
-    """Protocols by which programs can call tools: the given one, or what the shell can."""
+    """Returns the protocols by which programs can call tools: the given one, or those that the shell supports."""
     if bridge is not None:
         return frozenset({bridge})
     return frozenset({_PIPE}) if stdin else _WEB_PROTOCOLS
@@ -407,7 +406,7 @@ def _python(engine: str, guest: GuestFiles, source_bytes: int) -> str:
 
 
 def _deno(engine: str, guest: GuestFiles, source_bytes: int) -> str:
-    """The engine reads a script from a path only: here a file that has no name any more."""
+    """The engine can only read a script from a path: here a deleted file."""
     options = shlex.join([*guest.options, "--ext=js", "/dev/fd/3", "--lines"])
     file = 'f=$(mktemp) && exec 3<>"$f" && rm "$f"'
     return f"{file} && head -c {source_bytes} | base64 -d >&3 && exec {shlex.quote(engine)} {options}"
@@ -442,7 +441,7 @@ class _LineChannel(GuestChannel):
             try:
                 yield b"".join(binascii.a2b_base64(each, strict_mode=True) for each in [*ended, line[:complete]])
             except binascii.Error as error:
-                raise ValueError("the guest's output is no base64") from error
+                raise ValueError("the guest's output is not base64") from error
             line = line[complete:]
 
     async def post_mortem(self) -> PostMortem:
@@ -457,13 +456,13 @@ class _LineChannel(GuestChannel):
             await self._process.aclose()
 
     async def _drain(self) -> None:
-        """Reads standard error, or the guest would wait."""
+        """Reads standard error, so that the guest does not block."""
         try:
             with self._draining:
                 async for piece in self._process.stderr:
                     self._errors += piece
                     del self._errors[:-_STDERR_BYTES]
-        except Exception as error:  # the output's own end has the reason
+        except Exception as error:  # the end of the output has the reason
             self._errors += f"\n{error}".encode()
         finally:
             self._errors_end.set()

@@ -1,4 +1,4 @@
-"""Conformance suites of bridge protocols: calls, streams, and messages that no guest of good faith sends."""
+"""Conformance suites of bridge protocols: calls, streams, and malformed messages."""
 
 from corral.testing.bridges.messages import BridgeMessageSuite, SendMessage
 from corral.testing.bridges.streams import BridgeStreamSuite

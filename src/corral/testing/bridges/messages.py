@@ -1,4 +1,4 @@
-"""Tests of messages that a bridge has to refuse."""
+"""Tests of messages that a bridge must refuse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from corral.types import Endpoint, HttpEndpoint, Limits
 
 
 class SendMessage(Protocol):
-    """Sends bytes in place of a message with calls; returns the code of the error, or None if there was none."""
+    """Sends bytes instead of a message with calls; returns the error code, or None after success."""
 
     async def __call__(self, message: bytes, pause: Callable[[], Awaitable[object]] | None = None, /) -> str | None:
-        """With `pause`, sends the message byte by byte, and awaits it after each.
+        """With `pause`, sends the message byte by byte, and awaits `pause()` after each.
 
-        Returns as soon as there is a reply, also if bytes are still missing.
+        Returns as soon as there is a reply, even if bytes are still missing.
         """
         ...
 
@@ -48,16 +48,16 @@ _BROKEN: dict[str, bytes] = {
 
 
 class BridgeMessageSuite(BridgeSuite):
-    """`BridgeSuite` for a protocol whose guests may be anybody: implement `raw` and `message` too."""
+    """`BridgeSuite` for a protocol with untrusted clients: also implement `raw` and `message`."""
 
     def raw(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
     ) -> AbstractAsyncContextManager[SendMessage]:
-        """Opens an endpoint for messages of any form, for the duration of the block."""
+        """Opens an endpoint for arbitrary bytes, for the duration of the block."""
         raise NotImplementedError
 
     def message(self, tool: str, input: object) -> bytes:
-        """Encodes a message with one call, as `raw` sends it."""
+        """Encodes a message with one call, for `raw`."""
         raise NotImplementedError
 
     async def test_what_is_no_message_is_refused_and_harms_nobody(self) -> None:
@@ -115,19 +115,19 @@ class BridgeMessageSuite(BridgeSuite):
         async with self._world() as world, self._guest(world) as call:
             grant, codes = world.grant(), list[str | None]()
             message = self.message("double", {"number": 1})
-            begun = 0
-            all_begun = anyio.Event()
+            started_count = 0
+            all_started = anyio.Event()
 
             async def send_half(send: SendMessage) -> None:
                 sent = 0
 
                 async def pause() -> None:
-                    nonlocal begun, sent
+                    nonlocal started_count, sent
                     sent += 1
                     if sent == len(message) // 2:
-                        begun += 1
-                        if begun == _SLOW_SENDERS:
-                            all_begun.set()
+                        started_count += 1
+                        if started_count == _SLOW_SENDERS:
+                            all_started.set()
                         await anyio.sleep_forever()
 
                 codes.append(await send(message, pause))
@@ -139,7 +139,7 @@ class BridgeMessageSuite(BridgeSuite):
             ):
                 for _ in range(_SLOW_SENDERS):
                     tasks.start_soon(send_half, send)
-                await all_begun.wait()
+                await all_started.wait()
                 for number in range(10):
                     assert (await call("double", {"number": number})).value == 2 * number
                 assert codes == []

@@ -11,18 +11,18 @@ from corral.testing.bridges.world import FLOOD_ITEM_BYTES, FLOOD_ITEMS, VALUES, 
 from corral.types import Endpoint, ExecutionContext, HttpEndpoint, Limits, Reply
 
 _MOST_AHEAD_BYTES = 20_000_000
-"""Bound on what host, systems and guest together hold of a stream that nobody reads."""
+"""Limit for the bytes of an unread stream in host, operating systems and guest together."""
 
 
 class BridgeStreamSuite(BridgeSuite):
-    """`BridgeSuite` for a protocol with streams: implement `stream` too."""
+    """`BridgeSuite` for a protocol with streams: also implement `stream`."""
 
     def stream(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
     ) -> AbstractAsyncContextManager[AsyncIterator[Reply]]:
-        """Calls a tool that streams, as a guest, for the duration of the block: each reply is an item.
+        """Calls a streaming tool, as a guest, for the duration of the block: each reply is an item.
 
-        A failure is the last reply. Items are asked for when the block reads them. Its end leaves the stream.
+        A failure is the last reply. Items are requested when the block reads them. The block's end closes the stream.
         """
         raise NotImplementedError
 
@@ -43,16 +43,16 @@ class BridgeStreamSuite(BridgeSuite):
 
     async def test_items_of_all_kinds_arrive_as_they_are(self) -> None:
         async with self._world() as world, self._items(world, "values") as items:
-            found = [reply.value async for reply in items]
-        assert len(found) == len(VALUES)
-        for one, other in zip(found, VALUES, strict=True):
+            items_read = [reply.value async for reply in items]
+        assert len(items_read) == len(VALUES)
+        for one, other in zip(items_read, VALUES, strict=True):
             assert same(one, other), f"{other!r} came as {one!r}"
 
     async def test_a_tool_that_fails_after_some_items_ends_its_stream_with_the_error(self) -> None:
         async with self._world() as world, self._items(world, "stumble") as items:
-            found = [reply async for reply in items]
-        assert [reply.value for reply in found[:2]] == [1, 2]
-        [last] = found[2:]
+            replies = [reply async for reply in items]
+        assert [reply.value for reply in replies[:2]] == [1, 2]
+        [last] = replies[2:]
         assert last.error is not None
         assert (last.error.code, last.error.message) == ("tool_error", "no more today")
 
@@ -125,9 +125,9 @@ class BridgeStreamSuite(BridgeSuite):
     async def test_the_items_of_a_stream_together_are_bounded(self) -> None:
         async with self._world() as world:
             async with self._items(world, "flood", limits=Limits(tool_output_bytes=300_000)) as items:
-                found = [reply async for reply in items]
-            assert code_of(found[-1]) == "message_too_large"
-            assert 1 <= len(found) <= 6
+                replies = [reply async for reply in items]
+            assert code_of(replies[-1]) == "message_too_large"
+            assert 1 <= len(replies) <= 6
             await world.closed.wait()
 
     async def test_a_stream_is_one_call_on_record(self) -> None:
@@ -141,7 +141,7 @@ class BridgeStreamSuite(BridgeSuite):
         async with self._world() as world:
             grant = world.grant()
             async with world.protocol.serve(world.host, grant) as endpoint:
-                if not isinstance(endpoint, HttpEndpoint):  # whoever has a pipe ends with its execution
+                if not isinstance(endpoint, HttpEndpoint):  # the client of a pipe ends with its execution
                     return
                 async with self.stream(world.protocol, world.host, endpoint, "steps", dict[str, object]()) as items:
                     assert (await anext(items)).value == "first"
@@ -159,7 +159,7 @@ class BridgeStreamSuite(BridgeSuite):
         context: ExecutionContext | None = None,
         limits: Limits | None = None,
     ) -> AsyncGenerator[AsyncIterator[Reply]]:
-        """The stream of a call of a new execution."""
+        """Opens the stream of a call in a new execution."""
         grant = world.grant(context, limits)
         try:
             async with (

@@ -23,9 +23,9 @@ from corral.types import CallRequest, ExecutionContext, HttpEndpoint, Limits, Pi
 
 
 class BridgeSuite(BridgeHarness):
-    """Tests that every bridge protocol has to pass. Implement `protocol` and `connect`.
+    """Tests that every bridge protocol must pass. Implement `protocol` and `connect`.
 
-    Calls pass the guards of a real pipeline. All runs in one event loop: a server has to be started in it.
+    Calls pass the guards of a real pipeline. Everything runs in one event loop: start servers in it.
     """
 
     # --- values and errors
@@ -271,7 +271,7 @@ class BridgeSuite(BridgeHarness):
                             async with self.connect(world.protocol, world.host, wrong) as call:
                                 assert code_of(await call("double", {"number": 1})) == "invalid_token", token
                         assert world.ran == other.ran == []
-                    case PipeEndpoint(handler=handler):  # there is no token: a pipe is its execution's
+                    case PipeEndpoint(handler=handler):  # pipes have no tokens: each belongs to an execution
                         assert (await handler(CallRequest("whoami", {}, 1))).value == "ada"
 
     async def test_a_call_that_needs_an_approval_runs_only_with_one(self) -> None:
@@ -339,7 +339,7 @@ class BridgeSuite(BridgeHarness):
             error = (await call("pay", {"euros": SLOW_EUROS})).error
             assert error is not None
             assert (error.code, f"none came within {APPROVAL_SECONDS} s" in error.message) == ("approval_denied", True)
-            assert code_of(await call("pay", {"euros": 1})) == "approval_denied", "nobody is asked a second time"
+            assert code_of(await call("pay", {"euros": 1})) == "approval_denied", "approval must not be requested twice"
             assert (world.ran, world.asked) == ([], [{"euros": SLOW_EUROS}])
             assert (await call("double", {"number": 1})).value == 2
 
@@ -395,7 +395,7 @@ class BridgeSuite(BridgeHarness):
                 self.connect(world.protocol, world.host, endpoint) as call,
                 anyio.create_task_group() as tasks,
             ):
-                if not isinstance(endpoint, HttpEndpoint):  # whoever has a pipe ends with its execution
+                if not isinstance(endpoint, HttpEndpoint):  # the client of a pipe ends with its execution
                     return
 
                 async def wait() -> None:
@@ -412,7 +412,7 @@ class BridgeSuite(BridgeHarness):
         async with self._world() as world:
             grant = world.grant()
             async with world.protocol.serve(world.host, grant) as endpoint:
-                if not isinstance(endpoint, HttpEndpoint):  # there is no token: a pipe is its execution's
+                if not isinstance(endpoint, HttpEndpoint):  # pipes have no tokens: each belongs to an execution
                     return
                 dying = world.host.issue(grant)
                 world.kill_tokens()
@@ -452,10 +452,10 @@ class BridgeSuite(BridgeHarness):
                     await world.waiting.wait()
                     tasks.cancel_scope.cancel()
                 await world.cancelled.wait()
-            found = [(event.tool, event.outcome, event.code) for event in await world.recorded()]
-            assert found[0] == ("break_down", "failed", "tool_failed")
-            assert found[1][2] == "invalid_arguments"
-            assert found[2][:2] == ("wait", "cancelled")
+            outcomes = [(event.tool, event.outcome, event.code) for event in await world.recorded()]
+            assert outcomes[0] == ("break_down", "failed", "tool_failed")
+            assert outcomes[1][2] == "invalid_arguments"
+            assert outcomes[2][:2] == ("wait", "cancelled")
 
     # --- bounds
 

@@ -1,4 +1,4 @@
-"""The world of a test of a bridge: a host with a real pipeline, and tools that notice what is done to them."""
+"""Environment for tests of a bridge: a host with a real pipeline, and tools that record their calls."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CallTool: TypeAlias = Callable[[str, object], Coroutine[Any, Any, Reply]]
 """Calls a tool as a guest: name and input. The reply has the decoded value, or the error as the guest sees it."""
 
 LINES = 'no:\r\nx-injected: 1\r\n\r\n"quoted" %0D%0A \\ \u2028 größer \U0001f600'
-"""Message with all that a header, a line of a stream or a status could trip over."""
+"""Message with characters that are special in a header, a line of a stream or a status."""
 FLOOD_ITEMS = 2_000
 FLOOD_ITEM_BYTES = 50_000
 PATIENCE_SECONDS = 60.0
 APPROVAL_SECONDS = 0.05
 SLOW_EUROS = 42
-"""Sum about which nobody decides before the test says so."""
+"""Amount whose approval waits until the test releases it."""
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -62,12 +62,12 @@ VALUES: tuple[Any, ...] = (
     {"": 0, "ä": 1, "__proto__": 2, "constructor": 3},
     [b"\x00", math.nan, 2**64, {"$bigint": "1"}],
 )
-"""All kinds of values that cross the boundary, and objects that look like tags."""
+"""All kinds of values that bridges transport, and objects that look like tags."""
 
 
 @dataclass
 class World:
-    """Host with a pipeline of its own, tools, and what they have noticed."""
+    """Host with its own pipeline, tools, and records of their calls."""
 
     protocol: BridgeProtocol
     host: BridgeHost
@@ -84,14 +84,14 @@ class World:
     most_at_once: int = 0
     at_once: int = 0
     asked: list[object] = field(default_factory=list[object])
-    """Inputs of the calls that somebody was asked to approve."""
+    """Inputs of calls for which approval was requested."""
     ahead_seconds: float = 0.0
-    """Time that has passed for tokens, beside the real one."""
+    """Time added to the clock of tokens."""
     yielded: int = 0
     closed: anyio.Event = field(default_factory=anyio.Event)
 
     def kill_tokens(self) -> None:
-        """Lets so much time pass that no token so far is valid any longer."""
+        """Advances the clock of tokens, so that all existing ones expire."""
         self.ahead_seconds += 1_000
 
     def grant(self, context: ExecutionContext | None = None, limits: Limits | None = None) -> Grant:
@@ -114,13 +114,13 @@ class World:
         return Approved() if input["euros"] < 100 else Denied("too much")
 
     async def recorded(self) -> list[AuditEvent]:
-        """All events; none follows."""
+        """Closes the audit log, and returns all events."""
         await self.audit.aclose()
         return self.events
 
 
 class BridgeHarness:
-    """Worlds and guests for tests of a protocol. Suites are made of it."""
+    """Worlds and guests for tests of a protocol. Base of the suites."""
 
     def protocol(self) -> BridgeProtocol:
         """Makes the protocol to test."""
@@ -131,14 +131,14 @@ class BridgeHarness:
     ) -> AbstractAsyncContextManager[CallTool]:
         """Connects a guest to an endpoint for the duration of the block.
 
-        If a call is cancelled, the guest gives it up, and no call beside it. If there was none beside it, the host
+        If a call is cancelled, the guest abandons it, but not concurrent calls. If it was the only one, the host
         cancels it.
         """
         raise NotImplementedError
 
     @asynccontextmanager
     async def _world(self, *, approval_seconds: float = PATIENCE_SECONDS) -> AsyncGenerator[World]:
-        tokens = import_module("corral.calls.tokens")  # which needs an extra that the rest here does not
+        tokens = import_module("corral.calls.tokens")  # needs an extra that nothing else here needs
         keys = tokens.KeyRing.generate(clock=lambda: time.time() + world.ahead_seconds)
         issued = tokens.ExecutionTokens(keys)
         events: list[AuditEvent] = []
@@ -186,7 +186,7 @@ _DECLARED: dict[str, Tool] = {}
 
 
 def _declared(**settings: Any) -> Callable[[Callable[..., Any]], Tool]:
-    """Makes a tool as `@tool` does, but reads its signature in the first world only: that costs more than a test."""
+    """Like `@tool`, but analyses the signature only in the first world, since that takes longer than a test."""
 
     def declare(function: Callable[..., Any]) -> Tool:
         name = function.__name__
@@ -291,7 +291,7 @@ def _tools(world: World) -> Collection[Tool]:
 
     @_declared()
     async def hold(number: int) -> int:
-        """Returns once the test says so."""
+        """Returns once the test releases it."""
         world.at_once += 1
         world.most_at_once = max(world.most_at_once, world.at_once)
         world.waiting.set()
@@ -306,7 +306,7 @@ def _tools(world: World) -> Collection[Tool]:
 
     @_declared(stream=True)
     async def steps() -> AsyncIterator[str]:
-        """Goes on when the test says so."""
+        """Continues once the test releases it."""
         try:
             yield "first"
             world.waiting.set()
@@ -328,7 +328,7 @@ def _tools(world: World) -> Collection[Tool]:
 
     @_declared(stream=True)
     async def flood() -> AsyncIterator[str]:
-        """Far more than the buffers between host and guest hold."""
+        """Yields far more than the buffers between host and guest can hold."""
         try:
             for world.yielded in range(1, FLOOD_ITEMS + 1):
                 yield "x" * FLOOD_ITEM_BYTES
@@ -373,7 +373,7 @@ def code_of(reply: Reply) -> str | None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compares values by type too; NaN equals itself."""
+    """Compares values including their types; NaN equals itself."""
     if type(one) is not type(other):
         return False
     match one:
@@ -388,7 +388,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def nested(depth: int) -> list[Any]:
-    """Lists in lists."""
+    """Makes nested lists."""
     value: list[Any] = []
     for _ in range(depth):
         value = [value]
