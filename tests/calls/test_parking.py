@@ -259,8 +259,8 @@ async def test_only_a_decision_decides() -> None:
 async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSandbox) -> None:
     corral = Corral([pay], approve=later, approval_seconds=0.05, sandbox=warm_deno, check=False)
     result = await corral.execute(CAUGHT)
-    assert result.value == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
-    assert result.tool_calls[0].decision == Denied("none came within 0.05 s")
+    assert result.value == ["approval_denied", "tools.pay requires approval, but no decision came within 0.05 s"]
+    assert result.tool_calls[0].decision == Denied("no decision came within 0.05 s")
     assert corral.pending() == ()
 
 
@@ -378,7 +378,7 @@ async def test_a_call_that_is_taken_over_is_never_answered(
     assert result.output == ""
     parked = result.tool_calls[1]
     assert (parked.error, parked.duration_ms, parked.progress, parked.decision) == (None, None, "pending", None)
-    assert "Calls that wait for a decision, and have not run: pay" in result.model_text()
+    assert "Calls waiting for a decision, which have not run: pay" in result.model_text()
     assert [each.type for each in events] == ["started", "call", "result", "call", "approval", "finished"]
     assert [each.outcome for each in await audited(log) if each.tool == "pay"] == ["pending"]
 

@@ -477,7 +477,7 @@ async def test_a_corral_without_sessions_has_no_files_of_them(corral: Corral, wa
         async with corral.session_files(ExecutionContext(session_id="talk")):
             pass
     async with Corral([], sandbox=warm_deno, sessions=Sessions(), check=False) as keeping:
-        with pytest.raises(ConfigError, match="no session_id of its own"):
+        with pytest.raises(ConfigError, match="no explicit session_id"):
             async with keeping.session_files(ExecutionContext()):
                 pass
 

@@ -184,7 +184,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: corral().execute("1", context=untyped({"userid": "u"})), "not a dict; did you mean ExecutionContext(user_id=...)?"),
     (lambda: corral().execute("1", language=untyped("javascript")), "not 'javascript'; did you mean 'typescript'?"),
     (lambda: corral().execute("1", language=untyped("py")), "not 'py'; did you mean 'python'?"),
-    (lambda: corral().execute("1", untyped("python")), "Corral.execute() takes source by position, and others by name; there are 2"),  # pyright: ignore[reportCallIssue]
+    (lambda: corral().execute("1", untyped("python")), "Corral.execute() takes source by position, and others by name; got 2"),  # pyright: ignore[reportCallIssue]
     (lambda: corral().execute("1", env={"A": untyped(1)}), "env['A'] takes str, not 1"),
     (lambda: Limits(call=3), "Limits has no 'call'; did you mean 'calls'? valid keys: wall_seconds"),  # pyright: ignore[reportCallIssue]
     (lambda: Limits(untyped(3)), "Limits takes keyword arguments only: Limits(wall_seconds=...)"),  # pyright: ignore[reportCallIssue]

@@ -467,7 +467,7 @@ async def test_paths_that_lead_elsewhere_are_refused(session: Session, path: str
 
 async def test_a_session_is_for_its_user_and_while_it_is_open(corral: Corral) -> None:
     async with corral.session(context=ANN) as session:
-        with pytest.raises(ConfigError, match="for one user of one organization"):
+        with pytest.raises(ConfigError, match="belongs to another user or organization"):
             await session.execute("return 1", context=ExecutionContext(user_id="bob"))
     with pytest.raises(ConfigError, match="this session is closed"):
         await session.execute("return 1")

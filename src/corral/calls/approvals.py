@@ -108,10 +108,10 @@ def require_approval(
         grant = call.grant
         asked = grant.approve or approve
         if asked is None:
-            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
+            raise ApprovalDenied(f"tools.{call.request.tool} requires approval, but no one is available to approve it")
         if grant.approval_timed_out:
             raise ApprovalDenied(
-                f"tools.{call.request.tool} needs an approval, and an earlier request was not answered in time"
+                f"tools.{call.request.tool} requires approval, but an earlier request was not answered in time"
             )
         request = ApprovalRequest(
             tool=call.request.tool,
@@ -133,13 +133,13 @@ def require_approval(
         refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
         if call.decision is None:
             refusal = ApprovalDenied(
-                f"tools.{call.request.tool} needs an approval, and none came within {within_seconds:g} s"
+                f"tools.{call.request.tool} requires approval, but no decision came within {within_seconds:g} s"
             )
             if open_requests.take_over is not None:
                 await open_requests.take_over(request)
                 return Reply(error=CallError.of(refusal), parked=True)
             grant.approval_timed_out = True
-            call.decision = Denied(f"none came within {within_seconds:g} s")
+            call.decision = Denied(f"no decision came within {within_seconds:g} s")
         elif isinstance(call.decision, Denied) and call.decision.reason:
             refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved: {call.decision.reason}")
         if grant.recorder is not None:

@@ -1,4 +1,4 @@
-"""`Corral`: the public class, which wires all stages of the pipeline."""
+"""`Corral`: the public class, which connects all stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ __all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
 logger = get_logger("corral")
 _UNREADY_SECONDS = 15.0
-"""Seconds after a sandbox could not be started; without an end, nobody would send the program that shows a recovery."""
+"""Seconds after a failed sandbox start. It has to end: only another program can show that sandboxes start again."""
 _OWN_PYTHON = frozenset({"cpython", "python"})
-"""Names of sandboxes whose Python is that of the host."""
+"""Names of sandboxes that run the host's Python."""
 _NEWEST_PYTHON = (3, 14)
 _PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Version that models have to be told, because they know a newer one."""
+"""Version to state to models, because they know a newer one."""
 
 
 class SessionShells(Protocol):
-    """Shells in the directories of sessions; the plug-in `session` of `corral.shells`."""
+    """Shells in session directories; the plug-in `session` of `corral.shells`."""
 
     def mounts(self, files: Sequence[Mount], /) -> tuple[Mount, ...]:
         """Returns the mounts of a session with a shell."""
@@ -102,7 +102,7 @@ class SessionShells(Protocol):
         network: object,
         audit: AuditLog | None,
     ) -> tuple[OpenSession, Shell]:
-        """Opens a session, by `open_`, and a shell in it."""
+        """Opens a session with `open_`, and a shell in it."""
         ...
 
 
@@ -110,26 +110,25 @@ class SessionShells(Protocol):
 class Corral(Lifecycle):
     """Runs models' programs against tools, each in its own sandbox.
 
-    The constructor, but for `skills`, and `declarations` do no input or output. Executions may overlap. `aclose`, from
-    any task of the same event loop, cancels those that still run and frees all resources.
+    Constructing a Corral does no I/O, except that `skills` are read; nor does `declarations`. Executions can overlap.
+    `aclose`, from any task of the same event loop, cancels running ones and frees all resources.
 
-    `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
-    `modules` are packages of npm that programs in TypeScript may import, and `packages` those of Python, besides the
-    ones of its sandbox. `sessions` gives callers who name a
-    `session_id` files of their own, which stay from one program to the next. `skills` are folders with `SKILL.md` and
-    modules, which are read here; `modules` has what bundles those in TypeScript. `compilers` are for programs in
-    languages that become JavaScript, by the name that `execute(compiler=...)` takes.
+    `network`, a `corral.egress.Network`, lists the origins that programs may request; None: no network.
+    `modules` are npm packages that TypeScript programs may import, and `packages` are Python packages, besides those of
+    the sandbox. `sessions` gives each caller who names a `session_id` files that persist from one program to the next.
+    `skills` are folders with `SKILL.md` and modules; bundling their TypeScript modules requires `modules`. `compilers`
+    are for languages that compile to JavaScript, by the name that `execute(compiler=...)` takes.
 
-    `telemetry` sends spans and metrics to OpenTelemetry, by default to the providers of the process, if it has any.
+    `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
 
-    `learnt` is what is seen of the results of tools that declare none, which models are told; by default if they are
-    texts or JSON.
+    `learnt` records the results of tools that do not declare them, to describe these to models; by default it only
+    records whether they are plain text or JSON.
 
-    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
-    `log_code` every program is logged at level INFO, as the model wrote it.
+    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`.
+    `log_code` logs the source of every program at level INFO.
 
     Raises:
-        ConfigError: the options are wrong or do not fit together.
+        ConfigError: an option is wrong, or options conflict.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class Corral(Lifecycle):
     ) -> None:
         if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
             raise ConfigError(
-                f"accept_unenforced={unknown[0]!r} is not a limit that a sandbox enforces; those are: "
+                f"accept_unenforced={unknown[0]!r} is not a limit that sandboxes enforce; these are: "
                 f"{', '.join(sorted(LIMITS_OF_SANDBOXES))}"
             )
         if not approval_seconds > 0:
@@ -175,7 +174,7 @@ class Corral(Lifecycle):
         self.hide_denied = hide_denied
         self.approve = approve
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
-        """True if it may be closed in another event loop, or by the process's exit."""
+        """True if it can be closed in another event loop, or by the exit of the process."""
         if any(each is not None for each in (audit, rates, sessions, network, learnt)):
             self.can_be_kept = False
         self.learnt = learnt or LearntResults()
@@ -235,14 +234,14 @@ class Corral(Lifecycle):
         self._commands = LauncherClient()
         self._draining = False
         self.first_language: Language | None = None
-        """Language to be ready for when it is opened, if it is known."""
+        """Language to warm up for when it is opened, if known."""
 
     @checked
     async def drain(self, seconds: float = 30.0) -> bool:
-        """Takes no new programs from now on, and waits until those that run have ended; cancels them after `seconds`.
+        """Rejects new programs and waits until the running ones have ended; cancels them after `seconds`.
 
-        Programs elsewhere count until their grant ends, and `aclose` ends them. Returns False if any was still
-        running then. `aclose` is to follow.
+        Programs elsewhere count until their grant ends; `aclose` ends them. Returns False if any program was still
+        running after `seconds`. Call `aclose` afterwards.
         """
         self._draining = True
         with anyio.move_on_after(seconds) as waiting:
@@ -259,9 +258,9 @@ class Corral(Lifecycle):
 
     @checked
     def unready(self) -> str | None:
-        """Returns the reason that a balancer should send no more requests here; None if programs can be run.
+        """Returns the reason why a load balancer should send no requests here; None if programs can run.
 
-        That is so if it is not open or draining, and for 15 s after a sandbox could not be started.
+        Not ready: while it is not open or is draining, and for 15 s after a failed sandbox start.
         """
         if self._draining:
             return "draining"
@@ -274,7 +273,7 @@ class Corral(Lifecycle):
     async def aclose(self) -> None:
         """Cancels running executions, waits for their end, and frees sandboxes and sources. Idempotent.
 
-        In a fork of the process that opened it, it leaves that process's resources alone.
+        In a fork of the process that opened it, that process's resources stay open.
         """
         if not self._owner.is_current:
             self._reset_in_fork()
@@ -370,9 +369,9 @@ class Corral(Lifecycle):
 
     @asynccontextmanager
     async def connected(self, *, bridges: bool = False) -> AsyncGenerator[Self]:
-        """Opens only the tool sources, for the duration of the block: enough to declare all tools.
+        """Opens only the tool sources for the duration of the block, which is enough to declare all tools.
 
-        `bridges` also opens the bridges, such as the server of a `GrpcBridge`: enough to serve programs elsewhere.
+        `bridges` also opens the bridges, such as a `GrpcBridge`'s server, which is enough to serve programs elsewhere.
 
         Raises:
             CorralError: a required tool source or a bridge cannot be opened.
@@ -396,17 +395,17 @@ class Corral(Lifecycle):
         if self._closed:
             raise ConfigError("this Corral is closed; `async with corral` opens it again")
         if self._draining:
-            raise ConfigError("this Corral is draining: it takes no new programs")
+            raise ConfigError("this Corral is draining and accepts no new programs")
 
     def _require_sources(self) -> None:
         if self._sources.missing:
             raise ConfigError(
-                "this Corral has tool sources, which are not open; open it with `async with corral` or `with corral`"
+                "this Corral's tool sources are not open; open it with `async with corral` or `with corral`"
             )
 
     @contextmanager
     def _lives(self, execution: Execution) -> Generator[None]:
-        """Keeps an execution among those that `aclose` ends, for the duration of the block."""
+        """Registers an execution for `aclose` to end, for the duration of the block."""
         self._live.add(execution)
         try:
             yield
@@ -415,13 +414,13 @@ class Corral(Lifecycle):
 
     @checked
     async def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
-        """Runs a program to its end. The result holds whatever the program did, errors included.
+        """Runs a program to its end. Errors of the program are part of the result.
 
-        `source` is the model's answer, or a request made before, which has its own options.
+        `source` is the model's answer, or a prepared request with its own options.
 
         Raises:
             StartFailed: the sandbox did not start.
-            ConfigError: the options do not fit together, or the Corral is closed.
+            ConfigError: options conflict, or the Corral is closed.
         """
         execution = self._execution(source, **options)
         with self._lives(execution):
@@ -430,7 +429,7 @@ class Corral(Lifecycle):
     @checked
     @asynccontextmanager
     async def start(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> AsyncGenerator[Run]:
-        """Starts a program and yields its handle; leaving the block cancels a program that still runs.
+        """Starts a program and yields its handle; leaving the block cancels the program if it still runs.
 
         Raises:
             As `execute`; a sandbox that does not start raises from `Run.result()`.
@@ -452,7 +451,7 @@ class Corral(Lifecycle):
     def execute_sync(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
         """Runs `execute` for callers without an event loop, in a thread with its own loop.
 
-        Inside `with Corral(...)` the loop lives on between calls.
+        Inside `with Corral(...)` the loop is kept between calls.
 
         Raises:
             ConfigError: this thread already runs an event loop; await `execute` there.
@@ -473,21 +472,21 @@ class Corral(Lifecycle):
         network: ServiceSource | None = None,
         shell: ShellLimits | bool = False,
     ) -> AsyncGenerator[Session]:
-        """Opens directories that programs of one user share, and yields their handle; they end with the block.
+        """Opens directories shared by the programs of one user, and yields their handle; they end with the block.
 
-        `modules` and `packages` are for its programs, in place of the Corral's, and `network` besides it. `skills` are
-        beside those of the Corral; programs find them all in /root/skills.
+        For its programs, `modules` and `packages` replace the Corral's; `network` and `skills` are added to them.
+        Programs find all skills in /root/skills.
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
-        /tmp there is a scratch directory. They have `network` too, by a proxy; see docs/shells.md.
+        /tmp it is a scratch directory. Commands reach `network` through a proxy; see docs/shells.md.
 
-        `languages` are those of its programs, and have a guest ready when the block begins; None: all whose sandbox
-        has files and runs here, each from its first program on.
+        `languages` are its programs' languages, for which guests are ready when the block begins. None: all languages
+        whose sandbox runs here and has files, each from its first program on.
 
         Raises:
-            ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
-            LimitNotEnforceable: the jail of commands does not hold a bound here, and this was not accepted.
-            StartFailed: nothing on this system can make them, or contain commands.
+            ConfigError: mounts or skills conflict, a directory is missing, or no sandbox has files.
+            LimitNotEnforceable: the jail of commands cannot enforce a bound here, and this was not accepted.
+            StartFailed: this system cannot create the directories or contain commands.
         """
         self._require_usable()
         caller = context or ExecutionContext()
@@ -516,7 +515,7 @@ class Corral(Lifecycle):
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             npm = modules or self._runtime.modules
-            if npm is not None and (modules or skills):  # else those of the Corral, which have its skills already
+            if npm is not None and (modules or skills):  # else the Corral's, which include its skills already
                 npm = npm.with_skills(skill_set)
             yield Session(
                 self, opened, modules=npm, packages=packages, network=network, skills=skill_set, shell=space_shell
@@ -534,24 +533,24 @@ class Corral(Lifecycle):
     @checked
     @asynccontextmanager
     async def session_files(self, context: ExecutionContext) -> AsyncGenerator[SessionFiles]:
-        """Yields the files of the session in which programs of this context run, by `Corral(sessions=...)`.
+        """Yields the files of this context's session, which `Corral(sessions=...)` keeps.
 
-        The session is opened unless it is, and stays so for the duration of the block.
+        The session is open for the duration of the block.
 
         Raises:
-            ConfigError: this Corral keeps no sessions, or the context was made without a `session_id`.
-            StartFailed: it cannot be opened.
+            ConfigError: this Corral keeps no sessions, or the context was created without a `session_id`.
+            StartFailed: the session cannot be opened.
         """
         self._require_usable()
         if self._kept_sessions is None:
-            raise ConfigError("this Corral keeps no sessions; make it with Corral(sessions=Sessions())")
+            raise ConfigError("this Corral keeps no sessions; create it with Corral(sessions=Sessions())")
         if "session_id" not in context.model_fields_set:
-            raise ConfigError("the context has no session_id of its own; make it with ExecutionContext(session_id=...)")
+            raise ConfigError("the context has no explicit session_id; set ExecutionContext(session_id=...)")
         async with self._kept_sessions.session(context) as session:
             yield session.files
 
     def _kept_session(self, context: ExecutionContext) -> KeptWorkspace | None:
-        """The session that the caller has named, if this Corral keeps any."""
+        """Returns the session that the caller named, if this Corral keeps sessions."""
         if self._kept_sessions is None or "session_id" not in context.model_fields_set:
             return None
         return KeptWorkspace(self._kept_sessions, context)
@@ -566,11 +565,11 @@ class Corral(Lifecycle):
         packages: PythonPackages | None = None,
         modules: Packages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
-        """Providers that make directories for programs in these languages; None: in all that run here.
+        """Returns providers that create directories for programs in these languages; None: in all that run here.
 
         Raises:
-            ConfigError: the sandbox of one of these languages has no files.
-            StartFailed: none runs here.
+            ConfigError: the sandbox for one of these languages has no files.
+            StartFailed: no such provider runs here.
         """
         runtime = self._runtime
         failed: StartFailed | None = None
@@ -602,17 +601,17 @@ class Corral(Lifecycle):
             if host is not None:
                 hosts[language] = host, config
             elif languages is not None:
-                raise ConfigError(f"sandbox {provider.name!r}, for {language}, has no files of a session")
+                raise ConfigError(f"sandbox {provider.name!r}, for {language}, does not support session files")
         if failed is not None and not hosts:
             raise failed
         return hosts
 
     @checked
     def observe(self, callback: OnEvent, *, session_id: str | None = None) -> Observation:
-        """Calls a function, sync or async, with the events of all executions, or of one session's, from now on.
+        """Calls a sync or async function for every event of all executions, or of one session's, from now on.
 
-        The observation ends with its `with` or `async with` block, or by `close()`. No execution waits for an async
-        function; one that is 10,000 events behind misses the next ones. Exceptions are logged.
+        The observation ends with its `with` or `async with` block, or by `close()`. Executions do not wait for an async
+        function; once it is 10,000 events behind, further ones are dropped. Its exceptions are logged.
         """
         return Observation(callback, session_id, self._runtime.observations)
 
@@ -622,10 +621,10 @@ class Corral(Lifecycle):
 
     @checked
     def decide(self, execution_id: str, sequence: int, decision: Approved | Denied) -> bool:
-        """Decides on a call that waits for it; the first decision holds. Any thread may call it.
+        """Decides on a waiting call; the first decision holds. Any thread may call it.
 
-        The host has to know that the person may decide: `pending` has the `context` of the call. Returns False if the
-        call does not wait, or no longer.
+        The host has to ensure that the person may decide: `pending` has the call's `context`. Returns False if the
+        call does not wait, or no longer waits.
         """
         return self._runtime.parked.decide(execution_id, sequence, decision)
 
@@ -644,7 +643,7 @@ class Corral(Lifecycle):
     ) -> OutsideExecution:
         """Lets a program elsewhere call tools through `asgi_app`, until the block ends or `lives_seconds` have passed.
 
-        Only the limits of calls apply: nothing else of the program runs here. `language` is that of `tools.describe`.
+        Only the limits on calls apply, since the program itself runs elsewhere. `language` is for `tools.describe`.
 
         Raises:
             ConfigError: the Corral is closed, or the language is unknown.
@@ -665,10 +664,10 @@ class Corral(Lifecycle):
 
     @checked
     def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
-        """Issues a token for one program that runs elsewhere. It expires after `ttl_seconds`, at most 300, for good.
+        """Issues a token for one program elsewhere. It expires after `ttl_seconds`, at most 300, and is not renewable.
 
         Raises:
-            ConfigError: `ttl_seconds` or the context does not fit a token.
+            ConfigError: `ttl_seconds` is out of range, or the context does not fit into a token.
             MissingExtra: the extra `http` is not installed.
         """
         execution = self.grant(context, lives_seconds=ttl_seconds)
@@ -680,10 +679,10 @@ class Corral(Lifecycle):
 
     @checked
     def asgi_app(self, protocol: str | BridgeProtocol | None = None) -> ASGIApp:
-        """Returns a bridge as an app for a web server: `protocol`, or a bridge of this Corral, or `HttpBridge()`.
+        """Returns a bridge as an app for a web server: `protocol`, else a bridge of this Corral, else `HttpBridge()`.
 
         Raises:
-            ConfigError: the protocol is unknown, or is not mounted in a web server.
+            ConfigError: the protocol is unknown or cannot be mounted in a web server.
             MissingExtra: the protocol's extra is not installed.
         """
         protocols = self._runtime.protocols
@@ -693,12 +692,12 @@ class Corral(Lifecycle):
     async def bridge_document(
         self, protocol: str | BridgeProtocol | None = None, *, scopes: Collection[str] | None = None
     ) -> str:
-        """Describes the tools in the language of a bridge, such as OpenAPI, for generators of typed clients.
+        """Describes the tools in a bridge's schema language, such as OpenAPI, for generators of typed clients.
 
-        `protocol` is that of `asgi_app`. `scopes` are those of a caller, whose tools are described; None describes all.
+        `protocol` is as for `asgi_app`. `scopes` restricts the document to the tools of a caller with these scopes.
 
         Raises:
-            ConfigError: the protocol is unknown or has no such language, or tool sources are not open.
+            ConfigError: the protocol is unknown or has no schema language, or tool sources are not open.
             MissingExtra: the protocol's extra is not installed.
         """
         self._require_sources()
@@ -710,10 +709,10 @@ class Corral(Lifecycle):
         else:
             held = self._runtime.implied.held_with(frozenset(scopes))
         described = Grant(context=ExecutionContext(), scopes=held, limits=self._runtime.limits, tools=registry)
-        found = await bridge.document(described)
-        if found is None:
-            raise ConfigError(f"bridge {bridge.name!r} has no document of tools")
-        return found.content.decode()
+        document = await bridge.document(described)
+        if document is None:
+            raise ConfigError(f"bridge {bridge.name!r} cannot describe tools in a document")
+        return document.content.decode()
 
     def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
@@ -758,8 +757,8 @@ class Corral(Lifecycle):
     ) -> CheckResult:
         """Type-checks a program without running it; waits until a language server is ready.
 
-        `env`: True if the program would get an environment. `context`: the caller, if denied tools are hidden. On a
-        Corral that is not open, `aclose` ends the server.
+        `env`: True if the program would have environment variables. `context`: the caller, if denied tools are hidden.
+        If the Corral is not open, `aclose` ends the server.
 
         Raises:
             ConfigError: the language is unknown, or the Corral is closed.
@@ -800,7 +799,7 @@ class Corral(Lifecycle):
         """Runs `check` for callers without an event loop, like `execute_sync`.
 
         Raises:
-            ConfigError: as `check` and `execute_sync`.
+            ConfigError: see `check` and `execute_sync`.
         """
         return self._in_a_loop(partial(self.check, source, language, tools=tools, env=env, **audience))
 
@@ -808,12 +807,12 @@ class Corral(Lifecycle):
 
     @checked
     def tools_for(self, context: ExecutionContext | None = None, *, hide_denied: bool | None = None) -> ToolRegistry:
-        """Returns the tools that this caller sees: all, or without denied ones if those are hidden."""
+        """Returns the tools visible to this caller: all, or without denied ones if these are hidden."""
         return self._views.registry(None, context, hide_denied)
 
     @checked
     def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
-        """Declares the tools in the program's language: the same text for the same tools, in a stable order.
+        """Declares the tools in the program's language. The same tools give the same text, in a stable order.
 
         Raises:
             ConfigError: the language is unknown, or tool sources are not open.
@@ -832,11 +831,11 @@ class Corral(Lifecycle):
         tools: Tools | None = None,
         **audience: Unpack[Audience],
     ) -> Catalog:
-        """Makes a catalog of the tools within a budget of tokens: full declarations, or shorter ones of some tools.
+        """Returns a catalog of the tools within a token budget: full declarations, or shorter ones of some tools.
 
         `first`: names of tools and namespaces to declare in full first. `tools`: the tools of one execution, instead of
-        the Corral's. `context`: the caller, if denied tools are hidden; without one the catalog has the tools that need
-        no scope, and says that there may be more.
+        the Corral's. `context`: the caller, if denied tools are hidden; without a caller, the catalog has the tools
+        that require no scope, and a note that there can be more.
 
         Raises:
             ConfigError: the language is unknown, or the budget is too small.
@@ -850,12 +849,12 @@ class Corral(Lifecycle):
     def model_tool(
         self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
     ) -> ModelTool:
-        """Makes the tool that runs a model's programs. Its description explains programs and declares the tools.
+        """Returns the tool that runs a model's programs. Its description explains programs and declares the tools.
 
-        `session`: the one that all programs of this tool run in.
+        `session`: the session for all programs of this tool.
 
         Raises:
-            ConfigError: the language is unknown, or the name is not a tool's.
+            ConfigError: the language is unknown, or the name is not a valid tool name.
         """
         return self.model_tools(language, session=session, **options)[0]
 
@@ -863,10 +862,10 @@ class Corral(Lifecycle):
     def model_tools(
         self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
     ) -> tuple[ModelTool, ...]:
-        """Makes `model_tool`, and `search_tools` and `describe_tools` unless the catalog declares every tool in full.
+        """Returns `model_tool`, with `search_tools` and `describe_tools` unless the catalog declares all tools in full.
 
         Raises:
-            ConfigError: as `model_tool`.
+            ConfigError: see `model_tool`.
         """
         hidden, tools = options.get("hide_denied"), options.get("tools")
         catalog = options.get("catalog") or self.catalog(
@@ -907,7 +906,7 @@ class Corral(Lifecycle):
 
     @checked
     def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
-        """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
+        """Describes the environment of programs, such as files, packages, origins and limits, to tell models."""
         modules = (session and session.modules) or self._runtime.modules
         packages = self._runtime.packages_for(language, session and session.packages)
         offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
@@ -930,7 +929,7 @@ class Corral(Lifecycle):
         )
 
     def _provider(self, language: Language) -> SandboxProvider | None:
-        """The provider for a language, if there is one that can be used here."""
+        """Returns the provider for a language, if one is usable here."""
         try:
             return self._runtime.providers.get(language)
         except (ConfigError, StartFailed):
@@ -946,11 +945,11 @@ class Corral(Lifecycle):
 
 
 class _LazyTokens:
-    """Makes the default issuer of tokens when the first token is needed."""
+    """Creates the default issuer of tokens when the first token is needed."""
 
-    def __init__(self, given: Tokens | None) -> None:
-        self._made: dict[str, Tokens] = {} if given is None else {"tokens": given}
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._made: dict[str, Tokens] = {} if tokens is None else {"tokens": tokens}
 
     def __call__(self) -> Tokens:
-        # `setdefault` is one step: of two threads, which would make two random keys, both get the first one's
+        # `setdefault` is atomic: two threads would create two random keys, and both get the first
         return self._made.get("tokens") or self._made.setdefault("tokens", load_by_name("corral.tokens", "http"))
