@@ -19,8 +19,8 @@ class ModuleTexts:
     def without(self, preloaded: Mapping[str, frozenset[str]], env: Container[str]) -> ModuleTexts:
         """Returns the texts that a guest has not evaluated yet.
 
-        `preloaded`: the evaluated texts, each with the environment variables that it looked up and that were unset then. A
-        text whose variables are set in `env` is kept.
+        `preloaded`: the evaluated texts, each with the environment variables that it looked up while they were unset. A
+        text whose variables are in `env` has to be evaluated again.
         """
         names = {name for name, asked in preloaded.items() if not any(each in env for each in asked)}
         return replace(self, texts={name: text for name, text in self.texts.items() if name not in names})

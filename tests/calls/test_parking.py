@@ -315,7 +315,7 @@ async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
                 break
         refused = await corral.execute(CAUGHT)
         assert refused.value[1].endswith(
-            "too many of your programs wait for a decision; try again once some are decided"
+            "too many of your programs are waiting for a decision; try again after some are decided"
         )
         for sequence in asked:
             assert corral.decide(run.execution_id, sequence, Approved())

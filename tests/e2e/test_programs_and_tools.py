@@ -647,8 +647,8 @@ async def test_json_of_a_large_integer_is_the_integer(warm_deno: DenoSandbox) ->
 @pytest.mark.parametrize(
     ("use", "note"),
     [
-        ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 come as BigInt: take Number(x)"),
-        ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 come as BigInt: take Number(x)"),
+        ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 arrive as BigInt: use Number(x)"),
+        ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 arrive as BigInt: use Number(x)"),
     ],
 )
 async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Corral, use: str, note: str) -> None:

@@ -313,11 +313,11 @@ class Execution:
         self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
         capabilities = self._provider.capabilities
         self._packages = packages or runtime.packages
-        for option, packages in {
+        for option, needed in {
             "modules": self._modules,
             "packages": runtime.packages_for(request.language, packages),
         }.items():
-            if packages is not None and not capabilities.modules:
+            if needed is not None and not capabilities.modules:
                 raise ConfigError(
                     f"sandbox {self._provider.name!r} does not support packages here; leave out Corral({option}=...)"
                 )

@@ -25,7 +25,7 @@ class ExecutionRequest(Frozen):
     """The model's whole answer."""
     language: Language = "typescript"
     compiler: str | None = None
-    """Name of the source's compiler in `Corral(compilers=...)`. None, "typescript" and "javascript" need no compiler."""
+    """Name of a compiler in `Corral(compilers=...)`. None, "typescript" and "javascript" need no compiler."""
     context: ExecutionContext = Field(default_factory=ExecutionContext)
     """Caller of the program."""
     limits: Limits | None = None
