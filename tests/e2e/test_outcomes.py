@@ -165,7 +165,7 @@ async def test_a_failure_says_what_has_run(corral: Corral) -> None:
         ("await tools.unsure({ to: 'ann' })", "tool_error", "may have taken effect before they were cut short"),
         ("await tools.fail({ to: 'ann' })", "tool_error", 'Calls that failed: fail {"to":"ann"}'),
         ("await tools.fail({ too: 'ann' })", "invalid_arguments", 'Calls that did not run: fail {"too":"ann"}'),
-        ("await tools.send({ to: 'ann' }); null.x", "program_failed", 'effects stand; do not repeat them: send {"to":'),
+        ("await tools.send({ to: 'ann' }); null.x", "program_failed", 'took effect; do not repeat them: send {"to":'),
         ("await tools.log_in({ user: 'u', pin: '1234' }); null.x", "program_failed", '"pin":"[redacted]"'),
     ]:
         with wrong.case(program):

@@ -505,7 +505,7 @@ async def test_a_sandbox_without_files_says_so() -> None:
         with pytest.raises(ConfigError, match="none of this Corral's sandboxes has files of a session"):
             async with corral.session():
                 pass
-        with pytest.raises(ConfigError, match="sandbox 'fake', for python, has no files"):
+        with pytest.raises(ConfigError, match="sandbox 'fake', for python, does not support session files"):
             async with corral.session(languages=["python"]):
                 pass
 

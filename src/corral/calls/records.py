@@ -161,7 +161,7 @@ class CallRecorder:
         else:
             recorded, cost = Unread(read or partial(_decoded, _encoded(value)), size), size
         if cost > self._room and not any(map(self._take, (max(cost, _SHARE_BYTES), cost - self._room))):
-            return f"… {size} bytes, not recorded"
+            return f"… {size} bytes, not kept"
         self._room -= cost
         return recorded
 
