@@ -149,7 +149,7 @@ def user_namespace_remedy(number: int, values: Mapping[str, str], *, filtered: b
     if number in (errno.EINVAL, errno.ENOSYS):
         return "this kernel is built without them", "use a kernel with CONFIG_USER_NS"
     if number == errno.ENOSPC:
-        return "their maximum number or nesting is reached", "see user.max_user_namespaces in user_namespaces(7)"
+        return "their maximum number or depth is in use", "see user.max_user_namespaces in user_namespaces(7)"
     return f"the kernel denies them: {os.strerror(number)}", "check security modules and the container's settings"
 
 

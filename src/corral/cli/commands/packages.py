@@ -49,8 +49,8 @@ def add_packages(commands: Commands) -> None:
         _packages,
         takes="add|list|remove|install",
         help="npm and Python packages that programs may import",
-        description="Installs packages that programs may import: npm packages for Corral(modules=Packages(FOLDER)), and "
-        "with --python Python packages for Corral(packages=PythonPackages(FOLDER)).",
+        description="Installs packages that programs may import: npm packages for Corral(modules=Packages(FOLDER)), "
+        "and with --python Python packages for Corral(packages=PythonPackages(FOLDER)).",
         epilog=_EPILOG,
     )
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help="add, list, remove or install")
