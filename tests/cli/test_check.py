@@ -64,7 +64,7 @@ def test_a_module_that_programs_cannot_have_is_an_error(ready: Here) -> None:
     assert (done.stdout, done.returncode) == ("program.py would not run: 1 error\n", 1)
     said = [line.partition(" ")[::2] for line in done.stderr.splitlines() if "import-not-found" in line]
     assert [(kind, text[:19]) for kind, text in said] == [
-        ("error[ty:import-not-found]:", "no module 'numpy' i"),
+        ("error[ty:import-not-found]:", "module 'numpy' is n"),
         ("warning[ty:import-not-found]:", "Cannot resolve impo"),
     ]
     program = 'import JSZip from "jszip";\nimport { Unused } from "types-only";\nreturn new JSZip()\n'
