@@ -206,7 +206,7 @@ class Writer:
         batch, self._batch = self._batch, []
         for _, receipt in batch:
             if receipt is not None:
-                receipt.sign(self, batch=True)
+                receipt.sign(self, written=True)
 
     def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
         """Retries until the sink has accepted or rejected all events. Returns False if the thread has to end before."""
