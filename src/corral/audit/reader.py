@@ -60,7 +60,7 @@ class AuditReader(ABC):
     """Number of lines without an event, from a process killed while writing or from another program."""
 
     @abstractmethod
-    async def read(self, criteria: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         """Returns the last `limit` matching events since the previous call, in the order of writing."""
 
     async def aclose(self) -> None:
@@ -75,7 +75,7 @@ class _JsonLinesReader(AuditReader):
         self._begun = 0
         """1 if the last line has no end, as while it is being written; else 0."""
 
-    async def read(self, criteria: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         self.torn -= self._begun
         self._begun = 0
         matches: deque[AuditEvent] = deque(maxlen=limit)
@@ -93,7 +93,7 @@ class _JsonLinesReader(AuditReader):
                 except ValueError:
                     self.torn += line != b"\n"
                 else:
-                    if criteria.takes(event):
+                    if wanted.takes(event):
                         matches.append(event)
         self.torn += self._begun
         return matches
@@ -105,13 +105,13 @@ class _SqliteReader(AuditReader):
         self._connection: Connection | None = None
         self._last = 0
 
-    async def read(self, criteria: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         import sqlite3  # most hosts need none
 
         if self._connection is None:
             self._connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
             self._selected = selected(name for _, name, *_ in self._connection.execute("PRAGMA table_info(audit)"))
-        query, values = _query("audit", self._selected, lambda _: "?", criteria, self._last, limit)
+        query, values = _query("audit", self._selected, lambda _: "?", wanted, self._last, limit)
         rows = self._connection.execute(query, values).fetchall()
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed(rows)]
@@ -128,11 +128,11 @@ class _PostgresReader(AuditReader):
         self._connection: Any = None
         self._last = 0
 
-    async def read(self, criteria: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         if self._connection is None:
             self._connection = await connect(self._dsn)
             self._selected = selected(await columns_of(self._connection, self._table))
-        query, values = _query(self._table, self._selected, lambda number: f"${number}", criteria, self._last, limit)
+        query, values = _query(self._table, self._selected, lambda number: f"${number}", wanted, self._last, limit)
         rows = await self._connection.fetch(query, *values)
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed([tuple(row) for row in rows])]

@@ -134,8 +134,8 @@ def _made_by(function: Callable[..., object], place: str) -> object:
 def _tools_of(module: ModuleType, name: str) -> Tools:
     for usual in _USUAL_NAMES:
         value: object = getattr(module, usual, None)
-        if not isinstance(value, Tool) and (tools := _as_tools(value)):
-            return tools
+        if not isinstance(value, Tool) and (listed := _as_tools(value)):
+            return listed
     tools: dict[Any, None] = {
         value: None for value in cast("Iterable[Any]", vars(module).values()) if isinstance(value, Tool | ToolSource)
     }

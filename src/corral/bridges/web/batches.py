@@ -74,17 +74,17 @@ class Batch:
         return cls(host, grant, protocol, calls, reads_streams=reads_streams)
 
     def __init__(
-        self, host: BridgeHost, grant: Grant, protocol: str, calls: list[CallRequest], *, reads_streams: bool
+        self, host: BridgeHost, grant: Grant, protocol: str, found: list[CallRequest], *, reads_streams: bool
     ) -> None:
-        first = load_of(grant).count(len(calls))
+        first = load_of(grant).count(len(found))
         self._host = host
         self._unanswered = {
             call.sequence: Call(call._replace(sequence=first + index), grant, protocol=protocol)
-            for index, call in enumerate(calls)
+            for index, call in enumerate(found)
         }
         """Calls by the client's numbers, which identify the lines."""
-        self._alone = len(calls) == 1
-        self._streaming = {call.sequence for call in calls if reads_streams and streams(grant, call)}
+        self._alone = len(found) == 1
+        self._streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
 
     async def answer(self, write: WriteLine) -> None:
         """Makes the calls concurrently. Writes a line for each as soon as it has a reply."""
