@@ -106,7 +106,7 @@ class Lazy:
         (b"x" * 1_000_000, "takes more than 1,000 characters"),
         (deep(200), "nested more than 50 deep"),
         ({"a": Elsewhere()}, "a value of type Elsewhere"),
-        (Pay.model_validate({"to": "eve", "amount": 9, "euros": 1}), "two members of one name"),
+        (Pay.model_validate({"to": "eve", "amount": 9, "euros": 1}), "two members with the same name"),
     ],
     ids=range(7),
 )
