@@ -287,7 +287,7 @@ async def test_a_program_that_trips_over_a_text_is_told_that_it_is_json(
 ) -> None:
     result = await corral.execute(program, language=language)
     assert result.status == "failed"
-    assert f"tools.text returned a JSON string, not an object:  {told}" in result.model_text()
+    assert f"tools.text returned a JSON string, not an object: {told}" in result.model_text()
     fine = await corral.execute("return (await tools.unannotated()).items.length + (await tools.text()).length")
     assert fine.value == 19
     assert codes(fine) == []
