@@ -1,13 +1,13 @@
 """corral: Code Mode for Python agents.
 
-A model writes one program against the typed API of your tools; it runs in a sandbox, and every `await tools.x(...)` in
-it comes back to your process, where the tool runs.
+A model writes one program against the typed API of your tools. It runs in a sandbox, and every `await tools.x(...)`
+runs the tool in your process.
 
     async with Corral(tools=[...]) as corral:
         result = await corral.execute(source)
 
-Importing this package starts nothing and loads nothing but this file: each public name loads its module when it is
-first used, so that a program which only mentions corral does not wait for pydantic's models and a parser.
+Importing this package starts nothing and loads only this file. Each public name loads its module on first use, so that
+a program which only mentions corral does not wait for pydantic's models and a parser.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -45,7 +45,7 @@ _SUCH_AS: Mapping[str, str] = {
     "sinks": '"audit.jsonl"',
     "tools": "[add, search]",
 }
-"""Examples for parameters whose type alone says too little."""
+"""Examples for parameters whose type alone does not explain them."""
 _MOST_LOOKED_AT = 10_000
 """Maximum number of elements that are checked."""
 _NAME_CHARS = 60
@@ -54,20 +54,20 @@ _METHODS = 3
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that was probably meant, if any."""
+    """Returns the known name nearest to a misspelt one, if any."""
     names = list(known)
     alias = _ALIASES.get(word.lower())
     if alias in names:
         return alias
     by_lower_case = {name.lower(): name for name in reversed(names)}
-    found = NearNames(by_lower_case).of(word.lower())
-    return by_lower_case[found[0]] if found else None
+    matches = NearNames(by_lower_case).of(word.lower())
+    return by_lower_case[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns a question that ends in a space, or an empty string if no name is near."""
-    meant = near(word, known)
-    return f"did you mean {meant!r}? " if meant else ""
+    """Returns a suggestion that ends in a space, or an empty string if no name is near."""
+    match = near(word, known)
+    return f"did you mean {match!r}? " if match else ""
 
 
 # --- kinds of values ------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _is_mapping(value: object) -> bool:
 
 
 def _has(value: object, member: str) -> bool:
-    """True if `value` has the member. A property is not asked for its value, which may be costly to make."""
+    """True if `value` has the member. Properties are not evaluated, which could be costly."""
     return hasattr(type(value), member) or hasattr(value, member)
 
 
@@ -200,10 +200,10 @@ class _Entries(_Kind):
         return place, value, self
 
     def _wrong(self, value: object) -> Iterator[tuple[object, object, _Kind, bool]]:
-        given = cast("Mapping[object, object]", value)
-        if len(given) > _MOST_LOOKED_AT:
+        entries = cast("Mapping[object, object]", value)
+        if len(entries) > _MOST_LOOKED_AT:
             return
-        for key, each in given.items():
+        for key, each in entries.items():
             if not self._key.fits(key):
                 yield key, each, self._key, False
             elif not self._value.fits(each):
@@ -337,8 +337,8 @@ class _Parameters:
         return None
 
     def _unknown(self, name: str) -> ConfigError:
-        meant = near(name, self.kinds)
-        hint = f"did you mean {meant}=...?" if meant else f"it takes {', '.join(self.kinds) or 'none'}"
+        match = near(name, self.kinds)
+        hint = f"did you mean {match}=...?" if match else f"it takes {', '.join(self.kinds) or 'none'}"
         return self._error(f"{self._owner}() has no parameter {name[:_NAME_CHARS]!r}; {hint}")
 
     def _too_many(self, arguments: tuple[object, ...]) -> ConfigError:
@@ -347,17 +347,17 @@ class _Parameters:
         listing = isinstance(self.kinds[first[-1]], _Union | _Elements) if first else False
         one_list = listing and all(self.kinds[first[-1]].fits([each]) for each in arguments[len(first) - 1 :])
         hint = f"; did you mean one list, {first[-1]}=[...]?" if one_list else ""
-        return self._error(f"{self._owner}() {takes}; there are {count}{hint}")
+        return self._error(f"{self._owner}() {takes}; got {count}{hint}")
 
     def _call(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> str:
-        """Formats the call for an error, with the `name` that it is given, if any."""
+        """Formats the call for an error, with its `name` argument, if any."""
         name = arguments[0] if self.positional[:1] == ["name"] and arguments else keywords.get("name")
         return f"{self._owner}({name[:_NAME_CHARS]!r})" if isinstance(name, str) else f"{self._owner}()"
 
     def _wrong(self, call: str, name: str, value: object, kind: _Kind) -> ConfigError:
-        place, given, fitting = kind.fault(value, name)
-        takes = f"{place} takes {fitting.text}, not {_shown(given, fitting)}"
-        return self._error(f"{call}: {takes}{_remedy(name, value, given, fitting)}")
+        place, inner, fitting = kind.fault(value, name)
+        takes = f"{place} takes {fitting.text}, not {_shown(inner, fitting)}"
+        return self._error(f"{call}: {takes}{_remedy(name, value, inner, fitting)}")
 
 
 def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -370,29 +370,29 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
             unknown[str(error.name)] = Any
 
 
-def _remedy(name: str, value: object, given: object, kind: _Kind) -> str:
-    """Suggests what was meant; else gives an example."""
-    if isinstance(given, str):
+def _remedy(name: str, value: object, inner: object, kind: _Kind) -> str:
+    """Suggests a correction; else gives an example."""
+    if isinstance(inner, str):
         known = [each for part in kind.parts() if isinstance(part, _OneOf) for each in part.values]
-        if meant := near(given, [each for each in known if isinstance(each, str)]):
-            return f"; did you mean {meant!r}?"
+        if match := near(inner, [each for each in known if isinstance(each, str)]):
+            return f"; did you mean {match!r}?"
     for part in kind.parts():
-        if isinstance(part, _OfClass) and (meant := _as_object(given, part.cls)):
-            return f"; did you mean {meant}?"
+        if isinstance(part, _OfClass) and (match := _as_object(inner, part.cls)):
+            return f"; did you mean {match}?"
         if isinstance(part, _Elements) and part.element is not _ANYTHING:
-            within = list(cast("Mapping[object, object]", given).values()) if _is_mapping(given) else [given]
+            within = list(cast("Mapping[object, object]", inner).values()) if _is_mapping(inner) else [inner]
             if within and all(map(part.element.fits, within[:_MOST_LOOKED_AT])):
                 shown = ", ".join([*map(_shown_name, within[:_METHODS]), *(["..."] if within[_METHODS:] else [])])
                 return f"; did you mean [{shown}]?"
-    if name == "tools" and (given is not value or methods_of(given)):
-        return elsewhere(given)
-    if given is not value:
+    if name == "tools" and (inner is not value or methods_of(inner)):
+        return elsewhere(inner)
+    if inner is not value:
         return ""
     return f"; for example {name}={_SUCH_AS[name]}" if name in _SUCH_AS else ""
 
 
 def elsewhere(thing: object) -> str:
-    """Suggests what to do with what is not a tool, as the end of an error."""
+    """Suggests how to pass an object that is not a tool, as the end of an error."""
     if type(thing).__module__.startswith("corral."):
         return "; tools of Corral go into Corral(tools=[...])"
     others = "corral.tools_from(...) takes lists, and tools of other libraries"
@@ -402,7 +402,7 @@ def elsewhere(thing: object) -> str:
 
 
 def methods_of(thing: object) -> list[str]:
-    """Returns the first public methods of an object of the user's own class, as they can be written in a list."""
+    """Returns the first public methods of an object of a user's class, written as elements of a list."""
     kind = type(thing)
     if isinstance(thing, type) or kind.__module__ == "builtins":
         return []
@@ -410,19 +410,19 @@ def methods_of(thing: object) -> list[str]:
     return [f"{kind.__name__.lower()}.{name}" for name in names[:_METHODS]]
 
 
-def _as_object(given: object, cls: type) -> str | None:
-    """Suggests the constructor call for a class or a dict that was given in place of an object."""
-    if isinstance(given, type):
-        return f"{given.__name__}()" if issubclass(given, cls) else None
+def _as_object(value: object, cls: type) -> str | None:
+    """Suggests the constructor call if a class or a dict was passed instead of an object."""
+    if isinstance(value, type):
+        return f"{value.__name__}()" if issubclass(value, cls) else None
     fields: Mapping[str, object] | None = getattr(cls, "model_fields", None)
-    if isinstance(given, Mapping) and fields is not None:
-        keys = [str(key) for key in cast("Mapping[object, object]", given)][:5]
+    if isinstance(value, Mapping) and fields is not None:
+        keys = [str(key) for key in cast("Mapping[object, object]", value)][:5]
         return f"{cls.__name__}({', '.join(f'{near(key, fields) or key}=...' for key in keys)})"
     return None
 
 
 def _shown(value: object, kind: _Kind) -> str:
-    """Formats a value for an error. Strings may be secrets, and are shown only if the choices are strings."""
+    """Formats a value for an error. Strings can be secrets: they are shown only if the choices are strings."""
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, str) and any(isinstance(part, _OneOf) for part in kind.parts()):
@@ -441,7 +441,7 @@ def _shown_name(value: object) -> str:
 def checked_as(error: type[ConfigError]) -> Callable[[F], F]:
     """Returns a decorator that makes a function, or a class's constructor, raise `error` for wrong arguments.
 
-    The error names the argument, what it takes, and what was probably meant.
+    The error names the argument and the expected type, and suggests a correction.
     """
 
     def check(target: F) -> F:
@@ -458,12 +458,12 @@ checked = checked_as(ConfigError)
 
 
 def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object, ...]) -> str:
-    """Names a method after the class of its object, which users know, and not after a base."""
+    """Names a method after its object's public class, not after a base."""
     if not arguments or "." not in owner:
         return owner
     first = arguments[0]
     kind = first if isinstance(first, type) else type(first)
-    known = next(each for each in kind.__mro__ if not each.__name__.startswith("_"))  # a user knows no private class
+    known = next(each for each in kind.__mro__ if not each.__name__.startswith("_"))
     return f"{_NOUNS.get(known.__name__, known.__name__)}.{function.__name__}"
 
 

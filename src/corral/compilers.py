@@ -1,4 +1,4 @@
-"""Compilers that are packages of npm, run in a sandbox."""
+"""Compilers from npm packages, run in a sandbox."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _answer = TypeAdapter(_Answer)
 
 
 class PackageCompiler(Compiler):
-    """Compiler that a package of npm has. It runs in a sandbox of its own, which has no tools, no files and no network.
+    """Compiler from an npm package. It runs in a separate sandbox without tools, files or network.
 
-    `program` imports the package, and returns for the constant `source` an object with `code` and `source_map`, or with
-    `message`, `line` and `column` (from 1) for a source that is refused. `labels` are further names on Markdown fences.
+    `program` imports the package and compiles the constant `source`. It returns an object with `code` and `source_map`,
+    or with `message`, `line` and `column` (from 1) if the source is rejected. `labels`: more names on Markdown fences.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PackageCompiler(Compiler):
         if source in self._recent:
             self._recent.move_to_end(source)
             return self._recent[source]
-        if self._holders:  # else nobody would close it
+        if self._holders:  # else nothing would close it
             async with self._opening:
                 if not self._corral.is_open:
                     await self._corral.__aenter__()
@@ -105,11 +105,11 @@ def _compiled(result: ExecutionResult) -> CompiledProgram:
 
 
 def coffeescript(packages: NpmPackages) -> PackageCompiler:
-    """Makes a compiler of CoffeeScript by the package `coffeescript`, which is among the packages.
+    """Returns a CoffeeScript compiler from the package `coffeescript` in `packages`.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: the package is missing.
     """
     if not (packages.node_modules / "coffeescript").is_dir():
-        raise ConfigError("coffeescript is not in this folder of packages: corral packages add coffeescript@2.7.0")
+        raise ConfigError("coffeescript is not in this folder of packages; run: corral packages add coffeescript@2.7.0")
     return PackageCompiler(packages, _COFFEESCRIPT, labels=("coffee", "coffeescript", "cs"))

@@ -1,6 +1,6 @@
-"""Every error that corral raises or reports, drawn as a tree.
+"""Every error that corral raises or reports.
 
-The branches say who must act:
+Each branch of the tree shows who must act:
 
     CorralError
     ├── ConfigError            the caller: the host program is set up wrongly
@@ -28,21 +28,21 @@ The branches say who must act:
     │   ├── RateLimited
     │   ├── ApprovalDenied
     │   └── EgressBlocked
-    ├── SandboxError           the operator: the sandbox did not do its part
+    ├── SandboxError           the operator: the sandbox failed
     │   ├── StartFailed            it could not be started
     │   └── SandboxLost            it ended without a result
     ├── FileError              a file of a session could not be read or changed from the host
-    ├── ShellError             a shell could not do what was asked of it
+    ├── ShellError             an operation of a shell failed
     │   ├── ShellLost              its computer is gone
-    │   └── CommandFailed          a command that was to succeed did not
+    │   └── CommandFailed          a checked command failed
     ├── BridgeError            the operator: a message over the bridge was malformed or too large
     │   ├── MalformedMessage
     │   └── MessageTooLarge
-    └── Cancelled              nobody: the host ended the execution
+    └── Cancelled              no one: the host ended the execution
 
-A program that fails is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` turns it into one of
-these. `ToolError` and `AccessDenied` are also what a tool call throws inside the program.
-Each class has a stable `code`, which is what crosses process boundaries and what hosts should compare.
+A failed program is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` raises it as one of these. Tool
+calls throw `ToolError` and `AccessDenied` inside the program. Each class has a stable `code`, which crosses process
+boundaries; hosts should compare codes.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ __all__ = [
 class CorralError(Exception):
     """Base of every error of corral. `str(error)` is the message; `code` is stable across releases.
 
-    A tool raises one with `outcome_known=False` if the call may have taken effect: its peer did not reply, or not
-    legibly.
+    A tool raises one with `outcome_known=False` if the call may have taken effect: the tool's peer sent no reply, or an
+    unreadable one.
     """
 
     code: ClassVar[str] = "corral_error"
@@ -144,7 +144,7 @@ class ProgramError(CorralError):
 class ProgramRejected(ProgramError):
     """The program never started: a syntax error, an import that is not allowed, or too much source.
 
-    `line` and `column` are in the source as the model wrote it, and count from 1; None if no place is to blame.
+    `line` and `column` are in the model's source and count from 1; None if the error has no place.
     """
 
     code = "program_rejected"
@@ -180,7 +180,7 @@ class OutputExceeded(ProgramError):
 
 
 class FilesExceeded(ProgramError):
-    """The program wrote more files or bytes than its session holds, where the kernel does not keep it from that."""
+    """The program exceeded its session's files or bytes, where the kernel does not prevent it."""
 
     code = "files_exceeded"
 
@@ -220,7 +220,7 @@ class ToolFailed(ToolError):
 
 
 class InvalidToolOutput(ToolError):
-    """The tool ran, but its result was withheld: it breaks an output schema that is strict, or cannot cross."""
+    """The tool ran, but its result was withheld: it violates a strict output schema or cannot be encoded."""
 
     code = "invalid_tool_output"
 
@@ -238,7 +238,7 @@ class InvalidToken(AccessDenied):
 
 
 class ExecutionEnded(AccessDenied):
-    """The execution that a call belongs to ended before the tool ran."""
+    """The call's execution ended before the tool ran."""
 
     code = "execution_ended"
 
@@ -260,7 +260,7 @@ class RateLimited(AccessDenied):
 
 
 class ApprovalDenied(AccessDenied):
-    """The call needed an approval and did not get it."""
+    """The call required approval and was not approved."""
 
     code = "approval_denied"
 
@@ -272,7 +272,7 @@ class EgressBlocked(AccessDenied):
 
 
 class SandboxError(CorralError):
-    """The sandbox did not do its part."""
+    """The sandbox failed."""
 
     code = "sandbox_error"
 
@@ -296,19 +296,19 @@ class FileError(CorralError):
 
 
 class ShellError(CorralError):
-    """A shell could not do what was asked of it."""
+    """An operation of a shell failed."""
 
     code = "shell_error"
 
 
 class ShellLost(ShellError):
-    """The computer of a shell is gone, or cannot be reached any more."""
+    """The computer of a shell is gone or no longer reachable."""
 
     code = "shell_lost"
 
 
 class CommandFailed(ShellError):
-    """A command that was to succeed ended with another exit code than 0, or was ended by its time-out."""
+    """A checked command ended with a non-zero exit code or timed out."""
 
     code = "command_failed"
 
@@ -334,7 +334,7 @@ class MalformedMessage(BridgeError):
 
 
 class MessageTooLarge(BridgeError):
-    """A message is larger than its kind allows; it was refused before it was parsed."""
+    """A message is larger than its kind allows; it was rejected before parsing."""
 
     code = "message_too_large"
 
@@ -346,7 +346,7 @@ class Cancelled(CorralError):
 
 
 def _with_subclasses(root: type[CorralError]) -> list[type[CorralError]]:
-    return [root, *(found for child in root.__subclasses__() for found in _with_subclasses(child))]
+    return [root, *(cls for child in root.__subclasses__() for cls in _with_subclasses(child))]
 
 
 CALL_ERRORS: tuple[type[CorralError], ...] = (
@@ -356,7 +356,7 @@ CALL_ERRORS: tuple[type[CorralError], ...] = (
     *(each for branch in (ToolError, AccessDenied, BridgeError) for each in _with_subclasses(branch)),
 )
 """Errors that a tool call can raise in a program."""
-_BY_CODE = {found.code: found for found in _with_subclasses(CorralError)}
+_BY_CODE = {cls.code: cls for cls in _with_subclasses(CorralError)}
 
 
 def error_class(code: str) -> type[CorralError]:

@@ -1,4 +1,4 @@
-"""Events of executions: frozen, numbered, stamped, and serialisable as JSON."""
+"""Events of executions: frozen, numbered, time-stamped, and serialisable as JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EventContext:
 
 
 class Stamp(TypedDict):
-    """Fields that all events have."""
+    """Fields common to all events."""
 
     number: int
     time: float
@@ -86,14 +86,14 @@ class ExecutionStarted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProgramChecked(_Event):
-    """The type check has ended. A `rejected` program makes no call. `reason`: why it is `unchecked`, as a clause."""
+    """The type check has ended. A `rejected` program makes no calls. `reason`: why it is `unchecked`, as a clause."""
 
     type: ClassVar[Literal["checked"]] = "checked"
     verdict: Literal["passed", "rejected", "unchecked"]
     diagnostics: tuple[Diagnostic, ...]
     reason: str | None
     duration_ms: float
-    """The program starts meanwhile."""
+    """Duration of the check, during which the program already starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -108,7 +108,7 @@ class ToolCallStarted(_Event):
 class ApprovalRequested(_Event):
     """A call waits for a decision, of the Corral's `approve` or by `Corral.executions.settle`.
 
-    `sequence` is that of the call. `input` is what the tool will receive: validated, with defaults.
+    `sequence` is the call's. `input` is the tool's input: validated, with defaults.
     """
 
     type: ClassVar[Literal["approval"]] = "approval"
@@ -120,7 +120,7 @@ class ApprovalRequested(_Event):
 
     @property
     def shown(self) -> str | None:
-        """The whole input as a text for a person, as `ApprovalRequest.shown`; None: it cannot be shown, so deny it."""
+        """The whole input as text for a person, as by `ApprovalRequest.shown`; None: it cannot be shown, so deny it."""
         try:
             return full_text(self.input, _SHOWN_CHARS)
         except ApprovalDenied:
@@ -133,7 +133,7 @@ class ApprovalRequested(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ApprovalDecided(_Event):
-    """A requested approval was decided. No decision comes for a call that is cancelled while it waits."""
+    """A requested approval was decided. A call that is cancelled while it waits has no decision."""
 
     type: ClassVar[Literal["decision"]] = "decision"
     sequence: int
@@ -143,7 +143,7 @@ class ApprovalDecided(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallProgress(_Event):
-    """A tool reported the progress of a call by `ToolCall.progress`. `tool` and `sequence` are those of the call."""
+    """A tool reported progress by `ToolCall.progress`. `tool` and `sequence` are the call's."""
 
     type: ClassVar[Literal["progress"]] = "progress"
     tool: str
@@ -201,7 +201,7 @@ _SHOWN_CHARS = 10_000
 
 
 class EventStream:
-    """Numbers and stamps the events of one execution, and passes them to its observers."""
+    """Numbers and stamps the events of one execution, and passes them to observers."""
 
     def __init__(
         self,
@@ -222,10 +222,10 @@ class EventStream:
         self._tool_call_id = tool_call_id
 
     def emit(self, make: Callable[[Stamp], Event]) -> None:
-        """Counts one more event; if there are observers, makes it and passes it to them. Their errors are logged."""
+        """Counts an event. If there are observers, creates it and passes it to them. Their errors are logged."""
         self._number += 1
         if not (self.observers or self._shared):
-            return  # making events that nobody sees would cost a tenth of a call
+            return  # creating events without observers would cost a tenth of a call
         stamp = Stamp(
             number=self._number,
             time=time.time(),
@@ -244,7 +244,7 @@ class EventStream:
 
 
 _FINISH_SECONDS = 5.0
-"""Time for the remaining events at the end; then delivery is cancelled."""
+"""Time to deliver the remaining events at the end; then delivery is cancelled."""
 _MOST_WAITING = 10_000
 """Events that wait for an async function of `Corral.observe`; further ones are dropped."""
 
@@ -258,9 +258,9 @@ class EventListener:
         self._name = name
         self._waiting: deque[tuple[str, Awaitable[object]]] = deque()
         self._delivered: anyio.Event | None = None
-        """End of the delivering task; None if there is no such task."""
+        """End of the delivery task; None if there is no such task."""
         self._scope: anyio.CancelScope | None = None
-        """Scope of that task, once it runs: events also come in callbacks of the loop, where none can be made."""
+        """Scope of that task once it runs. Callbacks of the event loop also emit events and cannot create a scope."""
 
     def __call__(self, event: Event) -> None:
         answer = self._function(event)
@@ -286,7 +286,7 @@ class EventListener:
             await delivered.wait()
 
     async def _deliver(self) -> None:
-        """Awaits the function's results in order, until none is left."""
+        """Awaits all of the function's results, in order."""
         delivered = self._delivered
         assert delivered is not None
         try:
@@ -344,7 +344,7 @@ class Observation(EventListener):
     @override
     async def _deliver(self) -> None:
         await super()._deliver()
-        if self._closed:  # until now the Corral's end would have waited for what is left
+        if self._closed:  # until now, closing the Corral would have waited for the remaining events
             self._forget()
 
     def _forget(self) -> None:

@@ -1,7 +1,7 @@
-"""The languages of programs: facts that texts for models and people need.
+"""Languages of programs: facts for texts that models and people read.
 
 Each room has one table per subject, with an entry for every language: `programs.reading`, `declarations.printing`,
-`checking.languages`, `model_tools`. A test finds a table without an entry.
+`checking.languages`, `model_tools`. A test finds missing entries.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from corral.types import Language
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTraits:
-    """Facts about one language, as it is written."""
+    """Facts about one language."""
 
     title: str
     """Name for people and models."""
     suffix: str
-    """End of the names of its files."""
+    """File name suffix."""
     sandbox: str
-    """Name of the sandbox that runs it by default."""
+    """Name of its default sandbox."""
     comment: str
-    """Opening of a comment to the end of the line."""
+    """Start of a comment that extends to the end of the line."""
     npm: bool
-    """True if its programs import packages of npm."""
+    """True if its programs can import npm packages."""
     environment: str
-    """Mapping of the environment variables."""
+    """Expression for the environment variables."""
     parse_json: str
-    """Expression that parses a JSON text."""
+    """Expression that parses JSON text."""
     named_argument: Callable[[str, str], str]
-    """Writes the arguments of a call with one, of its name and its literal."""
+    """Formats a single argument from its name and its literal."""
 
 
 LANGUAGES: Mapping[Language, LanguageTraits] = {
@@ -59,7 +59,7 @@ LANGUAGES: Mapping[Language, LanguageTraits] = {
 
 
 def language_of_file(name: str) -> Language:
-    """Returns the language of a file by its name; TypeScript, which JavaScript is too, where nothing else fits."""
+    """Returns the language of a file by its name; TypeScript, which includes JavaScript, is the default."""
     for language, traits in LANGUAGES.items():
         if name.endswith(traits.suffix):
             return language

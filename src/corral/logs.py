@@ -1,4 +1,4 @@
-"""Loggers with safe records: a text from a guest, a server, a document or an engine cannot forge a line."""
+"""Loggers whose records are safe: text from a guest, server, document or engine cannot forge a line."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 _MAX_CHARS = 10_000
-"""Limit per argument; an audit event that cannot be written elsewhere is shorter."""
+"""Limit per argument, larger than an audit event that is logged because its sink failed."""
 _TRACEBACK_CHARS = 20_000
 _INDENT = "    | "
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Returns the logger of this name. Arguments of its records are escaped to one line and shortened. Each line of a
-    traceback is indented, so that none looks like a line of the log."""
-    found = logging.getLogger(name)
-    found.addFilter(_FIT)
-    return found
+    """Returns the named logger. Arguments of its records are escaped to one line and shortened. Tracebacks are
+    indented, so that none of their lines looks like a log record."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_FIT)
+    return logger
 
 
 def safe_child(parent: logging.Logger, name: str) -> logging.Logger:
-    """Returns the child of a logger for code that may put hostile text into a message itself: each is one line."""
-    found = parent.getChild(name)
-    found.addFilter(_FIT_WHOLE)
-    return found
+    """Returns a child logger for code that can put hostile text into messages: each message becomes one line."""
+    logger = parent.getChild(name)
+    logger.addFilter(_FIT_WHOLE)
+    return logger
 
 
 def escape_unprintable(text: str) -> str:
-    """Escapes all characters that end a line, drive a terminal or reorder its text."""
+    """Escapes characters that end a line, control a terminal or reorder its text."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
@@ -72,7 +72,7 @@ class _Fit(logging.Filter):
 
 class _FitWhole(_Fit):
     def filter(self, record: logging.LogRecord) -> bool:
-        with suppress(Exception):  # arguments that do not fit the message: its handler says so
+        with suppress(Exception):  # arguments that do not fit the message: its handler reports it
             record.msg, record.args = _fit(record.getMessage()), None
         return super().filter(record)
 

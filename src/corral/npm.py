@@ -1,4 +1,4 @@
-"""Texts of packages for programs, and for servers that load them before."""
+"""Texts of npm packages, for programs and for servers that load them in advance."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTexts:
-    """Packages for one program. `texts` are bodies of CommonJS functions by specifier, of those that it may ask for;
-    `failures` are the reasons why others that it names have none."""
+    """Packages for one program, by specifier. `texts`: bodies of CommonJS functions, for all that it can require.
+    `failures`: the reasons why others that it names are missing."""
 
     allowed: tuple[str, ...]
     texts: Mapping[str, str]
     failures: Mapping[str, str]
 
     def without(self, preloaded: Mapping[str, frozenset[str]], env: Container[str]) -> ModuleTexts:
-        """The same without texts that a guest has evaluated, each with the names of the environment that it asked for.
+        """Returns the texts that a guest has not evaluated yet.
 
-        It found none of them there.
+        `preloaded`: the evaluated texts, each with the environment variables that it looked up while they were unset. A
+        text whose variables are in `env` has to be evaluated again.
         """
         names = {name for name, asked in preloaded.items() if not any(each in env for each in asked)}
         return replace(self, texts={name: text for name, text in self.texts.items() if name not in names})
 
 
 class Trial(NamedTuple):
-    """Findings about a package that was loaded in a process of its own."""
+    """Findings from loading a package in a separate process."""
 
     reasons: tuple[str, ...]
-    """Reasons to evaluate it in each process."""
+    """Reasons to evaluate the package in each process."""
     asynchronous: bool = False
-    """It touched what completes through the engine's event loop."""
+    """True if it started work that completes through the engine's event loop."""
     environment: frozenset[str] = frozenset()
-    """Names of the environment that it asked for."""
+    """Names of environment variables that it looked up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NpmModules:
-    """Packages of npm that are evaluated before there is a program. It is equal to itself only."""
+    """npm packages that are evaluated before a program arrives. Compared by identity."""
 
     names: tuple[str, ...]
     texts: Callable[[Collection[str]], Awaitable[ModuleTexts]]
-    """Gives the texts of some of them, and of what these require."""
+    """Returns the texts of some of them and of their dependencies."""
     trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
-    """Of those that were loaded already, by name."""
+    """Findings about packages loaded already, by name."""

@@ -1,4 +1,4 @@
-"""Plug-ins by name: Corral's own from a table, others from entry points of packages. Imported on first use."""
+"""Loads plug-ins by name: Corral's own from a table, others from entry points. Each is imported on first use."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def load_by_name(group: str, name: str, **options: Any) -> Any:
     """Constructs the plug-in `name` of a group, such as "corral.sandboxes" or "corral.bridges".
 
     Raises:
-        UnknownProvider: neither Corral nor an installed package defines the name.
+        UnknownProvider: neither Corral nor any installed package defines the name.
         MissingExtra: the plug-in's optional dependency is not installed.
     """
     own = _OWN[group]
-    found = [EntryPoint(name, own[name], group)] if name in own else list(entry_points(group=group, name=name))
-    if not found:
+    matches = [EntryPoint(name, own[name], group)] if name in own else list(entry_points(group=group, name=name))
+    if not matches:
         known = sorted({*own, *entry_points(group=group).names})
         raise UnknownProvider(f"unknown name {name!r} in {group}; {did_you_mean(name, known)}known: {', '.join(known)}")
     try:
-        return found[0].load()(**options)
+        return matches[0].load()(**options)
     except ModuleNotFoundError as error:
-        remedy = f"pip install 'corral[{name}]'" if name in own else "install the dependencies of its package"
+        remedy = f"pip install 'corral[{name}]'" if name in own else "install its package's dependencies"
         raise MissingExtra(f"{name!r} needs the module {error.name}: {remedy}") from error

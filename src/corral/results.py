@@ -59,33 +59,33 @@ _ENDED: Mapping[Status, str] = {
     "rejected": "was rejected",
 }
 _REMEDIES = {
-    ProgramTimeout.code: "Do less in one program, and make calls that do not need each other at the same time.",
-    MemoryExceeded.code: "Take less data at a time, and keep only what you need of it.",
-    OutputExceeded.code: "Return less: only the parts or the totals that you need.",
-    CallBudgetExceeded.code: "Make fewer calls in one program; what is left to do can be done by another.",
+    ProgramTimeout.code: "Do less in one program, and make independent calls concurrently.",
+    MemoryExceeded.code: "Process less data at a time, and keep only the parts you need.",
+    OutputExceeded.code: "Return less: only the parts or totals you need.",
+    CallBudgetExceeded.code: "Make fewer calls in one program; do the rest in another.",
     ToolNotFound.code: 'Use names as they are declared; await tools.search("words") finds them.',
-    ScopeDenied.code: "This caller may not use it, however it is called: do without it.",
+    ScopeDenied.code: "This caller may not use it in any way: do without it.",
     ApprovalDenied.code: "Do not call it again unless you are asked to.",
 }
-"""Advice to a model after an error, where the message has none."""
-_DEADLOCK_REMEDY = "Await only calls of tools, timers, and what the program itself brings about."
+"""Advice to a model after an error whose message has none."""
+_DEADLOCK_REMEDY = "Await only tool calls, timers, and promises that the program itself settles."
 _GUESSES_SHOWN = 5
 _CALLS_SHOWN = 20
-"""Calls of each kind that are shown with their inputs; the others are counted."""
+"""Maximum calls of each kind that are shown with their inputs; the others are counted."""
 _INPUT_CHARS = 200
 _LONGEST = 1_000_000
-"""Maximum text in an input, before it is shortened."""
-_UNAWAITED = "Calls that ran although the program did not wait for them, and whose effects stand; do not repeat them"
+"""Maximum characters of an input, before it is shortened."""
+_UNAWAITED = "Calls that took effect although the program did not wait for them; do not repeat them"
 _CALLS_CHARS = 3_000
 """Characters for each kind."""
 _FAILED_CONSOLE_CHARS = 2_500
-"""Of the console of a program that failed: most of it the end, where the reason is."""
+"""Maximum console of a failed program; mostly its end, where the reason is."""
 _READ_BYTES = 1_000_000
-"""Encoded inputs that are decoded for one text."""
+"""Maximum size of encoded inputs that are decoded for one text."""
 
 
 class Unread(NamedTuple):
-    """Value that is kept encoded: as objects it would take many times the memory."""
+    """Value kept encoded: as objects it would take many times the memory."""
 
     read: Callable[[], object]
     size: int
@@ -93,7 +93,7 @@ class Unread(NamedTuple):
 
 
 class _Values:
-    """Attributes that a record keeps encoded: the slot is empty, and each access decodes the value."""
+    """Keeps large attributes encoded: the slot stays empty, and each access decodes the value."""
 
     __slots__ = ("_unread",)
 
@@ -127,7 +127,7 @@ class JsonData:
 
     @property
     def computed(self) -> dict[str, object]:
-        """Computed members that are written besides the fields."""
+        """Computed members, written after the fields."""
         return {}
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -151,8 +151,8 @@ def _members(data: JsonData) -> dict[str, object]:
 class CallRecord(_Values, JsonData):
     """One call of an execution. `error` is set if the call failed; `duration_ms` is None while it runs.
 
-    A large `input` or `output` is kept as JSON, and decoded at each access. Beyond the memory bound a string with its
-    size stands in its place.
+    A large `input` or `output` is kept as JSON and decoded at each access. Beyond the memory bound it is replaced by a
+    string with its size.
     """
 
     name: str
@@ -166,21 +166,21 @@ class CallRecord(_Values, JsonData):
     progress: Progress = "pending"
     """Progress of the tool, independent of the reply."""
     read_only: bool = False
-    """True if the tool is declared read-only; set only if the execution failed, or did not wait for some call."""
+    """True if the tool is declared read-only; set only if the execution failed or left a call unawaited."""
     remark: str | None = None
     """Mismatch between the output and its declaration."""
     decision: Approved | Denied | None = None
-    """Decision on a call that needed an approval."""
+    """Decision on a call that required approval."""
     masked: frozenset[str] = frozenset()
-    """Secret members of the input, by the tool's schema; set where `read_only` is."""
+    """Secret members of the input, according to the tool's schema; set together with `read_only`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramCapabilities:
-    """Capabilities that a program can use, by its source.
+    """Capabilities that a program can use, according to its source.
 
-    `tools`: the tools that it names. `scopes`: those that these tools require. `any_tool`: True if it computes names of
-    tools, or passes `tools` on, so that it may call any other tool too.
+    `tools`: the tools it names. `scopes`: the scopes they require. `any_tool`: True if it computes tool names or passes
+    `tools` on, so that it can call any other tool too.
     """
 
     tools: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class ExecutionResult(JsonData):
         return pictures_in(self.value)[1]
 
     def raise_for_error(self) -> Self:
-        """Raises the error of `corral.errors` that the execution ended with; returns the result if there is none."""
+        """Raises the execution's error as a class of `corral.errors`; returns the result if it succeeded."""
         if self.error is None:
             return self
         place = f" (line {self.error.line}, column {self.error.column})" if self.error.line is not None else ""
@@ -256,13 +256,13 @@ class ExecutionResult(JsonData):
     def model_text(self, max_chars: int = 50_000, *, transform: Callable[[Any], object] | None = None) -> str:
         """Formats the result for a model: value or error, calls made before an error, console, notes.
 
-        Each part is shortened to `max_chars`, with a remark. `transform` may change the value before it is shown. If it
-        raises, the value itself is shown.
+        Each part is shortened to `max_chars`, with a remark. `transform` can change the value before it is shown. If it
+        raises, the unchanged value is shown.
         """
         return _model_text(self, max_chars, transform)
 
     def _repr_html_(self) -> str:
-        """Shows it in a notebook: the value, as a table if it is a list of objects, its pictures, and the console."""
+        """Shows the result in a notebook: the value (a list of objects as a table), its pictures, and the console."""
         if self.error is not None:
             return text_html(self.model_text())
         return "\n".join([value_html(self.value), *([text_html(self.console)] if self.logs else [])])
@@ -297,7 +297,7 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
 
 
 def _has_no_result(result: ExecutionResult) -> bool:
-    """True if the program is written without a result; False if its value is null."""
+    """True if the program has no result; False if its result is null."""
     return result.value is None and any(each.code == "no_result" for each in result.diagnostics)
 
 
@@ -307,12 +307,12 @@ def _transformed(value: Any, transform: Callable[[Any], object] | None) -> Any:
     try:
         return transform(value)
     except Exception:
-        logger.warning("transforming a result for the model failed; it is shown as it is", exc_info=True)
+        logger.warning("transforming a result for the model failed; it is shown unchanged", exc_info=True)
         return value
 
 
 def _value_text(value: Any, max_chars: int) -> str:
-    """Formats a value as JSON; a string with several lines, or of JSON, as it is."""
+    """Formats a value as JSON; a multi-line or JSON string stays unchanged."""
     if isinstance(value, str) and "\n" in value:
         whole, shown = value, f"\n{preview_text(value.rstrip(), max_chars)}"
     elif isinstance(value, str) and (held := _json_in(value)) is not None:
@@ -330,7 +330,7 @@ def _json_in(text: str) -> object:
         return None
     try:
         return from_json(text)
-    except (ValueError, TypeError):  # TypeError: it has half of a surrogate pair
+    except (ValueError, TypeError):  # TypeError: half of a surrogate pair
         return None
 
 
@@ -341,7 +341,7 @@ def _error_text(error: ExecutionError, status: Status) -> str:
     nothing = "; nothing ran" if status == "rejected" else ""
     lines = [f"The {what} {_ENDED.get(status, status)}{place}{nothing}.", f"{error.name}: {error.message}"]
     frames = [line for line in (error.stack or "").splitlines() if line.startswith(("    at ", "  File "))]
-    if len(frames) > 1:  # a single one is the place that was named
+    if len(frames) > 1:  # a single frame repeats the place above
         lines += frames
     if error.cause is not None:
         lines.append(f"Caused by: {error.cause}")
@@ -356,13 +356,13 @@ def _is_deadlock(error: ExecutionError) -> bool:
 def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
     """Lists the calls of a program that failed, so that the next program does not repeat them."""
     kinds: dict[str, list[CallRecord]] = {
-        "Calls that ran, and whose effects stand; do not repeat them": [],
+        "Calls that took effect; do not repeat them": [],
         "Calls that only read": [],
         "Calls that ran, but whose results were withheld; do not repeat them": [],
-        "Calls that may have run: they were cut short, maybe after they took effect": [],
+        "Calls that may have taken effect before they were cut short": [],
         "Calls that failed": [],
         "Calls that did not run": [],
-        "Calls that wait for a decision, and have not run": [],
+        "Calls waiting for a decision, which have not run": [],
     }
     ran, read, withheld, cut, failed, refused, parked = kinds.values()
     for call in calls:
@@ -378,31 +378,31 @@ def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
             failed.append(call)
         else:
             refused.append(call)
-    for title, found in kinds.items():
-        if found:
-            told = _counted(found) if found is read else _with_inputs(found)
-            yield f"{title}: {preview_text(told, _CALLS_CHARS)}"
+    for title, group in kinds.items():
+        if group:
+            text = _counted(group) if group is read else _with_inputs(group)
+            yield f"{title}: {preview_text(text, _CALLS_CHARS)}"
 
 
 def _left_effects(result: ExecutionResult) -> list[CallRecord]:
-    """Calls that changed something, and that the program did not wait for."""
-    left = {call.sequence for call in result.unawaited if call.sequence}
-    found = [record for record in result.tool_calls if left and record.sequence in left]
-    return [record for record in found if record.error is None and not record.read_only]
+    """Returns the calls that changed something without being awaited."""
+    unawaited = {call.sequence for call in result.unawaited if call.sequence}
+    records = [record for record in result.tool_calls if unawaited and record.sequence in unawaited]
+    return [record for record in records if record.error is None and not record.read_only]
 
 
 def _with_inputs(calls: Sequence[CallRecord]) -> str:
-    """Lists calls by tool, with its last inputs: those are the likeliest to be repeated."""
+    """Lists calls by tool, with the last inputs, which are the likeliest to be repeated."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
     room = _READ_BYTES
     for call in calls[-_CALLS_SHOWN:]:
         room -= (size := call.unread["input"].size if "input" in call.unread else 0)
         inputs[call.name].append(_input_text(call) if room >= 0 else f"… {size} bytes")
-    told: list[str] = []
+    lines: list[str] = []
     for name, count in Counter(call.name for call in calls).items():
         shown = inputs[name] if len(inputs[name]) == count else ["…", *inputs[name]]
-        told.append(f"{name} {shown[0]}" if count == 1 else f"{name} ×{count}: {', '.join(shown)}")
-    return "; ".join(told)
+        lines.append(f"{name} {shown[0]}" if count == 1 else f"{name} ×{count}: {', '.join(shown)}")
+    return "; ".join(lines)
 
 
 def _input_text(call: CallRecord) -> str:
@@ -415,7 +415,7 @@ def _counted(calls: Sequence[CallRecord]) -> str:
 
 
 def _notes(result: ExecutionResult, *, printed: bool) -> list[str]:
-    found = [
+    notes = [
         each.message
         for each in result.diagnostics
         if each.show == "always" and not (printed and each.code == "no_result")
@@ -424,12 +424,12 @@ def _notes(result: ExecutionResult, *, printed: bool) -> list[str]:
         line = result.error.line
         guesses = [each for each in result.diagnostics if each.show == "on_failure"]
         nearest = sorted(guesses, key=lambda each: each.line != line)[:_GUESSES_SHOWN]
-        found += [each.message if each.line is None else f"line {each.line}: {each.message}" for each in nearest]
+        notes += [each.message if each.line is None else f"line {each.line}: {each.message}" for each in nearest]
     effects = {record.sequence for record in _left_effects(result)} if result.error is None else set[int]()
     for call in result.unawaited:
         if call.late or call.sequence in effects:
             continue
         place = "" if call.line is None else f" at line {call.line}"
         outcome = "" if call.error is None else f"; it failed: {call.error}"
-        found.append(f"tools.{call.tool} was called{place} and never awaited{outcome}")
-    return [*found, *result.truncated]
+        notes.append(f"tools.{call.tool} was called{place} and never awaited{outcome}")
+    return [*notes, *result.truncated]

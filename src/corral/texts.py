@@ -1,4 +1,4 @@
-"""Texts of programs as data: edits on them, positions in them, and the way back from what runs to what was written.
+"""Program texts as data: edits, positions, and maps from the code that runs back to the source.
 
 Offsets are in bytes of UTF-8, as the parser counts; columns are in UTF-16 units, as engines count.
 """
@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from corral.concurrency.cached_property import cached_property
 
 LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
-"""Regular expression of the line ends of JavaScript."""
+"""Regular expression for JavaScript's line ends."""
 _BASE64 = {letter: value for value, letter in enumerate(f"{ascii_uppercase}{ascii_lowercase}{digits}+/")}
 _MAX_MAPPINGS = 1_000_000
 _MAX_LINES = 100_000
@@ -35,7 +35,7 @@ class Position:
 
 
 class Edit(NamedTuple):
-    """One edit of a text: `text` in the place of what lies from `start` to `end`."""
+    """One edit of a text: `text` replaces the span from `start` to `end`."""
 
     start: int
     rank: int
@@ -55,35 +55,35 @@ class Piece(NamedTuple):
 
 
 class TextIndex:
-    """Reads a text once; from then on lines, columns and offsets are found by bisection, however long the lines."""
+    """Index of a text, built in one pass; lines, columns and offsets are then found by bisection."""
 
     def __init__(self, text: bytes, line_end: bytes = LINE_END) -> None:
         self._length = len(text)
-        self._lines = [0, *(found.end() for found in re.finditer(line_end, text))]
-        # where each character of several bytes ends, in bytes and in UTF-16 units
+        self._lines = [0, *(match.end() for match in re.finditer(line_end, text))]
+        # ends of the multi-byte characters, in bytes and in UTF-16 units
         self._bytes, self._units = [0], [0]
-        for found in () if text.isascii() else _WIDE.finditer(text):
-            start, end = found.span()
+        for match in () if text.isascii() else _WIDE.finditer(text):
+            start, end = match.span()
             self._units.append(self.units(start) + (2 if end - start == 4 else 1))
             self._bytes.append(end)
 
     def units(self, offset: int) -> int:
-        """The number of UTF-16 units before an offset."""
+        """Returns the number of UTF-16 units before an offset."""
         wide = bisect_right(self._bytes, offset) - 1
         return self._units[wide] + offset - self._bytes[wide]
 
     def offset_of(self, units: int) -> int:
-        """The offset that so many UTF-16 units stand before."""
+        """Returns the offset after that many UTF-16 units."""
         wide = bisect_right(self._units, units) - 1
         return self._bytes[wide] + units - self._units[wide]
 
     def position(self, offset: int) -> Position:
-        """The line and column of an offset."""
+        """Returns the line and column of an offset."""
         line = bisect_right(self._lines, offset)
         return Position(line=line, column=self.units(offset) - self.units(self._lines[line - 1]) + 1)
 
     def offset(self, line: int, column: int) -> int:
-        """The offset of a line and column, or the end of what is too short to have it."""
+        """Returns the offset of a line and column, or the end of a line or text that is too short."""
         if line > len(self._lines):
             return self._length
         start = self._lines[max(line, 1) - 1]
@@ -93,7 +93,7 @@ class TextIndex:
 
 @dataclass(frozen=True)
 class PositionMap:
-    """Takes a line and column of an edited text back to the source. It can be pickled."""
+    """Maps a line and column of an edited text back to the source. It can be pickled."""
 
     source: bytes
     output: bytes
@@ -102,14 +102,14 @@ class PositionMap:
     line_end: bytes = LINE_END
 
     def __call__(self, line: int, column: int) -> Position:
-        """The place in the source; what lies in added text belongs to the source next to it."""
+        """Returns the place in the source; a place in added text maps to the source next to it."""
         return self._source.position(self.source_offset(self._output.offset(line, column)))
 
     def __getstate__(self) -> dict[str, object]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def output_offset(self, offset: int) -> int | None:
-        """The offset in the output of a byte of the source; None if the byte was replaced."""
+        """Returns the output offset of a byte of the source; None if the byte was replaced."""
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.source_start) - 1
         if index < 0:
             return self.prefix_length + offset
@@ -125,7 +125,7 @@ class PositionMap:
         return TextIndex(self.output, self.line_end)
 
     def source_offset(self, offset: int) -> int:
-        """The offset in the source that a byte of the output comes from."""
+        """Returns the source offset of a byte of the output."""
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1
         if index < 0:
             return max(offset - self.prefix_length, 0)
@@ -138,15 +138,15 @@ class PositionMap:
 
 @dataclass(frozen=True)
 class SourceMap:
-    """Takes a line and column of compiled code back to the source. Plain data, which can be pickled."""
+    """Maps a line and column of compiled code back to the source. It can be pickled."""
 
     lines: tuple[tuple[int, ...], ...]
-    """For each line of the code, its segments one after the other: column, line and column of the source, from 0."""
+    """Segments of each line of the code, concatenated: column, then line and column of the source, from 0."""
     margin: int = 0
-    """Columns that the source was moved to the left before it was compiled."""
+    """Columns removed from the left of the source before it was compiled."""
 
     def __call__(self, line: int, column: int) -> Position:
-        """The place in the source of a place in the code; added code belongs to what stands before it."""
+        """Returns the source place of a place in the code; added code maps to the code before it."""
         for number in range(min(line, len(self.lines)) - 1, -1, -1):
             segments = self.lines[number]
             before = column - 1 if number == line - 1 else _END
@@ -158,15 +158,15 @@ class SourceMap:
 
 
 def read_source_map(text: str, margin: int = 0) -> SourceMap:
-    """Reads a source map of one source.
+    """Reads a source map that has a single source.
 
     Raises:
-        ValueError: it is not one, or too large.
+        ValueError: it is malformed or too large.
     """
-    found = from_json(text)
-    mappings = cast("dict[str, object]", found).get("mappings") if isinstance(found, dict) else None
+    document = from_json(text)
+    mappings = cast("dict[str, object]", document).get("mappings") if isinstance(document, dict) else None
     if not isinstance(mappings, str):
-        raise ValueError("it has no mappings")
+        raise ValueError("the source map has no mappings")
     if len(mappings) > _MAX_MAPPINGS or mappings.count(";") >= _MAX_LINES:
         raise ValueError("the source map is too large")
     lines: list[tuple[int, ...]] = []
@@ -191,7 +191,7 @@ def _numbers(encoded: str) -> Iterator[int]:
     for letter in encoded:
         digit = _BASE64.get(letter)
         if digit is None or shift > 30:
-            raise ValueError("the source map has a wrong mapping")
+            raise ValueError("the source map has an invalid mapping")
         number += (digit & 31) << shift
         shift += 5
         if not digit & 32:
@@ -200,11 +200,11 @@ def _numbers(encoded: str) -> Iterator[int]:
 
 
 Placing: TypeAlias = PositionMap | SourceMap
-"""Takes a line and a column of an edited text back to the text before."""
+"""Maps a line and column of an edited text back to the text before the edit."""
 
 
 def located(positions: Iterable[Placing], line: int, column: int) -> Position:
-    """Takes a line and column back through several changes, the last one first."""
+    """Maps a line and column back through several changes, the last one first."""
     place = Position(line=line, column=column)
     for each in positions:
         place = each(place.line, place.column)
@@ -213,26 +213,26 @@ def located(positions: Iterable[Placing], line: int, column: int) -> Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedText:
-    """Program as a type checker reads it: recovered, with its types, without the code that keeps its result.
+    """Program for a type checker: recovered, with its types, without the code that captures its result.
 
     Offsets and spans are in bytes of `text`.
     """
 
     text: bytes
     parsed: bytes
-    """`text` as it is to be parsed: other than `text` where the parser would misread it. Offsets are the same."""
+    """Text to parse: `text`, changed where the parser would misread it. Offsets are the same."""
     edits: tuple[Edit, ...]
-    """Edits that are needed in any case."""
+    """Edits that are always needed."""
     entered: tuple[tuple[int, int], ...]
     """Spans of the program's own functions that are called with the tools."""
     positions: tuple[PositionMap, ...] = ()
-    """The way from `text` back to the source, the last change first."""
+    """Maps from `text` back to the source, the last change first."""
     types: tuple[tuple[int, int], ...] = ()
-    """Spans that are gone when it runs: its own types."""
+    """Spans of its own types, which are removed before it runs."""
     free: tuple[str, ...] = ()
-    """Names of classes that a program in Python uses outside of annotations and does not bind, or that it imports from
-    the tools, as `tools.Name`."""
+    """Classes that a Python program uses outside annotations without binding them, or imports from the tools, as
+    `tools.Name`."""
     commonjs: bool = False
     """True for exports in the style of CommonJS."""
     nodes: int = 0
-    """Nodes of its syntax tree, which is what reading it costs."""
+    """Number of syntax tree nodes: the cost of reading it."""

@@ -1,6 +1,6 @@
-"""Values that travel between the stages of the pipeline, nearly all frozen.
+"""Values passed between the stages of the pipeline, nearly all frozen.
 
-Those of the hot path are named tuples: a frozen dataclass takes three times as long to make.
+Those on the hot path are named tuples: a frozen dataclass takes three times as long to create.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ToolName:
 
 
 MAX_TOOL_PATH = 200
-"""Maximum characters of a tool's path."""
+"""Maximum characters in a tool's path."""
 
 
 class Frozen(BaseModel):
@@ -70,9 +70,9 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
-    def __init__(self, *given: object, **data: Any) -> None:
+    def __init__(self, *arguments: object, **data: Any) -> None:
         fields = type(self).model_fields
-        if given:
+        if arguments:
             example = f"{type(self).__name__}({next(iter(fields))}=...)"
             raise ConfigError(f"{type(self).__name__} takes keyword arguments only: {example}")
         for key in data:
@@ -93,11 +93,11 @@ PositiveSeconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Limits(Frozen):
-    """Limits of one execution. Every limit is positive and in force; there is no value for "no limit".
+    """Limits of one execution. Every limit is positive and enforced; none can be disabled.
 
-    Over `wall_seconds` or `cpu_seconds` the execution is `timed_out`; over `calls` a call throws
-    `CallBudgetExceeded`; calls over `calls_in_flight` wait; console output over `log_bytes` is dropped and
-    reported in `ExecutionResult.truncated`; a value over its bound is an error that names the bound.
+    Beyond `wall_seconds` or `cpu_seconds` the execution is `timed_out`. Beyond `calls` a call throws
+    `CallBudgetExceeded`. Calls beyond `calls_in_flight` wait. Console output beyond `log_bytes` is dropped and reported
+    in `ExecutionResult.truncated`. A value beyond its bound is an error that names the bound.
     """
 
     wall_seconds: PositiveSeconds = 60.0
@@ -111,7 +111,7 @@ class Limits(Frozen):
     calls_in_flight: Positive = 128
     """Tool calls running at the same time; further ones wait."""
     source_bytes: Positive = 256_000
-    """The program's source as UTF-8, fences and prose included."""
+    """The program's source as UTF-8, including fences and prose."""
     value_bytes: Positive = 1_000_000
     """The program's result, encoded."""
     log_bytes: Positive = 64_000
@@ -144,7 +144,7 @@ def _json_only(value: Mapping[str, Any]) -> Mapping[str, Any]:
             _JSON_VALUE.validate_python(each)
         except ValidationError:
             raise ValueError(
-                f"{name!r} is not JSON (it has a {type(each).__name__}); objects belong into local={{{name!r}: ...}}"
+                f"{name!r} is not JSON (it has a {type(each).__name__}); objects belong in local={{{name!r}: ...}}"
             ) from None
     return value
 
@@ -155,7 +155,7 @@ class ExecutionContext(Frozen):
     `session_id` names a conversation of the user: its programs share files if the Corral keeps any.
 
     `metadata` is plain data and travels with the context. `local` holds objects of this process, such as a database
-    connection or an agent's run; it is left out where the context is stored or sent, by JSON or pickle.
+    connection or an agent's run; JSON and pickle leave it out.
     """
 
     user_id: str = "anonymous"
@@ -165,7 +165,7 @@ class ExecutionContext(Frozen):
     metadata: Annotated[Mapping[str, Any], AfterValidator(_json_only)] = Field(default_factory=dict, repr=False)
     local: Mapping[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
 
-    if TYPE_CHECKING:  # the fields' types are what one reads; scopes may be written as any iterable
+    if TYPE_CHECKING:  # the fields have the types of a read; the constructor takes scopes as any iterable
 
         def __init__(
             self,
@@ -180,7 +180,7 @@ class ExecutionContext(Frozen):
 
     @property
     def trust_domain(self) -> TrustDomain:
-        """Its user and organization."""
+        """User and organization."""
         return TrustDomain(self.organization_id, self.user_id)
 
     def __getstate__(self) -> dict[Any, Any]:
@@ -194,7 +194,7 @@ class Audience(TypedDict, total=False):
     context: ExecutionContext | None
     """The caller. None: a caller without scopes."""
     hide_denied: bool | None
-    """True: tools that the caller may not call are hidden. None: the Corral's setting."""
+    """True hides tools that the caller may not call. None: the Corral's setting."""
 
 
 class _Short:
@@ -209,7 +209,7 @@ class _Short:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """Lets a call through. `by`: who decided, for the record."""
+    """Allows a call. `by`: who decided, for the record."""
 
     by: str | None = field(default=None, kw_only=True)
     type: Literal["approved"] = field(default="approved", init=False, repr=False)
@@ -231,14 +231,14 @@ class Later:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """Call that waits for an approval. `input` is what the tool will receive: validated, not copied."""
+    """Call that waits for approval. `input` is the tool's validated input, not a copy."""
 
     tool: str
-    """As the program wrote it: `name` or `namespace.name`."""
+    """`name` or `namespace.name`, as in the program."""
     input: Any
     """For a function, a dict from parameter to value; else the parsed input document."""
     arguments: Any
-    """Input as the program wrote it: plain data, without defaults."""
+    """Input from the program: plain data, without defaults."""
     description: str
     read_only: bool
     context: ExecutionContext
@@ -246,9 +246,9 @@ class ApprovalRequest:
     sequence: int
 
     def shown(self, max_chars: int = 10_000) -> str:
-        """Formats the whole input for a person: JSON, one member a line if it is not short.
+        """Formats the whole input for a person: JSON, one member per line unless it is short.
 
-        Characters that hide, move or imitate others, such as control characters and directions, are escaped.
+        Characters that hide, move or imitate others are escaped, such as control and bidirectional characters.
 
         Raises:
             ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. Raised within `approve`, it
@@ -273,27 +273,27 @@ Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
 
 
 class CallRequest(NamedTuple):
-    """One tool call as it arrived. All that the guest sent is hostile input."""
+    """One tool call as it arrived. Everything from the guest is hostile input."""
 
     tool: str
-    """`name` or `namespace.name`, as the program wrote it."""
+    """`name` or `namespace.name`, as in the program."""
     input: object
     sequence: int
     """Number of the call within its execution: 1, 2, 3 and so on, as the calls arrive."""
     size: int = 0
-    """Bytes that the input took as it arrived."""
+    """Size of the input on arrival, in bytes."""
     reread: Callable[[], object] | None = None
     """Decodes the input again from its message, if that is kept."""
 
     open_stream: OpenStream | None = None
-    """Opens the stream of the call; None if the bridge has none, so that a tool's items arrive as a list."""
+    """Opens the call's stream; None if the bridge cannot stream, so that a tool's items arrive as a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
-    """Error of a call as the program sees it: an Error with this `name`, `message` and `code`.
+    """Error of a call in the program: an Error with this `name`, `message` and `code`.
 
-    `retry_after_seconds` is that of a `RateLimited`; the host's log has the details of a `correlation_id`.
+    `retry_after_seconds` is set for `RateLimited`; the host's log has the details of a `correlation_id`.
     """
 
     code: str
@@ -304,7 +304,7 @@ class CallError:
 
     @classmethod
     def of(cls, error: CorralError) -> CallError:
-        """Makes the error of a call. Its message is well-formed Unicode of 8,000 characters at most."""
+        """Converts an exception. The message becomes well-formed Unicode of at most 8,000 characters."""
         try:
             message = str(error)
         except Exception:
@@ -329,8 +329,8 @@ class EncodedValue(NamedTuple):
 class Reply(NamedTuple):
     """Reply to one call: a value, or an error if `error` is set.
 
-    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null. `parked`: the call waits for a
-    decision outside of this process, and has not run; it stays unanswered, or gets `error` where that is impossible.
+    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null. `parked`: the call has not run and
+    waits for a decision outside this process; it stays unanswered, or gets `error` where that is impossible.
     """
 
     value: object = None
@@ -348,12 +348,12 @@ class StreamSink(Protocol):
         ...
 
     async def room(self) -> None:
-        """Waits until the program has read enough, or reads no further."""
+        """Waits until the program has read enough items, or has stopped reading."""
         ...
 
 
 OpenStream: TypeAlias = Callable[[Callable[[], object]], StreamSink]
-"""Opens the stream of a call. Its argument is called when the program reads no further."""
+"""Opens the stream of a call. Its argument is called when the program stops reading."""
 
 
 RequestHandler: TypeAlias = Callable[[CallRequest], Awaitable[Reply]]
@@ -366,7 +366,7 @@ class PipeEndpoint:
 
     handler: RequestHandler
     must_finish: Container[int] = ()
-    """Sequence numbers of calls that are awaited although their program has ended."""
+    """Sequence numbers of calls that are still awaited after their program has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ class HttpEndpoint:
     url: str
     token: str = field(repr=False)
     protocol: str = "http"
-    """Name of the bridge protocol, whose `guest_runtime` a program elsewhere imports."""
+    """Name of the bridge protocol. Programs elsewhere import its `guest_runtime`."""
 
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
@@ -388,7 +388,7 @@ Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """Remark on a program: from recovery, from a check, or from its run."""
+    """Remark on a program, from its recovery, check or run."""
 
     severity: Literal["error", "warning", "info"]
     message: str
@@ -400,7 +400,7 @@ class Diagnostic:
 
 
 class ToolReference(NamedTuple):
-    """Tool that a program refers to, and the place of its first reference in the model's source."""
+    """Tool that a program refers to, with the place of the first reference in the model's source."""
 
     path: str
     """`name`, `namespace.name`, or a namespace that stands for all its tools. A member of a tool, as in
@@ -415,7 +415,7 @@ class References(NamedTuple):
     named: tuple[ToolReference, ...] = ()
     """First reference to each path, in order of appearance."""
     computed: bool = False
-    """True if it may also call tools by names that it computes."""
+    """True if the program can also call tools by computed names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,12 +432,12 @@ class Program:
     code: str
     """Code to evaluate. It keeps the lines of the source, apart from the frame around a Python program."""
     positions: tuple[Placing, ...] = ()
-    """The way from `code` back to the model's source, the last change first; empty if they are the same."""
+    """Maps from `code` back to the model's source, the last change first; empty if they are the same."""
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()
     """Imported module specifiers, in order of appearance."""
     references: References | None = None
-    """Tools that it refers to; None: not analysed."""
+    """Tools it refers to; None: not analysed."""
     typed: TypedText | None = None
     """The program for a type checker; None: it does not parse as a whole."""
 
@@ -457,10 +457,10 @@ class LogEntry(_Short):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unawaited:
-    """Call that the program started and did not wait for. It ran to its end; `error` is set if it failed.
+    """Call that the program started without awaiting it. It ran to its end; `error` is set if it failed.
 
-    `sequence` is 0 if the program ended before the call was made. `late` is True if some function of the program
-    awaited it, for which the program did not wait.
+    `sequence` is 0 if the program ended before the call was made. `late` is True if the call was awaited, but in a
+    function that the program did not await.
     """
 
     tool: str
@@ -473,10 +473,10 @@ class Unawaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionError:
-    """Error of an execution. `code` is that of a class in `corral.errors`.
+    """Error of an execution. `code` belongs to a class in `corral.errors`.
 
-    `name` and `message` are those of the error that the program threw, if any. `line` and `column` are in the
-    model's source. `stack` has only the program's own frames.
+    `name` and `message` come from the error that the program threw, if any. `line` and `column` are in the model's
+    source. `stack` has only the program's own frames.
     """
 
     code: str
@@ -490,7 +490,7 @@ class ExecutionError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """Outcome of a guest, which a sandbox returns: never an exception for what a program did."""
+    """Outcome of a guest, returned by a sandbox. Failures of the program are data here, never exceptions."""
 
     value: object = None
     error: ExecutionError | None = None
@@ -503,19 +503,19 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class PythonModules:
-    """Modules in a folder of the host that programs in Python find in their path."""
+    """Folder of the host that is on the module path of Python programs."""
 
     folder: Path
     version: str
-    """Differs where the folder's content does."""
+    """Changes with the folder's content."""
     offered: tuple[str, ...]
-    """Names for programs; the folder has what these need, too."""
+    """Module names for programs; the folder also has their dependencies."""
     preloaded: tuple[str, ...] = ()
-    """Names of those that are imported before there is a program."""
+    """Names of modules to import before a program arrives."""
 
 
 class SandboxConfig(Frozen):
-    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves its equals only."""
+    """Settings of a sandbox before its start: its whole key. A sandbox is only reused for equal settings."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
@@ -524,22 +524,22 @@ class SandboxConfig(Frozen):
     trust_domain: TrustDomain | None = None
     """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
     space: Space | None = None
-    """Directories of the session that it serves, and no other."""
+    """Directories of the only session that it serves."""
     modules: bool = False
-    """True if programs in TypeScript may load packages and the engine's built-in modules."""
+    """True if TypeScript programs may load packages and the engine's built-in modules."""
     packages: PythonModules | None = None
-    """Packages of programs in Python, besides those of the provider."""
+    """Packages for Python programs, besides the provider's."""
     preloads: NpmModules | None = None
-    """Packages of programs in TypeScript that a server evaluates before it forks."""
+    """Packages for TypeScript programs that a server evaluates before it forks."""
 
     @property
     def unowned(self) -> SandboxConfig:
-        """The same settings for any trust domain. Sandboxes with equal ones can replace each other until they serve."""
+        """Returns the settings without their trust domain. Unused sandboxes with equal ones are interchangeable."""
         return self if self.trust_domain is None else self.model_copy(update={"trust_domain": None})
 
 
 LimitName: TypeAlias = Literal["cpu_seconds", "memory_mb", "value_bytes", "log_bytes"]
-"""Limits that only a sandbox can enforce. The host enforces all others, whatever the sandbox."""
+"""Limits that only a sandbox can enforce. The host enforces the others for every sandbox."""
 
 LIMITS_OF_SANDBOXES: frozenset[LimitName] = frozenset(get_args(LimitName))
 
@@ -550,10 +550,10 @@ class Capabilities:
 
     languages: frozenset[Language]
     enforces: frozenset[LimitName]
-    """Limits that it really enforces on this machine; the user has to accept the others by name."""
+    """Limits that it enforces on this machine; the user has to accept the others by name."""
     bridges: frozenset[str] = frozenset({"pipe"})
-    """Bridge protocols of its guests."""
+    """Bridge protocols that its guests speak."""
     modules: bool = False
-    """True if its guests load packages."""
+    """True if its guests can load packages."""
     start_timeout_seconds: float = 30.0
-    """Maximum time for a start, the first one included. On a loaded machine a local engine takes tenths of a second."""
+    """Maximum time for any start, including the first. On a loaded machine a local engine takes tenths of a second."""

@@ -494,9 +494,9 @@ class Picky(AuditSink):
 def logged_as_json(caplog: pytest.LogCaptureFixture) -> list[str | None]:
     """The tools of the events that went to the logger."""
     return [
-        AuditEvent.from_json(record.getMessage().partition("cannot be stored: ")[2]).tool
+        AuditEvent.from_json(record.getMessage().partition("is not stored: ")[2]).tool
         for record in caplog.records
-        if "cannot be stored" in record.getMessage() and record.levelname == "ERROR"
+        if "is not stored" in record.getMessage() and record.levelname == "ERROR"
     ]
 
 
@@ -594,7 +594,7 @@ async def test_no_event_is_taken_out_when_the_sink_begins_to_fail_for_all(
     assert not is_let_in(log)
     await log.aclose()
     assert logged_as_json(caplog) == []
-    assert "has not taken 5 events" in caplog.text
+    assert "has not accepted 5 events" in caplog.text
 
 
 # --- its life
@@ -696,7 +696,7 @@ async def test_a_log_that_fails_is_closed_at_once_says_so_and_keeps_its_events(
         await log.aclose()
     assert audit_threads() == 0
     assert "the audit log is closed; CallbackSink(" in caplog.text
-    assert "has not taken 1 events" in caplog.text
+    assert "has not accepted 1 events" in caplog.text
     gate.broken = False
     await log.record(event())
     await log.aclose()

@@ -91,13 +91,13 @@ async def test_a_row_that_the_database_refuses_goes_to_the_logger_and_blocks_non
         await other.execute("ALTER TABLE corral_audit ADD CONSTRAINT none CHECK (tool <> 'poison')")
     for id, tool in (("2", "add"), ("3", "poison"), ("4", "add")):
         await log.record(event(id=id, tool=tool))
-    await until(lambda: "cannot be stored" in caplog.text)
+    await until(lambda: "is not stored" in caplog.text)
     await log.flush()
     log.check()
     await log.record_durably(event(id="5"))
     await log.aclose()
     assert sorted(each.id for each in await read(postgres)) == ["1", "2", "4", "5"]
-    [refused] = [record for record in caplog.records if "cannot be stored" in record.getMessage()]
+    [refused] = [record for record in caplog.records if "is not stored" in record.getMessage()]
     assert '"id":"3"' in refused.getMessage()
 
 

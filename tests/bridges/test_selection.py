@@ -218,15 +218,15 @@ async def test_a_sandbox_gets_the_first_bridge_that_it_supports(supported: Seque
 async def test_a_sandbox_that_supports_none_of_them_is_refused() -> None:
     corral = corral_with(["pipe", Telephone()], "http")
     with pytest.raises(
-        ConfigError, match=r"^sandbox 'mirror' does not support the bridge 'pipe' or 'telephone'; it supports 'http'"
+        ConfigError, match=r"^sandbox 'mirror' does not support the bridge 'pipe' or 'telephone'; .*: 'http'$"
     ):
         await endpoint(corral)
 
 
 def test_two_of_one_name_and_none_at_all_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^two bridges have the name 'pipe'; give one of them$"):
+    with pytest.raises(ConfigError, match=r"^two bridges have the name 'pipe'; leave one out$"):
         corral_with(["pipe", PipeBridge()])
-    with pytest.raises(ConfigError, match="has no bridge"):
+    with pytest.raises(ConfigError, match=r"Corral\(bridge=...\) is empty"):
         corral_with([])
     with pytest.raises(UnknownProvider, match="unknown name 'pip'"):
         corral_with(["pip"])

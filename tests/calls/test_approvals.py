@@ -140,7 +140,7 @@ async def test_no_answer_in_time_denies(warm_deno: DenoSandbox) -> None:
 
     corral = Corral([pay], approve=approve, approval_seconds=0.05, sandbox=warm_deno, check=False)
     result = await corral.execute(CAUGHT)
-    assert result.value[1:] == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
+    assert result.value[1:] == ["approval_denied", "tools.pay requires approval, but no decision came within 0.05 s"]
     assert paid == []
 
 
@@ -156,7 +156,7 @@ async def test_after_a_question_without_an_answer_no_other_is_asked(warm_deno: D
     corral = Corral([pay], approve=approve, approval_seconds=0.05, sandbox=warm_deno, check=False)
     for _ in range(2):  # of each execution
         result = await corral.execute(f"const a = await (async () => {{ {CAUGHT} }})(); {CAUGHT}")
-        assert result.value[2] == "tools.pay needs an approval, and an earlier request was not answered in time"
+        assert result.value[2] == "tools.pay requires approval, but an earlier request was not answered in time"
     assert len(asked) == 2
 
 

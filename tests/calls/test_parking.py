@@ -265,8 +265,8 @@ async def test_only_a_decision_decides() -> None:
 async def test_a_call_that_waits_too_long_is_denied_on_record(warm_deno: DenoSandbox) -> None:
     corral = Corral([pay], approve=later, approval_seconds=0.05, sandbox=warm_deno, check=False)
     result = await corral.execute(CAUGHT)
-    assert result.value == ["approval_denied", "tools.pay needs an approval, and none came within 0.05 s"]
-    assert result.tool_calls[0].decision == Denied("none came within 0.05 s")
+    assert result.value == ["approval_denied", "tools.pay requires approval, but no decision came within 0.05 s"]
+    assert result.tool_calls[0].decision == Denied("no decision came within 0.05 s")
     assert await corral.executions.waiting() == ()
 
 
@@ -321,7 +321,7 @@ async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
                 break
         refused = await corral.execute(CAUGHT)
         assert refused.value[1].endswith(
-            "too many of your programs wait for a decision; try again once some are decided"
+            "too many of your programs are waiting for a decision; try again after some are decided"
         )
         decisions = dict.fromkeys(asked, Approved())
         assert await corral.executions.settle(run.execution_id, decisions) == set(asked)
@@ -384,7 +384,7 @@ async def test_a_call_that_is_taken_over_is_never_answered(
     assert result.console == ""
     parked = result.tool_calls[1]
     assert (parked.error, parked.duration_ms, parked.progress, parked.decision) == (None, None, "pending", None)
-    assert "Calls that wait for a decision, and have not run: pay" in result.model_text()
+    assert "Calls waiting for a decision, which have not run: pay" in result.model_text()
     assert [each.type for each in events] == ["started", "call", "result", "call", "approval", "finished"]
     assert [each.outcome for each in await audited(log) if each.tool == "pay"] == ["pending"]
 

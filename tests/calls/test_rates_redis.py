@@ -222,9 +222,7 @@ async def test_while_the_server_is_stopped_each_host_does_as_it_was_told_and_rec
     bucket = Bucket("back", Rate(2, 3600))
     answers = [await each.take([bucket]) for each in hosts.values()]
     assert [refusal and refusal.bucket for refusal in answers] == [None, None, bucket]
-    assert [record.message for record in caplog.records] == [
-        "Redis answers again: rate limits are shared as before"
-    ] * 3
+    assert [record.message for record in caplog.records] == ["Redis answers again: rate limits are shared again"] * 3
 
 
 async def test_a_server_that_does_not_answer_holds_no_call_longer_than_the_timeout(
@@ -381,8 +379,8 @@ def test_on_trio_it_says_that_it_cannot(server: Server) -> None:
     [
         ({"redis": "http://localhost"}, "RedisRates: .*redis://"),
         ({"when_away": "panic"}, "when_away takes 'deny', 'allow' or 'local', not 'panic'"),
-        ({"prefix": ""}, "prefix='' must be a text without braces"),
-        ({"prefix": "a{b}"}, "without braces"),
+        ({"prefix": ""}, "prefix='' must have characters, but no braces"),
+        ({"prefix": "a{b}"}, "but no braces"),
         ({"timeout_seconds": 0}, "timeout_seconds must be positive and at most 60, not 0"),
         ({"timeout_seconds": float("nan")}, "not nan"),
     ],

@@ -120,7 +120,7 @@ def test_a_token_has_the_claims_that_the_protocol_names() -> None:
 @pytest.mark.parametrize(
     ("token", "message"),
     [
-        ("", "there is no token"),
+        ("", "the token is missing"),
         ("a" * (MAX_TOKEN_BYTES + 1), "too long"),
         ("a.b", "malformed"),
         ("a.b.c.d", "malformed"),
@@ -134,18 +134,18 @@ def test_a_token_has_the_claims_that_the_protocol_names() -> None:
         (forged("[" * 5000), "malformed"),
         (forged(b'{"alg":"HS256","kid":"\xff","typ":"corral-execution+jwt"}'), "malformed"),
         (forged(HEADER | {"crit": ["exp"]}), "malformed"),
-        (forged(HEADER | {"jwk": {"kty": "oct", "k": encoded(SECRET)}}), "header is not that"),
-        (forged(HEADER | {"jku": "http://127.0.0.1/keys"}), "header is not that"),
-        (forged(HEADER | {"x5u": "http://127.0.0.1/keys"}), "header is not that"),
+        (forged(HEADER | {"jwk": {"kty": "oct", "k": encoded(SECRET)}}), "header is not an execution"),
+        (forged(HEADER | {"jku": "http://127.0.0.1/keys"}), "header is not an execution"),
+        (forged(HEADER | {"x5u": "http://127.0.0.1/keys"}), "header is not an execution"),
         (forged(HEADER | {"b64": False}), "malformed"),
-        (f"{encoded(json.dumps(HEADER | {'b64': False}).encode())}..{forged().split('.')[2]}", "header is not that"),
-        (forged({"alg": "HS256", "typ": HEADER["typ"]}), "header is not that"),
+        (f"{encoded(json.dumps(HEADER | {'b64': False}).encode())}..{forged().split('.')[2]}", "header is not an execution"),
+        (forged({"alg": "HS256", "typ": HEADER["typ"]}), "header is not an execution"),
         (forged(HEADER | {"typ": "JWT"}), "another type"),
         (forged(HEADER | {"kid": "two"}), "key of the token is unknown"),
         (forged(HEADER | {"kid": ["one"]}), "malformed"),
-        (forged(HEADER | {"alg": "none"}), "algorithm is not that of its key"),
-        (forged(HEADER | {"alg": "hs256"}), "algorithm is not that of its key"),
-        (forged(HEADER | {"alg": None}), "algorithm is not that of its key"),
+        (forged(HEADER | {"alg": "none"}), "algorithm does not match its key"),
+        (forged(HEADER | {"alg": "hs256"}), "algorithm does not match its key"),
+        (forged(HEADER | {"alg": None}), "algorithm does not match its key"),
         (forged(secret=bytes(32)), "signature is wrong"),
         (forged(payload=PAYLOAD | {"nbf": float("nan")}), "claim nbf has the wrong type"),
         (forged(payload=[PAYLOAD]), "malformed"),
@@ -180,7 +180,7 @@ def test_a_forger_with_the_secret_is_believed_so_that_the_refusals_above_have_on
 def test_a_public_key_is_no_secret_to_sign_with(algorithm: Algorithm) -> None:
     _, public = KEYS[algorithm]
     tokens = ExecutionTokens(ring(Key("one", public, algorithm)))
-    assert "algorithm is not that" in refusal(forged(secret=public), tokens)
+    assert "algorithm does not match" in refusal(forged(secret=public), tokens)
     assert "signature is wrong" in refusal(forged(HEADER | {"alg": algorithm}, secret=public), tokens)
 
 

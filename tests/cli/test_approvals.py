@@ -115,9 +115,9 @@ def test_without_a_terminal_or_by_flag_it_is_denied_or_approved_and_the_audit_lo
     for flags in (["--audit", "audit.jsonl", "--user", "ann", "--organization", "acme"], ["--approve", "none"]):
         done = project.run(ONE, *flags)
         assert done.returncode == 1
-        assert "nobody can be asked for it here" in done.stderr
+        assert "no one is available to approve it" in done.stderr
     shown = project.corral("audit", "audit.jsonl", "--organization", "acme")
     assert shown.returncode == 0, shown.stderr
-    assert "needs an approval" in shown.stdout
-    assert "needs an approval" not in project.corral("audit", "audit.jsonl", "--organization", "globex").stdout
+    assert "requires approval" in shown.stdout
+    assert "requires approval" not in project.corral("audit", "audit.jsonl", "--organization", "globex").stdout
     assert project.run(ONE, "--approve", "all").stdout == "sent to ann\n"

@@ -64,13 +64,13 @@ def test_a_module_that_programs_cannot_have_is_an_error(ready: Here) -> None:
     assert (done.stdout, done.returncode) == ("program.py would not run: 1 error\n", 1)
     said = [line.partition(" ")[::2] for line in done.stderr.splitlines() if "import-not-found" in line]
     assert [(kind, text[:19]) for kind, text in said] == [
-        ("error[ty:import-not-found]:", "no module 'numpy' i"),
+        ("error[ty:import-not-found]:", "module 'numpy' is n"),
         ("warning[ty:import-not-found]:", "Cannot resolve impo"),
     ]
     program = 'import JSZip from "jszip";\nimport { Unused } from "types-only";\nreturn new JSZip()\n'
     done = check(ready, program)
     assert done.returncode == 1
-    assert "error[import]: no module 'jszip' is there for programs; --modules FOLDER" in done.stderr
+    assert "error[import]: module 'jszip' is not available to programs; --modules FOLDER" in done.stderr
     assert "program.ts:1:19" in done.stderr
     assert "types-only" not in done.stderr.partition("-->")[0]
 
@@ -123,7 +123,7 @@ def test_a_program_that_does_not_fit_is_not_run(ready: Here) -> None:
     assert lines[0].endswith("it does not fit the declarations.")
     assert lines[1].startswith("error[input]: 'city' is missing")
     assert "3 | return await tools.get_weather({ town: city });" in lines
-    assert lines[-1] == "help: corral types shows what the tools take"
+    assert lines[-1] == "help: corral types shows the tools' parameters"
     assert done.stderr.count("'town'") == 1
 
 

@@ -104,7 +104,7 @@ def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_
     assert 1 < ready["memory_mb"] < 1_000
     assert Path(ready["path"]).is_file()
     assert ready["version"][0].isdigit()
-    assert (missing["name"], missing["ready"], missing["reason"]) == (None, False, "none is here")
+    assert (missing["name"], missing["ready"], missing["reason"]) == (None, False, "not installed")
     assert missing["remedy"] == "pip install ty"
 
 
@@ -112,7 +112,7 @@ def test_under_a_filter_that_forbids_namespaces_landlock_holds_which_may_not_be_
     done = doctor_under(NO_NAMESPACES, "--json", "--required-tier", "namespaces")
     found = json.loads(done.stdout)
     assert (found["tier"], found["healthy"], done.returncode) == ("landlock", False, 1)
-    assert layers(found)["sessions"]["detail"] == "files in folders on disk, whose quotas are looked at"
+    assert layers(found)["sessions"]["detail"] == "files on disk, with quotas checked periodically"
     assert not layers(found)["user namespaces"]["in_force"]
     assert "container runtime" in layers(found)["user namespaces"]["detail"]
     assert "--security-opt" in layers(found)["user namespaces"]["remedy"]
@@ -170,7 +170,7 @@ def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() ->
     done = doctor("import tempfile\ntempfile.tempdir = '/nonexistent'")
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
-    assert "namespaces cannot make what the attempts aim at" in text
+    assert "namespaces cannot create the targets of the attempts" in text
     assert "No program in TypeScript runs here: cannot write the guest's code to a temporary directory" in text
     assert "✓ Programs in Python run, in Monty, without a jail: cannot write the guest's code" in text
 
@@ -193,7 +193,7 @@ def test_wrong_arguments_are_wrong_usage_and_help_says_what_the_exit_codes_mean(
         assert (done.stdout, done.returncode) == ("", 2)
         error, help = done.stderr.splitlines()
         assert error.startswith("error: ")
-        assert help == "help: corral doctor --help lists what it takes"
+        assert help == "help: corral doctor --help lists the options"
     assert "exit codes: 0 " in here.main("doctor", "--help").stdout
 
 

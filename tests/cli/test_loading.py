@@ -106,19 +106,19 @@ WITHOUT_TOOLS = {
     "app.plaices": "there is no module 'app.plaices' here or on Python's path",
     "plaices.py": "there is no file plaices.py",
     "./places": (
-        "--tools './places': not the name of a module, and not a path that ends in .py; did you mean places.py?"
+        "--tools './places': neither the name of a module nor a path that ends in .py; did you mean places.py?"
     ),
     "app/tools": "there is no module 'app/tools' here or on Python's path; did you mean app/tools.py?",
     "app/": "there is no module 'app/' here or on Python's path; app/ is a folder: name one of its files",
-    "notes.txt": "--tools 'notes.txt': not the name of a module, and not a path that ends in .py",
-    "app": "app holds no tools itself, but modules, which have to be named: app.tools",
+    "notes.txt": "--tools 'notes.txt': neither the name of a module nor a path that ends in .py",
+    "app": "app has no tools itself; name one of its modules: app.tools",
     "exits": 'exits cannot be imported: it exits; do that below `if __name__ == "__main__":`',
     "places:registri": "places has no 'registri'; did you mean registry?",
     "places:xyz": "places has no 'xyz'; it has: one, members, registry",
-    "places:text": "places:text is no tool, list of tools or ToolRegistry, but str",
+    "places:text": "places:text is not a tool, list of tools or ToolRegistry, but str",
     "places:plain": "places:plain takes arguments; make it a tool with @tool, or put it into a list",
-    "places:nothing": "places:nothing holds no tools",
-    "empty": "empty holds no tools: decorate functions with @tool, or name what holds them, empty:NAME",
+    "places:nothing": "places:nothing has no tools",
+    "empty": "empty has no tools; decorate functions with @tool, or name the list of tools, empty:NAME",
 }
 
 

@@ -248,7 +248,7 @@ def test_lists_are_counted(here: Here) -> None:
 
 def test_what_is_wrong_is_said_in_one_line(here: Here) -> None:
     for arguments, error in (
-        ([], "there are no tools: --tools PLACE or --mcp-config FILE says where they are"),
+        ([], "there are no tools; pass --tools PLACE or --mcp-config FILE"),
         (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin are for --http"),
         (["--tools", "app.tools", "--package", "numpy"], "--engine and --package are for Python programs"),
         (["--mcp-config", "missing.json"], "missing.json cannot be read: No such file or directory"),

@@ -45,7 +45,7 @@ WRONG = [
 
 def test_wrong_arguments_are_said_in_one_line_and_help_in_another(here: Here) -> None:
     here.write("run.ts", "return 1")
-    told = {line: (2, "", f"error: {said}\nhelp: {of} --help lists what it takes\n") for line, said, of in WRONG}
+    told = {line: (2, "", f"error: {said}\nhelp: {of} --help lists the options\n") for line, said, of in WRONG}
     assert {line: here.main(*line.split()) for line in told} == told
 
 

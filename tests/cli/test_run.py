@@ -113,7 +113,7 @@ def test_options_that_make_no_sense_are_wrong_usage(here: Here) -> None:
         ("--env", "A", "argument --env: 'A' is not NAME=VALUE"),
         ("--audit", "nowhere/audit.jsonl", "argument --audit: there is no folder nowhere"),
     ):
-        expected = f"error: {said}\nhelp: corral run --help lists what it takes\n"
+        expected = f"error: {said}\nhelp: corral run --help lists the options\n"
         assert here.main("run", "program.ts", option, value) == (2, "", expected), (option, value)
 
 
@@ -122,12 +122,12 @@ def test_a_program_whose_tools_were_forgotten_is_told_so(ready: Here) -> None:
     for command in (("run",), ("run", "--no-check"), ("check",)):
         done = ready.main(*command, file)
         assert done.returncode == 1
-        assert "help: no tools were given: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
+        assert "help: there are no tools; pass --tools PLACE or --mcp-config FILE" in done.stderr
 
 
 def test_a_script_that_uses_corral_is_no_program(ready: Here) -> None:
     done = ready.main("run", "app/tools.py", "--no-check")
-    assert "help: what imports corral is for Python itself: python app/tools.py" in done.stderr
+    assert "help: code that imports corral runs in Python itself: python app/tools.py" in done.stderr
 
 
 # --- how it ends
@@ -173,7 +173,7 @@ def test_limits_are_options_and_calls_that_were_made_are_listed_when_it_fails(re
     caught = 'await tools.get_weather({ city: "Atlantis" }).catch(() => 0)'
     done = ready.execute(f'await tools.get_weather({{ city: "Oslo" }}); {caught}; await tools.who()', "--calls", "2")
     assert "error[call_budget_exceeded]: the budget of 2 tool calls is used up" in done.stderr
-    assert "help: --calls sets how many tool calls a run may make" in done.stderr
+    assert "help: --calls sets the maximum number of tool calls" in done.stderr
     listed = done.stderr.splitlines()[-3:]
     assert listed[0] == "2 tool calls were made:"
     assert listed[1].startswith('  ✓ tools.get_weather({"city":"Oslo"}) ')
@@ -184,7 +184,7 @@ def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_not
     program = 'tools.get_weather({ city: "Oslo" });\nconsole.log("a".repeat(50)); console.log("b".repeat(50)); return 1'
     done = ready.execute(program, "--log-bytes", "60")
     assert done.stdout.endswith("1\n")
-    assert "warning: tools.get_weather was not waited for (program.ts:1:" in done.stderr
+    assert "warning: tools.get_weather was not awaited (program.ts:1:" in done.stderr
     assert "note: " in done.stderr
     assert "were dropped" in done.stderr
 
@@ -192,7 +192,7 @@ def test_a_call_that_nobody_awaited_is_a_warning_and_what_was_cut_short_is_a_not
 def test_what_does_not_end_times_out_and_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
     done = project.run("await tools.wait_in_a_thread({ seconds: 3600 })", "--wall-seconds", "0.3")
     assert done.returncode == 124
-    assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
+    assert done.stderr.startswith("error[program_timeout]: the program exceeded its time limit of 0.3 s")
 
 
 def test_progress_without_a_terminal_is_a_plain_line_per_call(ready: Here) -> None:

@@ -270,9 +270,9 @@ def test_what_cannot_be_is_one_line(here: Here) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         wrong = {
-            ("--port", port): f"error: cannot listen at port {port} of 127.0.0.1: Address already in use",
+            ("--port", port): f"error: cannot listen on port {port} of 127.0.0.1: Address already in use",
             ("--port", "65536"): "error: --port 65536 is not between 0 and 65535",
-            ("--protocol", "grpc", "--grpc-port", port): f"error: cannot listen at port {port} of 127.0.0.1",
+            ("--protocol", "grpc", "--grpc-port", port): f"error: cannot listen on port {port} of 127.0.0.1",
             ("--protocol", "grpc", "--grpc-port", "-1"): "error: --grpc-port -1 is not between 0 and 65535",
             ("--protocol", "grpc", "--host", "0.0.0.0"): "error: --protocol grpc on 0.0.0.0 would send tokens",  # noqa: S104
             (

@@ -128,7 +128,7 @@ def test_something_moves_while_tools_are_imported(project: Project) -> None:
 
 def test_a_program_is_asked_for_where_it_is_typed(project: Project) -> None:
     with Terminal([CORRAL, "run", "-"], project.directory, columns=100, rows=30, env={}) as terminal:
-        terminal.until("reading the program from this terminal; Ctrl-D")
+        terminal.until("reading the program from this terminal; end it with Ctrl-D")
         terminal.press("return 6 * 7\n\x04")
         assert terminal.ends() == 0
     assert terminal.screen[-1] == "42"

@@ -33,7 +33,7 @@ def test_a_budget_for_nothing_is_wrong_usage(here: Here) -> None:
 
 def test_declarations_need_tools(here: Here) -> None:
     done = here.main("types")
-    assert "there are no tools: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
+    assert "there are no tools; pass --tools PLACE or --mcp-config FILE" in done.stderr
     assert done.returncode == 2
 
 

@@ -145,7 +145,7 @@ def test_an_attempt_that_was_not_made_is_not_contained(room: Path) -> None:
 
 @pytest.mark.parametrize("probe", ["console.log('{}')", "console.log('[]')", "console.log('hello')"])
 def test_a_probe_that_does_not_report_proves_nothing(room: Path, probe: str) -> None:
-    with pytest.raises(StartFailed, match="the probe's report is not whole"):
+    with pytest.raises(StartFailed, match="the probe's report is incomplete"):
         probed(room, probe)
 
 

@@ -284,7 +284,7 @@ async def test_while_the_log_cannot_be_written_no_call_gets_in_and_afterwards_al
             let_in = len(ran)
             second = await corral.execute(until_denied)
         for result in (first, second):
-            assert result.value == ["access_denied", "the audit log cannot be written, so no call is let in"]
+            assert result.value == ["access_denied", "the audit log cannot be written, so calls are denied"]
         assert len(ran) == let_in
         path.parent.mkdir()
         await log.flush()

@@ -66,7 +66,7 @@ async def test_a_drain_waits_for_what_runs_takes_nothing_new_and_has_an_end() ->
             await begun.wait()
             tasks.start_soon(drain, corral, seconds)
             await until(lambda: corral.unready() == "draining")
-            with pytest.raises(ConfigError, match="draining: it takes no new programs"):
+            with pytest.raises(ConfigError, match="draining and accepts no new programs"):
                 await corral.execute("1", language="python")
             if seconds:
                 go.set()

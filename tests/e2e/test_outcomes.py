@@ -161,11 +161,11 @@ async def test_a_failure_says_what_has_run(corral: Corral) -> None:
     for program, code, told in [
         ("await tools.large({ to: 'ann' })", "message_too_large", "were withheld; do not repeat them: large {"),
         ("await tools.odd()", "invalid_tool_output", "were withheld; do not repeat them: odd {"),
-        ("await tools.slow({ to: 'ann' })", "tool_failed", "may have run: they were cut short, maybe after they took"),
-        ("await tools.unsure({ to: 'ann' })", "tool_error", "may have run: they were cut short, maybe after they took"),
+        ("await tools.slow({ to: 'ann' })", "tool_failed", "may have taken effect before they were cut short"),
+        ("await tools.unsure({ to: 'ann' })", "tool_error", "may have taken effect before they were cut short"),
         ("await tools.fail({ to: 'ann' })", "tool_error", 'Calls that failed: fail {"to":"ann"}'),
         ("await tools.fail({ too: 'ann' })", "invalid_arguments", 'Calls that did not run: fail {"too":"ann"}'),
-        ("await tools.send({ to: 'ann' }); null.x", "program_failed", 'effects stand; do not repeat them: send {"to":'),
+        ("await tools.send({ to: 'ann' }); null.x", "program_failed", 'took effect; do not repeat them: send {"to":'),
         ("await tools.log_in({ user: 'u', pin: '1234' }); null.x", "program_failed", '"pin":"[redacted]"'),
     ]:
         with wrong.case(program):
@@ -182,9 +182,7 @@ async def test_a_call_that_the_end_cut_short_may_have_run(corral: Corral) -> Non
         "const s = tools.slow({ to: 'ann' }); while (true) {}", limits=Limits(cpu_seconds=0.3, tool_output_bytes=1_000)
     )
     assert result.status == "timed_out"
-    assert 'Calls that may have run: they were cut short, maybe after they took effect: slow {"to":"ann"}' in (
-        result.model_text()
-    )
+    assert 'Calls that may have taken effect before they were cut short: slow {"to":"ann"}' in (result.model_text())
 
 
 async def test_the_audit_tells_the_same(warm_deno: DenoSandbox) -> None:
@@ -289,7 +287,7 @@ async def test_a_program_that_trips_over_a_text_is_told_that_it_is_json(
 ) -> None:
     result = await corral.execute(program, language=language)
     assert result.status == "failed"
-    assert f"tools.text returned a text that is JSON, not an object: {told}" in result.model_text()
+    assert f"tools.text returned a JSON string, not an object: {told}" in result.model_text()
     fine = await corral.execute("return (await tools.unannotated()).items.length + (await tools.text()).length")
     assert fine.value == 19
     assert codes(fine) == []

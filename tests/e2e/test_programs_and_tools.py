@@ -384,7 +384,7 @@ async def test_an_error_of_the_program_does_not_wait_for_its_other_calls(corral:
     program = "await Promise.all([tools.fail({message: 'x'}), tools.wait({seconds: 3600})])"
     result = await at_once(corral.execute(program, limits=UNLIMITED))
     assert (result.status, result.unawaited) == ("failed", ())
-    assert "cut short, maybe after they took effect: wait" in result.model_text()
+    assert "taken effect before they were cut short: wait" in result.model_text()
 
 
 async def test_a_program_without_a_value_goes_on_until_its_calls_have_ended(corral: Corral) -> None:
@@ -433,9 +433,7 @@ async def test_a_value_is_written_when_all_that_the_program_began_has_ended(
                 result = await at_once(corral.execute(f"const done = []; {program}", limits=UNLIMITED))
                 assert sorted(result.raise_for_error().value) == [1, 2]
                 assert len(result.unawaited) == left
-                assert ("the program did not wait for them, and whose effects stand" in result.model_text()) == (
-                    left > 0
-                )
+                assert ("took effect although the program did not wait for them" in result.model_text()) == (left > 0)
     assert wrong == []
 
 
@@ -452,7 +450,7 @@ async def test_of_calls_that_nobody_waited_for_only_effects_are_told_as_such(war
     async with Corral([look, change], sandbox=warm_deno, check=False) as corral:
         text = (await corral.execute(program)).model_text()
         timer = await corral.execute("setTimeout(() => tools.change({n: 3}), 1)")
-    effects = 'whose effects stand; do not repeat them: change ×2: {"n":1}, {"n":2}'
+    effects = 'did not wait for them; do not repeat them: change ×2: {"n":1}, {"n":2}'
     assert (text.count(effects), text.count("change"), text.count("tools.look was called at line 1 and never")) == (
         1,
         1,
@@ -649,8 +647,8 @@ async def test_json_of_a_large_integer_is_the_integer(warm_deno: DenoSandbox) ->
 @pytest.mark.parametrize(
     ("use", "note"),
     [
-        ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 come as BigInt: take Number(x)"),
-        ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 come as BigInt: take Number(x)"),
+        ("(await tools.echo(2n ** 60n)) * 2", "integers beyond 2^53 arrive as BigInt: use Number(x)"),
+        ("Math.max(await tools.echo(2n ** 60n), 1)", "integers beyond 2^53 arrive as BigInt: use Number(x)"),
     ],
 )
 async def test_a_failure_over_what_a_tool_returned_says_what_that_is(corral: Corral, use: str, note: str) -> None:
@@ -675,7 +673,7 @@ async def test_a_loop_over_the_characters_of_a_result_is_told_of(
 ) -> None:
     result = await corral.execute(loop, language=language)
     assert result.success
-    assert ("was a text of 3 characters: the loop went through its characters" in result.model_text()) == is_told
+    assert ("was a string of 3 characters: the loop iterated over its characters" in result.model_text()) == is_told
 
 
 async def test_members_that_no_row_has_are_told_of(corral: Corral) -> None:

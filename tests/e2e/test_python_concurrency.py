@@ -271,7 +271,7 @@ async def test_a_call_that_nobody_awaits_is_finished_and_listed(cpython: Python,
     assert result.value == 1
     assert [(call.tool, call.line, call.column, call.error) for call in result.unawaited] == [("wait", 3, 28, None)]
     assert [call.output for call in result.tool_calls] == [0.05]
-    assert "did not wait for them, and whose effects stand; do not repeat them: wait" in result.model_text()
+    assert "did not wait for them; do not repeat them: wait" in result.model_text()
 
 
 async def test_a_value_is_written_when_all_tasks_that_the_program_began_have_ended(cpython: Python) -> None:

@@ -168,7 +168,7 @@ async def test_opening_that_is_cancelled_closes_what_is_open() -> None:
 
 async def test_without_being_open_nothing_runs() -> None:
     corral = Corral([Numbers()], check=False)
-    with pytest.raises(ConfigError, match=r"tool sources, which are not open; open it with `async with corral`"):
+    with pytest.raises(ConfigError, match=r"tool sources are not open; open it with `async with corral`"):
         await corral.execute("return 1")
     assert "early" in corral.model.declarations()
     async with corral.connected():

@@ -101,7 +101,7 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
             (
                 "The program was rejected at line 1, column 13; nothing ran.\n"
                 "ScopeDenied: tools.forbid needs the scope admin\n"
-                "This caller may not use it, however it is called: do without it."
+                "This caller may not use it in any way: do without it."
             ),
         ),
         (
@@ -109,7 +109,7 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
             {},
             (
                 "The program failed at line 1, column 13.\n"
-                "ApprovalDenied: tools.ask needs an approval, and nobody can be asked for it here\n"
+                "ApprovalDenied: tools.ask requires approval, but no one is available to approve it\n"
                 "Do not call it again unless you are asked to.\n\n"
                 "Calls that did not run: ask {}"
             ),
@@ -120,23 +120,23 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
             (
                 "The program failed at line 1, column 36.\n"
                 "CallBudgetExceeded: the budget of 3 tool calls is used up, so tools.add was not called\n"
-                "Make fewer calls in one program; what is left to do can be done by another.\n\n"
-                "Calls that ran, and whose effects stand; do not repeat them: "
+                "Make fewer calls in one program; do the rest in another.\n\n"
+                "Calls that took effect; do not repeat them: "
                 'add ×3: {"a":0,"b":1}, {"a":1,"b":1}, {"a":2,"b":1}'
             ),
         ),
         (
             "return 'x'.repeat(2000)",
             {"value_bytes": 100},
-            "Return less: only the parts or the totals that you need.",
+            "Return less: only the parts or totals you need.",
         ),
         (
             "while (true) {}",
             {"wall_seconds": 0.3},
             (
                 "The program timed out.\n"
-                "ProgramTimeout: the program did not end within 0.3 s, all it may take\n"
-                "Do less in one program, and make calls that do not need each other at the same time."
+                "ProgramTimeout: the program exceeded its time limit of 0.3 s\n"
+                "Do less in one program, and make independent calls concurrently."
             ),
         ),
         (
@@ -145,7 +145,7 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
             (
                 "The program failed.\n"
                 "Deadlock: the program waits for a promise that nothing will settle: no tool call or timer is pending\n"
-                "Await only calls of tools, timers, and what the program itself brings about."
+                "Await only tool calls, timers, and promises that the program itself settles."
             ),
         ),
         (
@@ -181,10 +181,10 @@ def test_calls_are_listed_by_what_became_of_them() -> None:
         call("wait", {"seconds": 61}, "cancelled", "pending"),
     )
     assert failed(tool_calls=calls).model_text().split("\n\n")[1].splitlines() == [
-        'Calls that ran, and whose effects stand; do not repeat them: send {"to":"a"}',
+        'Calls that took effect; do not repeat them: send {"to":"a"}',
         "Calls that only read: look ×2",
         'Calls that ran, but whose results were withheld; do not repeat them: send {"to":"b"}',
-        'Calls that may have run: they were cut short, maybe after they took effect: wait {"seconds":60}',
+        'Calls that may have taken effect before they were cut short: wait {"seconds":60}',
         'Calls that failed: send {"to":"c"}',
         'Calls that did not run: send {}; wait {"seconds":61}',
     ]

@@ -187,8 +187,8 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Corral([untyped(Store())]), "not a Store; to make tools of its methods, pass [store.put, store.get];"),
     (lambda: tools_from(Store()), "; or pass its methods, tools_from(store.put, store.get)"),
     (lambda: tools_from({"a": add}), "tools_from takes functions one by one, or a list of them, not a dict"),
-    (lambda: Network(allow=["http://10.1.2.3"], credentials={"10.1.2.3": Header("x-key", "secret")}), "allow it with exempt_networks=['10.1.2.3']"),
-    (lambda: Corral(*untyped([add, add])), "there are 2; did you mean one list, tools=[...]?"),
+    (lambda: Network(allow=["http://10.1.2.3"], credentials={"10.1.2.3": Header("x-key", "secret")}), "reached only with exempt_networks=['10.1.2.3']"),
+    (lambda: Corral(*untyped([add, add])), "got 2; did you mean one list, tools=[...]?"),
     (lambda: Corral([add, untyped(3)]), "tools[1] takes Tool, ToolSource or a function, not 3; corral.tools_from(...)"),
     (lambda: Corral(sandbox="dneo"), "unknown name 'dneo' in corral.sandboxes; did you mean 'deno'?"),
     (lambda: Corral(sandbox={untyped("javascript"): "deno"}), "a key of sandbox takes 'typescript' or 'python', not 'javascript'; did you mean 'typescript'?"),
@@ -199,7 +199,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: corral().execute("1", context=untyped({"userid": "u"})), "not a dict; did you mean ExecutionContext(user_id=...)?"),
     (lambda: corral().execute("1", language=untyped("javascript")), "not 'javascript'; did you mean 'typescript'?"),
     (lambda: corral().execute("1", language=untyped("py")), "not 'py'; did you mean 'python'?"),
-    (lambda: corral().execute("1", untyped("python")), "Corral.execute() takes source by position, and others by name; there are 2"),  # pyright: ignore[reportCallIssue]
+    (lambda: corral().execute("1", untyped("python")), "Corral.execute() takes source by position, and others by name; got 2"),  # pyright: ignore[reportCallIssue]
     (lambda: corral().execute("1", env={"A": untyped(1)}), "env['A'] takes str, not 1"),
     (lambda: Limits(call=3), "Limits has no 'call'; did you mean 'calls'? valid keys: wall_seconds"),  # pyright: ignore[reportCallIssue]
     (lambda: Limits(untyped(3)), "Limits takes keyword arguments only: Limits(wall_seconds=...)"),  # pyright: ignore[reportCallIssue]

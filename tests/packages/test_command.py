@@ -62,7 +62,7 @@ def test_a_folder_is_installed_from_its_lock_and_nothing_else(
         shutil.copy(kept / name, here)
     with pytest.raises(ConfigError, match=r"uuid@11\.1\.0 is not installed in .*; corral packages install --folder"):
         NpmPackages(here)
-    assert command("install", "--folder", "here") == (0, "installed 1 package\n", "installing what the lock says\n")
+    assert command("install", "--folder", "here") == (0, "installed 1 package\n", "installing the locked packages\n")
     assert NpmPackages(here).allowed == ("uuid",)
     before = (here / "deno.lock").read_text()
     (here / "deno.lock").write_text(re.sub(r'("uuid@11.1.0": \{\s+"integrity": "sha512-)....', r"\1AAAA", before))
@@ -86,13 +86,13 @@ def test_a_folder_is_installed_from_its_lock_and_nothing_else(
         (["add", "../x@1.0.0"], "'../x@1.0.0' is not NAME@VERSION, such as jszip@3.10.1"),
         (["remove", "nope"], "there is no package 'nope' in {folder}; its packages: none"),
         (["install"], "there is no {folder}/deno.lock; corral packages add NAME@VERSION makes it"),
-        (["install", "uuid"], "`corral packages install` takes no names: it installs all that the lock has"),
+        (["install", "uuid"], "`corral packages install` takes no names: it installs all locked packages"),
     ],
 )
 def test_wrong_usage_is_said_with_the_remedy(command: Command, tmp_path: Path, arguments: list[str], said: str) -> None:
     folder = tmp_path / "corral-packages"
     code, out, error = command(*arguments)
-    assert (code, out, error.removeprefix("installing what the lock says\n")) == (
+    assert (code, out, error.removeprefix("installing the locked packages\n")) == (
         2,
         "",
         f"error: {said.format(folder=folder)}\n",

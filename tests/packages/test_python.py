@@ -157,7 +157,7 @@ async def test_a_corral_gives_its_packages_to_all_programs_in_python(folder: Pat
             language="python"
         )
     async with Corral(sandbox="monty", packages=PythonPackages(folder), check=False) as corral:
-        with pytest.raises(ConfigError, match=r"sandbox 'monty' gives programs no packages here; .*packages="):
+        with pytest.raises(ConfigError, match=r"sandbox 'monty' does not support packages here; .*packages="):
             await corral.execute("1", language="python")
 
 

@@ -82,7 +82,7 @@ async def test_a_sandbox_that_takes_no_packages_is_wrong_set_up() -> None:
     unenforced = ("cpu_seconds", "memory_mb")
     corral = Corral(sandbox=Elsewhere(), packages=NpmPackages(PACKAGES), check=False, accept_unenforced=unenforced)
     with pytest.raises(
-        ConfigError, match=r"sandbox 'elsewhere' gives programs no packages here; leave out Corral\(packages"
+        ConfigError, match=r"sandbox 'elsewhere' does not support packages here; leave out Corral\(packages"
     ):
         await corral.execute("return 1")
     await corral.aclose()

@@ -467,7 +467,7 @@ async def test_paths_that_lead_elsewhere_are_refused(session: Session, path: str
 
 async def test_a_session_is_for_its_user_and_while_it_is_open(corral: Corral) -> None:
     async with corral.session(context=ANN) as session:
-        with pytest.raises(ConfigError, match="for one user of one organization"):
+        with pytest.raises(ConfigError, match="belongs to another user or organization"):
             await session.execute("return 1", context=ExecutionContext(user_id="bob"))
     with pytest.raises(ConfigError, match="this session is closed"):
         await session.execute("return 1")
@@ -505,7 +505,7 @@ async def test_a_sandbox_without_files_says_so() -> None:
         with pytest.raises(ConfigError, match="this Corral's sandboxes do not support sessions"):
             async with corral.session():
                 pass
-        with pytest.raises(ConfigError, match="sandbox 'fake', for python, has no files"):
+        with pytest.raises(ConfigError, match="sandbox 'fake', for python, does not support session files"):
             async with corral.session(languages=["python"]):
                 pass
 

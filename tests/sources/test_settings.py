@@ -106,7 +106,7 @@ async def test_settings_are_those_of_every_tool_whatever_it_comes_from(things: T
 
     assert await told(given(scopes=["a"]), scopes=["a"]) == "done"
     assert "scope a" in await told(given(scopes=["a"]))
-    assert "needs an approval" in await told(given(needs_approval=True))
+    assert "requires approval" in await told(given(needs_approval=True))
     assert await told(given(needs_approval=False), "shop.drop") == "done"
     assert "the limit of 1/minute per user is used up" in await told(given(rate_limit="1/minute"), times=2)
     settled = given(timeout_seconds=7.0, sequential=True, validate_output="strict")
@@ -141,7 +141,7 @@ async def test_a_source_is_filtered_and_transformed(source: ToolSource, told: To
     assert "no tool" in await told([source.filtered(lambda tool: tool.name == "look")], "shop.drop")
     asking = source.transformed(lambda tool: replace(tool, needs_approval=tool.name == "drop"))
     assert await told([asking]) == "done"
-    assert "needs an approval" in await told([asking], "shop.drop")
+    assert "requires approval" in await told([asking], "shop.drop")
 
 
 async def test_what_is_offered_later_is_held_to_the_same() -> None:

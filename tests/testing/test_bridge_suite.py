@@ -631,7 +631,7 @@ def test_a_transport_cannot_replace_names_of_the_runtime_unseen() -> None:
 
 
 def test_a_protocol_without_a_runtime_says_so() -> None:
-    with pytest.raises(ConfigError, match="bridge 'pipe' has no runtime for programs that run elsewhere"):
+    with pytest.raises(ConfigError, match="bridge 'pipe' has no runtime for programs elsewhere"):
         PipeBridge().guest_runtime("python")
 
 

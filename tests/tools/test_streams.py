@@ -210,7 +210,7 @@ async def test_a_tool_that_never_ends_is_closed_when_it_has_yielded_too_much(kin
     result = await run([in_loop if kind == "async" else in_thread], program, tool_output_bytes=100_000)
     assert result.value == [
         "message_too_large",
-        "tools.t ran, and was stopped: it yields more than 100000 bytes, all that are allowed; ask for less at a time",
+        "tools.t ran, and was stopped: it yields more than the 100000 bytes allowed; ask for less at a time",
     ]
     assert closed == [kind]
 

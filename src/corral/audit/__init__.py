@@ -1,4 +1,4 @@
-"""The audit log: who called which tool for whom, when, and what became of it."""
+"""The audit log: who called which tool, for whom and when, with the outcome."""
 
 from __future__ import annotations
 

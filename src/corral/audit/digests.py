@@ -1,4 +1,4 @@
-"""Digests of what the audit log does not hold itself."""
+"""Digests of values that the audit log does not store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from corral.rendering.redaction import redacted
 
 
 def digest(text: str) -> str:
-    """`sha256:` and the hexadecimal SHA-256 of a text in UTF-8."""
+    """Returns `sha256:` and the hexadecimal SHA-256 of a text in UTF-8."""
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def digest_of(value: object) -> str:
-    """The digest of a value's canonical JSON: members sorted by name, no white space, other characters than ASCII as
-    escapes, bytes as base64. What JSON cannot hold is digested as its redacted copy."""
+    """Returns the digest of a value's canonical JSON: members sorted by name, no white space, non-ASCII characters
+    escaped, bytes as base64. A value without JSON form is digested as its redacted copy."""
     try:
         text = _canonical(value)
     except (TypeError, ValueError, RecursionError):  # keys of several types; huge integers, cycles; depth
@@ -39,12 +39,13 @@ def _encodable(value: Any) -> object:
 
 
 def _canonical_encoder() -> Callable[[object], str]:
-    """`json.dumps` in canonical form; where it can, with one encoder of C, as making it takes longer than encoding."""
+    """Returns `json.dumps` in canonical form, if possible with a single C encoder: creating one takes longer than
+    encoding."""
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_encodable).encode
     text = json.encoder.encode_basestring_ascii
-    parts = make(None, _encodable, text, None, ":", ",", True, False, True)  # sorted, no key skipped, NaN as it is
+    parts = make(None, _encodable, text, None, ":", ",", True, False, True)  # sort keys, skip none, allow NaN
     return lambda value: "".join(parts(value, 0))
 
 

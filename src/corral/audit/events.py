@@ -17,27 +17,26 @@ from corral.concurrency.forks import after_fork
 from corral.rendering.preview import preview_text
 
 Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown", "pending"]
-"""`withheld`: the tool ran, and the program did not get its result. `unknown`: the tool was called, and nobody knows
-what came of it, as it did not answer in time. `pending`: the call is stored until somebody decides on it. A `cancelled`
-call may have taken effect."""
+"""`withheld`: the tool ran, but the program did not receive its result. `unknown`: the tool did not answer in time, so
+its outcome is unknown. `pending`: the call is stored until a decision. A `cancelled` call may have taken effect."""
 
 _FORMAT = 1
 _TEXT_CHARS = 1000
 _SHORT_BYTES = 500
-"""Of fields that readers look for. An index of PostgreSQL takes 2,704 bytes (a third of a page), one of others more."""
+"""Maximum size of fields that readers filter by. A PostgreSQL index takes up to 2,704 bytes (a third of a page)."""
 _DIGEST_CHARS = 32
 _LONG = frozenset({"reason", "arguments"})
 _LARGEST = 2**63 - 1
-"""Of the integers that every database takes."""
+"""Maximum of the integers that every database supports."""
 _DEPTH = 20
 _ids = itertools.count()
 _process = secrets.randbits(32)
 
 
 def new_event_id(time: float) -> str:
-    """An identifier of its own for an event of this time: 30 hexadecimal digits that sort by time.
+    """Returns a unique identifier for an event of this time: 30 hexadecimal digits that sort by time.
 
-    They are microseconds since the epoch (14), a random number of the process (8) and a count (8).
+    They are microseconds since the epoch (14 digits), a random number of the process (8) and a count (8).
     """
     number = int(time * 1e6) << 64 | _process << 32 | next(_ids) & 0xFFFFFFFF
     return number.to_bytes(15, "big").hex()
@@ -52,59 +51,59 @@ after_fork(_become_another_process)
 
 
 class AuditEvent(NamedTuple):
-    """One tool call, or one execution. A named tuple, because one is made for every call; write its keywords."""
+    """One tool call, or one execution. A named tuple, because every call creates one; construct it with keywords."""
 
     id: str
     """Unique; sorts by time. See `new_event_id`."""
     time: float
     """Start, in seconds since the Unix epoch."""
     kind: Literal["call", "execution", "request"]
-    """`request`: one of a program with a `Network`; `arguments` has its method, host, path, status and bytes."""
+    """`request`: a program's HTTP request by its `Network`; `arguments` has method, host, path, status and bytes."""
     outcome: Outcome
     duration_ms: float
     protocol: str
-    """Bridge protocol of the call: "pipe", "http"; "proxy" of a request by a command of a shell."""
+    """Bridge protocol of the call, such as "pipe" or "http"; "proxy" for a request by a shell command."""
     code: str | None = None
-    """Code of the error that it ended with."""
+    """Code of its error, if any."""
     reason: str | None = None
-    """Of a denial: what corral told the program."""
+    """Reason of a denial, as the program sees it."""
     execution_id: str | None = None
     user_id: str | None = None
     organization_id: str | None = None
     session_id: str | None = None
     tool: str | None = None
-    """As the program wrote it; there may be no such tool."""
+    """Name in the program; the tool may not exist."""
     sequence: int | None = None
     """Number of the call within its execution."""
     arguments: object = None
-    """None, the digest of the input, or a redacted copy of it; see `AuditLog.shown`."""
+    """None, or the input's digest or redacted copy; see `AuditLog.shown`."""
     correlation_id: str | None = None
-    """Leads to what the host's log has of a failure."""
+    """Identifies a failure in the host's log."""
     language: str | None = None
     isolation: str | None = None
     calls: int | None = None
-    """Tool calls that the execution made."""
+    """Number of tool calls in the execution."""
     program: str | None = None
     """Digest of the source."""
     decision: Literal["approved", "denied"] | None = None
-    """Decision on a call that needed an approval."""
+    """Decision on a call that required approval."""
     decided_by: str | None = None
     """`by` of the decision."""
 
     def to_json(self) -> str:
-        """The event as one line of JSON: its fields, and `"v": 1` for this format. Never raises."""
+        """Returns the event as one line of JSON: its fields, and `"v": 1` for this format. Never raises."""
         return json_of(cleaned(self)).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The inverse of `to_json`.
+        """Inverse of `to_json`.
 
         Raises:
-            ValueError: it is no event, or one in the format of a later release.
+            ValueError: the text is not an event, or has the format of a later release.
         """
         fields: object = from_json(text)
         if not isinstance(fields, dict) or cast("dict[str, object]", fields).pop("v", None) != _FORMAT:
-            raise ValueError("not an audit event of a format that is known here")
+            raise ValueError("not an audit event in a known format")
         return _adapter(cls).validate_python(fields)
 
 
@@ -112,7 +111,7 @@ _NAMES = ("v", *AuditEvent._fields)
 
 
 def json_of(event: AuditEvent) -> bytes:
-    """`AuditEvent.to_json` of an event that is cleaned, as those that sinks get are."""
+    """Returns `AuditEvent.to_json` of a cleaned event, such as those passed to sinks."""
     return to_json(dict(zip(_NAMES, (_FORMAT, *event), strict=True)))
 
 
@@ -122,11 +121,11 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def cleaned(event: AuditEvent) -> AuditEvent:
-    """The event as every sink can take it: well-formed, short texts without U+0000, finite and 64-bit numbers.
+    """Returns the event in a form for every sink: well-formed, short texts without U+0000, finite and 64-bit numbers.
 
-    Texts are those that `short_text` gives; that of `reason`, and those in `arguments`, have up to 1,000 characters.
+    Texts are shortened by `short_text`; `reason` and texts in `arguments` have up to 1,000 characters.
     """
-    for value in event:  # nearly always there is nothing to be done; `isinstance` would take three times as long
+    for value in event:  # most events need no cleaning; `isinstance` would take three times as long
         if type(value) is str:
             clean = len(value) <= _SHORT_BYTES and value.isascii() and "\0" not in value
         elif type(value) is float:
@@ -145,9 +144,9 @@ def cleaned(event: AuditEvent) -> AuditEvent:
 
 
 def short_text(text: str) -> str:
-    """A text as it stands in the fields that readers look for: well-formed, without U+0000, at most 500 bytes of UTF-8.
+    """Returns a text for fields that readers filter by: well-formed, without U+0000, at most 500 bytes of UTF-8.
 
-    Of a longer one it is the head, and a part of the digest of the whole, so that different texts stay different.
+    A longer text is cut, and a part of its digest is appended, so that different texts stay different.
     """
     encoded = text.encode("utf-8", "replace").replace(b"\0", b"\xef\xbf\xbd")
     if len(encoded) > _SHORT_BYTES:

@@ -1,4 +1,4 @@
-"""`AuditLog`: queues audit events and hands them to sinks."""
+"""`AuditLog`: queues audit events and passes them to sinks."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from corral.types import JsonSchema
 _Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
 
 _COLLECT_SECONDS = 0.05
-"""Seconds that the first event of a batch waits for others, unless a caller waits for it."""
+"""Seconds that a batch's first event waits for others, unless a caller waits for it."""
 _BATCH = 500
 _IDLE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _ATTEMPTS = 3
-"""Failures of a batch before its events are written one by one."""
+"""Number of failures of a batch before its events are written one by one."""
 _PROBES = 5
-"""Events that are tried to find one that the sink takes."""
+"""Maximum number of events that are tried to find one that the sink accepts."""
 _STALLED_SECONDS = 5.0
 _LONGEST_WRITE_SECONDS = 30.0
-"""After that, an async sink is taken to have failed; a sync one cannot be interrupted."""
+"""Seconds after which an async sink counts as failed; a sync one cannot be interrupted."""
 _LEAVING_SECONDS = 5.0
-"""Seconds that the end of the process waits for unflushed events, for all sinks together."""
+"""Seconds that the process's exit waits for unflushed events, for all sinks together."""
 
 
 class Receipt:
-    """Tells one waiting task or thread when all `writers` have written something, or failed to."""
+    """Notifies one waiting task or thread when all `writers` have succeeded or failed."""
 
     def __init__(self, writers: Iterable[Writer], notify: Callable[[], object]) -> None:
         self._missing = set(writers)
@@ -58,11 +58,11 @@ class Receipt:
 
     @property
     def complete(self) -> bool:
-        """True once all sinks have written it."""
+        """True once all sinks have written the event."""
         return not self._missing and not self._failed
 
     def sign(self, writer: Writer, *, written: bool) -> None:
-        """Records the outcome in one sink. The first outcome counts, and may come from any thread."""
+        """Records one sink's outcome; the first counts. Thread-safe."""
         with self._lock:
             if writer not in self._missing:
                 return
@@ -74,11 +74,11 @@ class Receipt:
 
 
 class Writer:
-    """A queue, and a thread that is there while it is not empty, and for some seconds more.
+    """Queue with a thread that runs while it is not empty, and for some seconds more.
 
-    A batch that its sink raises on is tried again at once, as a connection may only have been closed meanwhile; then
-    with growing pauses, and when somebody flushes. It stays at the head of the queue until it is written, without the
-    events that the sink refuses while it takes others; but whoever waits is told of the failure.
+    A failed batch is retried at once, as a connection can have been closed meanwhile, then with growing pauses and at
+    each flush. It stays at the head of the queue until it is written, without events that the sink rejects while it
+    accepts others. Callers that wait are notified of the failure.
     """
 
     def __init__(self, sink: AuditSink, *, queue_events: int) -> None:
@@ -90,24 +90,24 @@ class Writer:
     def _reset(self) -> None:
         self._queue: deque[_Entry] = deque()
         self._batch: list[_Entry] = []
-        """Events that the thread has taken from the queue and the sink has not accepted yet."""
-        self._lock = threading.Lock()  # held to start the thread, and while it decides to end
+        """Events taken from the queue that the sink has not accepted yet."""
+        self._lock = threading.Lock()  # held to start the thread, and while the thread decides to end
         self._thread: threading.Thread | None = None
         self._ended = True
         self._awake = False
-        """True if the thread will look into the queue by itself."""
+        """True if the thread will read the queue without being woken."""
         self._work = threading.Event()
         self._hurry = threading.Event()
         self._closing = threading.Event()
         self._failing = False
-        """From a write that failed until one succeeds."""
+        """True from a failed write until one succeeds."""
         self._told = False
-        """True if the failure was logged: one that a retry mends is not."""
+        """True if the failure was logged; a failure that a retry fixes is not."""
         self._began: float | None = None
-        """Start of the write in progress, by the monotonic clock."""
+        """Start of the current write, by the monotonic clock."""
 
     def put(self, event: AuditEvent) -> bool:
-        """Queues an event if there is room; says whether there was."""
+        """Queues an event; returns False if the queue is full."""
         if len(self._queue) >= self._bound:
             return False
         self._queue.append((event, None))
@@ -116,9 +116,9 @@ class Writer:
         return True
 
     def put_with_receipt(self, event: AuditEvent | None, receipt: Receipt) -> bool:
-        """Queues an event, over the bound too, to be written at once. False at twice the bound: then it is not queued.
+        """Queues an event to be written at once, even beyond the bound; returns False at twice the bound.
 
-        Without an event, the receipt is for those that are queued already, and a sink that fails is tried once more.
+        Without an event, the receipt is for the events already queued, and a failing sink is retried.
         """
         if event is not None and len(self._queue) >= 2 * self._bound:
             return False
@@ -130,7 +130,7 @@ class Writer:
 
     @property
     def unavailable(self) -> bool:
-        """True while the sink fails, or does not return."""
+        """True while the sink fails or hangs."""
         began = self._began
         return self._failing or (began is not None and time.monotonic() - began > _STALLED_SECONDS)
 
@@ -140,7 +140,7 @@ class Writer:
         return sum(event is not None for event, _ in self._entries())
 
     def close(self, within_seconds: float) -> None:
-        """Ends the thread when it has written what it can. What its sink does not take stays queued."""
+        """Ends the thread after it has written all it can. Events that the sink does not accept stay queued."""
         with self._lock:
             thread = self._thread
             self._closing.set()
@@ -150,7 +150,7 @@ class Writer:
             thread.join(within_seconds)
 
     def after_fork(self) -> None:
-        """In a new process: what is queued is the old one's to write."""
+        """Clears the queue in a forked process: its events are the parent's to write."""
         self._reset()
         self.sink.after_fork()
 
@@ -167,14 +167,14 @@ class Writer:
             self._work.set()
 
     def _entries(self) -> list[_Entry]:
-        queued = self._queue.copy()  # first: what the thread takes meanwhile is in both, and never in none
+        queued = self._queue.copy()  # first, so that events the thread takes meanwhile are in both
         return [*self._batch, *queued]
 
     # --- in the thread
 
     def _run(self, predecessor: threading.Thread | None) -> None:
         if predecessor is not None:
-            predecessor.join()  # it may still be closing the sink
+            predecessor.join()  # it can still be closing the sink
         atexit.register(self._leave)
         with asyncio.Runner() as runner:
             while self._has_work():
@@ -183,11 +183,11 @@ class Writer:
         atexit.unregister(self._leave)
 
     def _has_work(self) -> bool:
-        """Waits for it. False if the thread is to end: from then on, another one may be started."""
+        """Waits for work. Returns False if the thread has to end; from then on, another thread can be started."""
         self._awake = False
         while not (self._queue or self._batch) and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
             self._work.clear()
-            self._awake = False  # set by a caller whose event was written before it came to set it
+            self._awake = False  # a caller can set it after its event was written
         with self._lock:
             self._ended = not (self._queue or self._batch) or (self._closing.is_set() and self._failing)
             self._awake = not self._ended
@@ -203,13 +203,13 @@ class Writer:
         events = [cleaned(event) for event, _ in self._batch if event is not None]
         if events and not self._written(runner, events):
             return
-        written, self._batch = self._batch, []
-        for _, receipt in written:
+        batch, self._batch = self._batch, []
+        for _, receipt in batch:
             if receipt is not None:
                 receipt.sign(self, written=True)
 
     def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
-        """Tries until the sink has taken them, or all that it does not refuse. False if the thread is to end before."""
+        """Retries until the sink has accepted or rejected all events. Returns False if the thread has to end before."""
         write = partial(self.sink.write, events)
         if self._do(runner, write) is None:
             self._recovered()
@@ -221,8 +221,8 @@ class Writer:
                 break
             if not self._told:
                 self._told = True
-                logger.error("%r cannot be written; events are kept and tried again", self.sink, exc_info=error)
-            for receipt in waiting:  # not those that came while this was tried
+                logger.error("%r cannot be written; events are kept and retried", self.sink, exc_info=error)
+            for receipt in waiting:  # not those that arrived during this attempt
                 receipt.sign(self, written=False)
             if attempt >= _ATTEMPTS and not self._is_outage(error) and self._written_singly(runner):
                 break
@@ -241,10 +241,10 @@ class Writer:
             logger.warning("%r can be written again", self.sink)
 
     def _written_singly(self, runner: asyncio.Runner) -> bool:
-        """Writes the events of the batch one by one; those that the sink refuses go to the logger. False if it may be
-        the sink that fails: then all of them stay.
+        """Writes the batch's events one by one; rejected events go to the logger. Returns False if the sink itself may
+        be failing: then all events stay.
 
-        It is the events that fail if there is another one that the sink takes before and after them, twice.
+        Events count as rejected if the sink twice accepts another event before and after them.
         """
         known = [event for event, _ in self._entries() if event is not None]
         probes = random.sample(known, min(len(known), _PROBES))
@@ -261,7 +261,7 @@ class Writer:
             if self._write_one(runner, taken) is not None:
                 return False
         for event, receipt in refused:
-            logger.error("%r refuses an audit event, which cannot be stored: %s", self.sink, event.to_json())
+            logger.error("%r rejected an audit event, which is not stored: %s", self.sink, event.to_json())
             if receipt is not None:
                 receipt.sign(self, written=False)
         return True
@@ -272,13 +272,13 @@ class Writer:
     def _is_outage(self, error: BaseException) -> bool:
         try:
             return self.sink.is_outage(error)
-        except Exception:  # anybody's code, too
+        except Exception:  # third-party code
             return True
 
     def _do(
         self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None], *, is_write: bool = True
     ) -> BaseException | None:
-        """The exception that the sink raised. A sink is foreign code: nothing that it raises ends the thread."""
+        """Returns the exception that the sink raised. Sinks are third-party code and must not end the thread."""
         self._began = time.monotonic()
         try:
             answer = action()
@@ -292,24 +292,24 @@ class Writer:
         return None
 
     def _leave(self) -> None:
-        """At the end of the process: waits for what nobody flushed."""
+        """Waits for unflushed events at the process's exit."""
         if unwritten := self.unwritten:
             done = threading.Event()
             receipt = Receipt([self], done.set)
             self.put_with_receipt(None, receipt)
             done.wait(_left_to_leave())
             if not receipt.complete:
-                logger.error("%r: the process ends with %d audit events not written", self.sink, unwritten)
+                logger.error("%r: the process ends with %d unwritten audit events", self.sink, unwritten)
 
 
 @cache
 def _leaving_at() -> float:
-    """Time at which the process began to end."""
+    """Time at which the process began to exit."""
     return time.monotonic()
 
 
 def _left_to_leave() -> float:
-    """Seconds that are left of those that all sinks have together."""
+    """Seconds that remain for all sinks together."""
     return max(0.0, _leaving_at() + _LEAVING_SECONDS - time.monotonic())
 
 
@@ -333,19 +333,19 @@ logger = get_logger("corral.audit")
 
 _PATIENCE_SECONDS = 5.0
 _CLOSING_SECONDS = 0.5
-"""Least number of seconds that a sink has to close."""
-_UNAVAILABLE = "the audit log cannot be written, so no call is let in"
+"""Minimum number of seconds that a sink has to close."""
+_UNAVAILABLE = "the audit log cannot be written, so calls are denied"
 
 
 @checked
 class AuditLog:
-    """Hands events to sinks, each in a thread of its own. May be used from any thread and any event loop.
+    """Passes events to sinks, each in its own thread. Usable from any thread and event loop.
 
     `arguments` selects the form of a call's input in events. `record` waits while a sink has more than `queue_events`
     unwritten events. With `when_unavailable="deny"`, calls are denied while a sink cannot be written.
 
     Raises:
-        ConfigError: no sink was given, or something that is not one.
+        ConfigError: no sink was passed, or an object that is not a sink.
     """
 
     def __init__(
@@ -364,9 +364,9 @@ class AuditLog:
         self._writers = [Writer(as_sink(sink), queue_events=queue_events) for sink in sinks]
 
     async def record(self, event: AuditEvent) -> None:
-        """Queues an event. Returns at once if there is room, else once it is written, at the latest after some seconds.
+        """Queues an event. If the queue is full, waits until the event is written, for some seconds at most.
 
-        If a sink has failed until twice `queue_events` wait, the event goes to the logger instead.
+        If a sink fails and twice `queue_events` are queued, the event goes to the logger instead.
         """
         full: list[Writer] = []
         for writer in self._writers:
@@ -379,7 +379,7 @@ class AuditLog:
         """Returns once every sink has stored the event. It stays queued if the caller is cancelled.
 
         Raises:
-            AccessDenied: a sink fails now, or was too slow; it may store the event later.
+            AccessDenied: a sink is failing or too slow. It can still store the event later.
         """
         if not await self._written(event, self._writers):
             raise AccessDenied(_UNAVAILABLE)
@@ -393,11 +393,11 @@ class AuditLog:
 
     @property
     def copies_arguments(self) -> bool:
-        """True if `shown` needs the schema."""
+        """True if `shown` requires the schema."""
         return self._arguments == "redacted"
 
     def shown(self, input: object, schema: JsonSchema | None = None) -> object:
-        """An event's copy of a call's input, as JSON. Never raises; costs as much as encoding the input."""
+        """Returns an event's copy of a call's input, as JSON. Never raises; costs as much as encoding the input."""
         try:
             match self._arguments:
                 case "digest":
@@ -413,15 +413,15 @@ class AuditLog:
         """Returns once all recorded events are written.
 
         Raises:
-            TimeoutError: a sink fails now, or was too slow. The events stay queued.
+            TimeoutError: a sink is failing or too slow. The events stay queued.
         """
         if not await self._written(None, self._writers):
-            raise TimeoutError("audit events are not written yet, as a sink fails or is slow; they stay queued")
+            raise TimeoutError("audit events are not written yet: a sink is failing or slow; they stay queued")
 
     async def aclose(self) -> None:
         """Flushes and ends the threads, within some seconds. Unwritten events stay queued; their number is logged.
 
-        The log may be used again, which starts the threads again.
+        The log can be used again, which restarts the threads.
         """
         closed_by = time.monotonic() + _PATIENCE_SECONDS
         try:
@@ -436,10 +436,10 @@ class AuditLog:
     async def _close(self, writer: Writer, within_seconds: float) -> None:
         await run_in_own_thread(writer.close, within_seconds, abandon_on_cancel=True)
         if unwritten := writer.unwritten:
-            logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
+            logger.error("the audit log is closed; %r has not accepted %d events", writer.sink, unwritten)
 
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
-        """True if all sinks wrote it in time. An event does not wait for a sink that is known to fail."""
+        """True if all sinks wrote the event in time. It does not wait for a sink that is known to fail."""
         done = anyio.Event()
         receipt = Receipt(writers, thread_safe_callback(done.set))
         for writer in writers:
@@ -454,5 +454,5 @@ class AuditLog:
 
 
 def as_audit_log(source: AuditLog | AuditSource) -> AuditLog:
-    """The log itself, or one with its defaults and that sink. Raises ConfigError."""
+    """Returns the log itself, or a default log with that sink. Raises ConfigError."""
     return source if isinstance(source, AuditLog) else AuditLog(source)

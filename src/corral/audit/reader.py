@@ -1,4 +1,4 @@
-"""Reading events back: from a file of JSON lines, a SQLite database or PostgreSQL."""
+"""Reads events from a file of JSON lines, a SQLite database or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _COMPARE = {"=": operator.eq, ">=": operator.ge, "<": operator.lt}
 
 
 class AuditFilter(NamedTuple):
-    """Filter of events: exactly these fields, from `since` to before `until` (seconds since the
-    epoch). None asks for nothing, so a reader who may see one organization only must name it."""
+    """Filter of events: exact fields, from `since` to before `until` (seconds since the epoch). None matches every
+    value, so for readers who may see only one organization it must be set."""
 
     kind: str | None = None
     outcome: str | None = None
@@ -41,7 +41,7 @@ class AuditFilter(NamedTuple):
     until: float | None = None
 
     def conditions(self) -> list[tuple[str, str, Any]]:
-        """Field, comparison and value, for each that is asked for; texts as they are written."""
+        """Returns field, comparison and value of each condition, with texts in their stored form."""
         bounds = [("time", ">=", self.since), ("time", "<", self.until)]
         equal = [
             (field, "=", text and short_text(text)) for field, text in zip(self._fields[:-2], self[:-2], strict=True)
@@ -54,14 +54,14 @@ class AuditFilter(NamedTuple):
 
 
 class AuditReader(ABC):
-    """Reads one log, from where the last reading ended."""
+    """Reads one log, starting where the last read ended."""
 
     torn = 0
-    """Number of lines without an event: a process was killed while it wrote, or another program wrote to the file."""
+    """Number of lines without an event, from a process killed while writing or from another program."""
 
     @abstractmethod
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-        """Returns the last `limit` matching events added since the previous call, in the order of writing."""
+        """Returns the last `limit` matching events since the previous call, in the order of writing."""
 
     async def aclose(self) -> None:
         """Closes files and connections."""
@@ -73,12 +73,12 @@ class _JsonLinesReader(AuditReader):
         self._identity = identity(path)
         self._offset = 0
         self._begun = 0
-        """1 if the last line has no end, as while it is being written."""
+        """1 if the last line has no end, as while it is being written; else 0."""
 
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         self.torn -= self._begun
         self._begun = 0
-        kept: deque[AuditEvent] = deque(maxlen=limit)
+        matches: deque[AuditEvent] = deque(maxlen=limit)
         with self._path.open("rb") as file:
             if self._identity != (now := identity(file.fileno())):  # rotated
                 self._identity, self._offset = now, 0
@@ -94,9 +94,9 @@ class _JsonLinesReader(AuditReader):
                     self.torn += line != b"\n"
                 else:
                     if wanted.takes(event):
-                        kept.append(event)
+                        matches.append(event)
         self.torn += self._begun
-        return kept
+        return matches
 
 
 class _SqliteReader(AuditReader):
@@ -143,11 +143,11 @@ class _PostgresReader(AuditReader):
 
 
 def _query(
-    table: str, selected: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
+    table: str, selected: str, mark: Callable[[int], str], criteria: AuditFilter, after: int, limit: int
 ) -> tuple[str, list[Any]]:
-    """The query and its values. `mark` gives the placeholder of the first, second ... value: SQLite's bear no numbers,
-    which Python 3.12.0 to 3.12.3 take for names, and warn of."""
-    conditions = [("position", ">", after), *wanted.conditions()]
+    """Returns the query and its values. `mark` returns the placeholder of a value by its number. SQLite's have none:
+    Python 3.12.0 to 3.12.3 mistake numbers for names, and warn."""
+    conditions = [("position", ">", after), *criteria.conditions()]
     where = " AND ".join(f"{field} {sign} {mark(number)}" for number, (field, sign, _) in enumerate(conditions, 1))
     query = f"""
         SELECT position, {selected} FROM {table} WHERE {where}
@@ -158,11 +158,11 @@ def _query(
 
 @checked
 def open_audit(source: str) -> AuditReader:
-    """A reader of a `.jsonl` or `.sqlite` file, or of the table `corral_audit` at a `postgresql://` URL.
+    """Opens a reader of a `.jsonl` or `.sqlite` file, or of the table `corral_audit` at a `postgresql://` URL.
 
     Raises:
-        ConfigError: it is none of these, or there is no such file.
-        MissingExtra: it is in PostgreSQL, and `corral[postgres]` is not installed.
+        ConfigError: `source` is of another kind, or the file does not exist.
+        MissingExtra: it is a PostgreSQL URL, but `corral[postgres]` is not installed.
     """
     match as_sink(source):
         case PostgresSink(table=table):

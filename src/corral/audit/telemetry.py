@@ -1,7 +1,7 @@
 """Spans and metrics of OpenTelemetry for executions and their calls.
 
-Names are those of the semantic conventions for generative AI, which are still in development and therefore listed
-here. Attributes and metrics without such a name begin with `corral.`.
+Names follow the semantic conventions for generative AI. These are still in development, so they are listed here. Other
+attributes and metrics begin with `corral.`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOT_LOOKED_UP = frozenset({ToolNotFound.code, AccessDenied.code, ExecutionEnded
 class Telemetry:
     """Spans and metrics of executions and calls, for `Corral(telemetry=...)`.
 
-    The span `execute_program` of an execution is a child of the current span; the spans `execute_tool <name>` of its
-    calls are children of it, and current while their tools run. Inputs and outputs are in neither. Metrics are
+    An execution's span `execute_program` is a child of the current span. Its calls' spans `execute_tool <name>` are
+    children of it, and current while their tools run. Spans do not contain inputs or outputs. Metrics are
     `corral.execution.duration` and `gen_ai.execute_tool.duration` in seconds, and `corral.execution.active`.
 
-    Without providers they are the global ones of the process; as long as there are none, nothing is done.
+    Providers default to the process's global ones; without any, nothing is recorded.
 
     Raises:
-        MissingExtra: a provider is given, and `corral[otel]` is not installed.
+        MissingExtra: a provider was passed, but `corral[otel]` is not installed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Telemetry:
         return "Telemetry()"
 
     def instruments(self) -> Instruments | None:
-        """Returns the instruments of the providers; None if nobody would receive what they say."""
+        """Returns the providers' instruments; None if nothing would receive their data."""
         if not self._is_given:
             api = sys.modules.get("opentelemetry.trace")
             if api is None or (isinstance(api.get_tracer_provider(), api.ProxyTracerProvider) and not _has_meters()):
@@ -68,12 +68,12 @@ class Ended:
         self.began = time.perf_counter()
         self.seconds = 0.0
         self.attributes: dict[str, Any] = {}
-        """Attributes of the span and the metric: few values each."""
+        """Attributes of the span and the metric, each with few possible values."""
         self.error: str | None = None
 
     @property
     def is_unknown(self) -> bool:
-        """True of a call whose tool may be any text: a guest must not make up series of a metric or names of spans."""
+        """True if the tool's name can be any text: a guest must not create metric series or span names."""
         return self.attributes.get("error.type") in _NOT_LOOKED_UP
 
     def failed(self, error: CallError | ExecutionError | None) -> None:
@@ -105,7 +105,7 @@ class Instruments:
 
     @contextmanager
     def execution(self, language: str, context: ExecutionContext, execution_id: str) -> Generator[Ended]:
-        """Makes the span of an execution the current one; the block says how it ended."""
+        """Makes an execution's span current for the block, which sets how the execution ended."""
         ended = Ended()
         attributes = {
             "gen_ai.conversation.id": context.session_id,
@@ -125,7 +125,7 @@ class Instruments:
 
     @contextmanager
     def call(self, tool: str, execution_id: str, sequence: int) -> Generator[Ended]:
-        """Makes the span of a call the current one; the block says how it ended."""
+        """Makes a call's span current for the block, which sets how the call ended."""
         ended = Ended()
         attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -166,6 +166,6 @@ class Instruments:
 
 
 def _has_meters() -> bool:
-    """True if the process has a provider of meters."""
+    """True if the process has a meter provider."""
     api = sys.modules.get("opentelemetry.metrics")
     return api is not None and not type(api.get_meter_provider()).__module__.startswith("opentelemetry.metrics")

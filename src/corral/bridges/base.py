@@ -1,4 +1,4 @@
-"""The contract of a bridge protocol, and the part of a Corral that it uses."""
+"""Interface of bridge protocols, and the part of a Corral that they use."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Document(NamedTuple):
-    """Description of the tools in the language of a protocol, such as OpenAPI."""
+    """Description of the tools in a protocol's schema language, such as OpenAPI."""
 
     content: bytes
     media_type: str
 
 
 class BridgeHost:
-    """Entrance of bridge protocols into one Corral: the pipeline of guards, and the grants of tokens."""
+    """Entry point for bridge protocols into one Corral: the pipeline of guards, and the grants of tokens."""
 
     __slots__ = ("_grants", "_handler")
 
@@ -38,10 +38,10 @@ class BridgeHost:
         self._grants = grants
 
     def handle(self, call: Call) -> Awaitable[Reply]:
-        """Passes a call through all guards and returns its reply. Raises nothing for what a guest or a tool does.
+        """Passes a call through all guards and returns its reply. Never raises, whatever a guest or a tool does.
 
-        A call of a program that is being checked waits before all guards, and is refused if the check fails. Calls pass
-        in the order in which they came.
+        A call from a program that is being checked waits before the guards, and is refused if the check fails. Calls
+        pass in order of arrival.
         """
         try:
             grant = call.grant
@@ -69,10 +69,10 @@ class BridgeHost:
         try:
             return self._grants.find(token)
         except InvalidToken:
-            return None  # the guards refuse it, and the audit has it
+            return None  # the guards refuse and audit it
 
     def handler_of(self, grant: Grant) -> Handler:
-        """Returns `handle` for calls that all carry this grant."""
+        """Returns `handle` for calls that all have this grant."""
         return self._handler if grant.gate is None else self.handle
 
     def find(self, token: str | None) -> Grant:
@@ -87,7 +87,7 @@ class BridgeHost:
         """Issues a token for a live grant.
 
         Raises:
-            ConfigError: the context does not fit a token.
+            ConfigError: the context does not fit into a token.
         """
         return self._grants.issue(grant)
 
@@ -101,22 +101,22 @@ class BridgeHost:
 
 
 class BridgeProtocol(ABC):
-    """Transport of calls. One object may serve many executions at the same time.
+    """Transport of calls. One object can serve many executions concurrently.
 
     A protocol turns each message into a `CallRequest`, passes it to `host.handle` in a `Call`, and sends the `Reply`
-    back. The call carries the `grant` if the protocol knows it, else the `token` of the message.
+    back. The call has the `grant` if the protocol knows it, else the message's `token`.
     """
 
     name: ClassVar[str]
 
     async def open(self, host: BridgeHost) -> None:
-        """Starts what a Corral needs once, such as a server. Called when the Corral is opened; does nothing by default.
+        """Starts shared resources, such as a server, when the Corral is opened. Does nothing by default.
 
         A protocol that overrides it belongs to one Corral, which has to be open while programs run.
         """
 
     async def aclose(self) -> None:
-        """Ends what `open` has started, also after an `open` that failed halfway. Does nothing by default."""
+        """Undoes `open`, also after a failed `open`. Does nothing by default."""
 
     @abstractmethod
     def serve(self, host: BridgeHost, grant: Grant) -> AbstractAsyncContextManager[Endpoint]:
@@ -126,27 +126,27 @@ class BridgeProtocol(ABC):
         """Returns the app that a web server mounts.
 
         Raises:
-            ConfigError: this protocol is not mounted in a web server.
+            ConfigError: this protocol cannot be mounted in a web server.
         """
         raise ConfigError(f"bridge {self.name!r} has no ASGI app; use `asgi_app(HttpBridge())`")
 
     async def document(self, grant: Grant) -> Document | None:  # noqa: ARG002
-        """Describes the tools that the scopes of a grant allow. None, the default: there is no such document."""
+        """Describes the tools that a grant's scopes allow. Returns None by default: no document."""
         return None
 
     def guest_transport(self, language: Language) -> Transport:  # noqa: ARG002
         """Returns the transport by which programs elsewhere call tools.
 
         Raises:
-            ConfigError: the protocol has none for this language.
+            ConfigError: the protocol does not support this language.
         """
-        raise ConfigError(f"bridge {self.name!r} has no runtime for programs that run elsewhere")
+        raise ConfigError(f"bridge {self.name!r} has no runtime for programs elsewhere")
 
     def guest_runtime(self, language: Language) -> str:
         """Returns the source of the module by which programs elsewhere call tools.
 
         Raises:
-            ConfigError: the protocol has none for this language.
+            ConfigError: the protocol does not support this language.
         """
         return client_runtime(language, self.guest_transport(language))
 

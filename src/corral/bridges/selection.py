@@ -13,37 +13,37 @@ from corral.plugins import load_by_name
 logger = get_logger("corral.bridges")
 
 Bridges: TypeAlias = str | BridgeProtocol | Sequence[str | BridgeProtocol]
-"""A bridge protocol or its name; or several, the preferred ones first."""
+"""One or more bridge protocols or their names, in order of preference."""
 
 
 class Protocols:
-    """The bridge protocols of one Corral.
+    """Bridge protocols of one Corral.
 
     Raises:
         UnknownProvider: no protocol has that name.
-        ConfigError: there is none, or two have the same name.
+        ConfigError: no protocol was passed, or two have the same name.
     """
 
     def __init__(self, bridges: Bridges, host: BridgeHost) -> None:
-        given = [bridges] if isinstance(bridges, str | BridgeProtocol) else bridges
-        self._protocols = [_made(each) for each in given]
+        protocols = [bridges] if isinstance(bridges, str | BridgeProtocol) else bridges
+        self._protocols = [_made(each) for each in protocols]
         self._opened: list[BridgeProtocol] = []
         self.host = host
         names = [each.name for each in self._protocols]
         if not names:
-            raise ConfigError("Corral() has no bridge, so programs cannot call tools; leave out `bridge`")
+            raise ConfigError("Corral(bridge=...) is empty, so programs cannot call tools; leave out `bridge`")
         if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"two bridges have the name {doubled[0]!r}; give one of them")
+            raise ConfigError(f"two bridges have the name {doubled[0]!r}; leave one out")
 
     def copy(self) -> Protocols:
-        """Returns the same protocols, not open."""
+        """Returns the same protocols, unopened."""
         return Protocols(self._protocols, self.host)
 
     def supported_by(self, sandbox: str, bridges: frozenset[str]) -> BridgeProtocol:
-        """Returns the first protocol among `bridges`, those that the guests of a sandbox support.
+        """Returns the first protocol in `bridges`, the names that a sandbox's guests support.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no protocol is supported.
         """
         for each in self._protocols:
             if each.name in bridges:
@@ -51,8 +51,8 @@ class Protocols:
         names = " or ".join(repr(each.name) for each in self._protocols)
         supported = " and ".join(map(repr, sorted(bridges)))
         raise ConfigError(
-            f"sandbox {sandbox!r} does not support the bridge {names}; it supports {supported}, so pass such a bridge "
-            "to Corral(bridge=...)"
+            f"sandbox {sandbox!r} does not support the bridge {names}; pass a bridge that it supports to "
+            f"Corral(bridge=...): {supported}"
         )
 
     def mounted(self, protocol: str | BridgeProtocol | None) -> BridgeProtocol:
@@ -74,7 +74,7 @@ class Protocols:
         """Opens the protocols one after another. `aclose` closes them, also after a failure.
 
         Raises:
-            CorralError: one of them cannot be opened.
+            CorralError: a protocol cannot be opened.
         """
         for each in self._protocols:
             self._opened.append(each)
@@ -87,7 +87,7 @@ class Protocols:
                 raise ConfigError(f"the bridge {each.name!r} cannot be opened: {reason}") from error
 
     async def aclose(self) -> None:
-        """Closes the protocols, the last one first. One that fails is logged. Idempotent."""
+        """Closes the protocols in reverse order. Failures are logged. Idempotent."""
         while self._opened:
             closing = self._opened.pop()
             try:

@@ -1,4 +1,4 @@
-"""Approvals: the program waits until the host has allowed a call."""
+"""Approvals: a program waits until the host has decided on a call."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MOST_PARKED = 32
 
 
 TakeOver: TypeAlias = Callable[[ApprovalRequest], Awaitable[None]]
-"""Function that stores an undecided call, so that it can go on in another process. An error denies the call."""
+"""Function that stores an undecided call, so that it can continue in another process. An error denies the call."""
 
 
 class WaitingCall:
-    """Call whose request is open. Its `scope` is cancelled when it is decided."""
+    """Call with an open request. Its `scope` is cancelled when the call is decided."""
 
     def __init__(self, request: ApprovalRequest, seconds: float) -> None:
         self.request = request
@@ -46,10 +46,10 @@ class WaitingCall:
 
 
 class ParkedCalls:
-    """Calls of one Corral that wait for a decision, of `approve` or by `decide`.
+    """Calls of one Corral that wait for a decision by `approve` or `decide`.
 
-    Without `take_over` they wait in this process, until `approval_seconds` have passed. With it, a call is stored when
-    `approve` answers `Later` or does not answer in time; its reply is `Reply(parked=True)`.
+    Without `take_over` they wait in this process for `approval_seconds`. With it, a call is stored when `approve`
+    answers `Later` or does not answer in time; its reply is `Reply(parked=True)`.
     """
 
     def __init__(self, take_over: TakeOver | None = None) -> None:
@@ -57,11 +57,11 @@ class ParkedCalls:
         self._waiting: dict[tuple[str, int], WaitingCall] = {}
 
     def requests(self) -> tuple[ApprovalRequest, ...]:
-        """Returns the requests that are open, oldest first."""
+        """Returns the open requests, oldest first."""
         return tuple(each.request for each in list(self._waiting.values()))
 
     def decide(self, execution_id: str, sequence: int, decision: Decision) -> bool:
-        """Decides on a call; the first decision holds. False if the call does not wait for one."""
+        """Decides on a call; the first decision holds. Returns False if the call does not wait for a decision."""
         waiting = self._waiting.pop((execution_id, sequence), None)
         if waiting is None:
             return False
@@ -70,7 +70,7 @@ class ParkedCalls:
 
     @contextmanager
     def waiting(self, request: ApprovalRequest, seconds: float) -> Generator[WaitingCall]:
-        """Makes a call decidable for the duration of the block."""
+        """Lets `decide` find a call for the duration of the block."""
         key = request.execution_id, request.sequence  # unique: the host numbers calls, or checks their numbers
         waiting = self._waiting[key] = WaitingCall(request, seconds)
         try:
@@ -79,7 +79,7 @@ class ParkedCalls:
             self._waiting.pop(key, None)
 
     def park(self, waiting: WaitingCall) -> bool:
-        """Lets a call wait for `decide` alone. False if calls of too many executions do already."""
+        """Lets a call wait for `decide` alone. Returns False if too many executions have such calls."""
         own = waiting.request
         parked = {
             each.request.execution_id: each.request.context.trust_domain
@@ -94,10 +94,10 @@ class ParkedCalls:
 def require_approval(
     handler: Handler, approve: Approve | None, within_seconds: float, parked: ParkedCalls | None = None
 ) -> Handler:
-    """Asks `approve`, that of the execution or else this one, about calls of tools with `needs_approval`.
+    """Asks the execution's `approve`, else this one, about calls of tools with `needs_approval`.
 
-    Only `Approved`, or True, in time, lets a call through. The program's clock is paused meanwhile. After one request
-    timed out, no other is made for that execution: else a program could keep its clock paused for ever.
+    Only `Approved` or True, in time, allows a call. The program's clock is paused meanwhile. Once a request has timed
+    out, the execution makes no further ones: otherwise a program could keep its clock paused for ever.
     """
     open_requests = parked or ParkedCalls()
 
@@ -106,12 +106,12 @@ def require_approval(
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
         grant = call.grant
-        asked = grant.approve or approve
-        if asked is None:
-            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
+        decide = grant.approve or approve
+        if decide is None:
+            raise ApprovalDenied(f"tools.{call.request.tool} requires approval, but no one is available to approve it")
         if grant.approval_timed_out:
             raise ApprovalDenied(
-                f"tools.{call.request.tool} needs an approval, and an earlier request was not answered in time"
+                f"tools.{call.request.tool} requires approval, but an earlier request was not answered in time"
             )
         request = ApprovalRequest(
             tool=call.request.tool,
@@ -129,17 +129,17 @@ def require_approval(
         ):
             if grant.recorder is not None:
                 grant.recorder.approval_requested(request)
-            call.decision = await _decision(asked, waiting, call, open_requests)
+            call.decision = await _decision(decide, waiting, call, open_requests)
         refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
         if call.decision is None:
             refusal = ApprovalDenied(
-                f"tools.{call.request.tool} needs an approval, and none came within {within_seconds:g} s"
+                f"tools.{call.request.tool} requires approval, but no decision came within {within_seconds:g} s"
             )
             if open_requests.take_over is not None:
                 await open_requests.take_over(request)
                 return Reply(error=CallError.of(refusal), parked=True)
             grant.approval_timed_out = True
-            call.decision = Denied(f"none came within {within_seconds:g} s")
+            call.decision = Denied(f"no decision came within {within_seconds:g} s")
         elif isinstance(call.decision, Denied) and call.decision.reason:
             refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved: {call.decision.reason}")
         if grant.recorder is not None:
@@ -159,15 +159,15 @@ async def _needed(tool: Tool, value: Any, call: Call) -> bool:
 
 
 async def _decision(approve: Approve, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
-    """Returns the decision of `approve` or of `ParkedCalls.decide`; None if a store has to take the call over, or none
-    came in time."""
+    """Returns the decision of `approve` or `ParkedCalls.decide`; None if a store has to take over the call, or if there
+    was no decision in time."""
     answer: Decision | Later | None = None
     with waiting.scope:
         answer = await _answer(approve, waiting.request, call)
         if isinstance(answer, Later) and parked.take_over is None:
             if parked.park(waiting):
                 await anyio.sleep_forever()
-            answer = Denied("too many of your programs wait for a decision; try again once some are decided")
+            answer = Denied("too many of your programs are waiting for a decision; try again after some are decided")
     return waiting.decision or (None if isinstance(answer, Later) else answer)
 
 

@@ -21,9 +21,9 @@ _FAILED_AFTER: Mapping[Progress, Outcome] = {"started": "unknown", "returned": "
 
 
 def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
-    """Writes an audit event for every call. A denial is written before its reply leaves.
+    """Writes an audit event for every call. A denial is written before its reply is sent.
 
-    While events cannot be written, calls are refused, unless the log allows them (`AuditLog.check`).
+    While events cannot be written, calls are refused unless the log allows them (`AuditLog.check`).
     """
     if log is None:
         return handler
@@ -56,11 +56,11 @@ def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
 
 
 async def record_denial(log: AuditLog, event: AuditEvent) -> None:
-    """Returns once the event is written. If that fails, the denial still holds and the host's log has the event."""
+    """Writes an event and waits for it. If that fails, the denial still holds and the event goes to the host's log."""
     try:
         await log.record_durably(event)
     except AccessDenied:
-        logger.critical("a denial could not be put on record: %s", event.to_json())
+        logger.critical("a denial could not be recorded: %s", event.to_json())
 
 
 def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
@@ -81,7 +81,7 @@ def _input_schema(call: Call) -> JsonSchema | None:
 
 
 def _unseen(call: Call) -> ScopeDenied | None:
-    """Denial of a call whose tool is hidden from its caller; None for a tool that does not exist."""
+    """Returns the denial of a call whose tool is hidden from its caller; None if the tool does not exist."""
     return denied_unseen(call.request.tool, call.grant.tools, call.grant.scopes) if call.authenticated else None
 
 
@@ -91,7 +91,7 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         outcome = _FAILED_AFTER[call.progress]
     grant = call.grant if call.authenticated else None
     context = None if grant is None else grant.context
-    event = AuditEvent(  # in the order of its fields: with keywords, the slowest part of the audit
+    event = AuditEvent(  # positional: keywords would make this the slowest part of the audit
         new_event_id(began),
         began,
         "call",

@@ -35,9 +35,9 @@ class Call:
     parsed: ParsedInput
     """Validated input. Set by `validate_input`."""
     tool: Tool
-    """Tool of the call, looked up once, so that all guards see the one that runs.
+    """Tool of the call, looked up once, so that all guards see the tool that runs.
 
-    Reading it raises ToolNotFound if there is none, with suggestions, the first few times in an execution.
+    Reading it raises ToolNotFound if the tool does not exist, with suggestions the first few times in an execution.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class Call:
         self.protocol = protocol
         """Name of the bridge protocol."""
         self.token = token
-        """Execution token that came with it, if the bridge does not know the grant."""
+        """Execution token of the message, if the bridge does not know the grant."""
         self.progress: Progress = "pending"
         self.remark: str | None = None
-        """Remark on a result that was delivered."""
+        """Remark on a delivered result."""
         self.streamed: str | None = None
-        """Note on the items of a stream, in place of an output."""
+        """Note on a stream's items, which replaces the output."""
         self.decision: Decision | None = None
-        """Decision on a call that needed an approval."""
+        """Decision on a call that required approval."""
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """Fields of log records about this call, as `extra`. A call without a valid token has no execution."""
+        """`extra` fields for log records about this call. A call without a valid token has no execution."""
         tool = self.request.tool
         if not self.authenticated:
             return {"tool": tool}
@@ -75,7 +75,7 @@ class Call:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Finds the tool when it is first read."""
+            """Looks the tool up on first access."""
             if name != "tool":
                 raise AttributeError(name)
             tool = self.tool = self.grant.find_tool(self.request.tool)

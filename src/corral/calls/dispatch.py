@@ -41,22 +41,22 @@ _CALLING = re.compile(
     r"(?:corral\.(?:bridges|calls|concurrency|integrations|tools)|agents|anyio|asyncio|concurrent|contextlib|contextvars|"
     r"google|langchain_core|mcp|pydantic_ai|threading)(?:\.|$)"
 )
-"""Modules whose frames lead to a tool's own."""
+"""Modules whose frames precede a tool's own."""
 _MOST_OPEN = 32
-"""Open streams of one execution: each may have a window of unread bytes in the guest."""
+"""Maximum number of open streams in one execution: each can have a window of unread bytes in the guest."""
 
 
 def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
-    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log.
+    """Runs the tool on validated input. Its `ToolError`s reach the program; other errors only reach the log.
 
-    A tool that streams is run item by item, or, over a bridge without streams, to a list.
+    A tool that streams is run item by item; over a bridge without streams its items are collected in a list.
     `tool_logger` is the parent of the loggers of tools.
     """
 
     async def run(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
         grant = call.grant
-        if not grant.live:  # it may have ended while the call waited for its turn or an approval
+        if not grant.live:  # it can have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
         if tool.stream and call.request.open_stream is not None:
             return await _stream(call, call.request.open_stream, tool_logger)
@@ -81,7 +81,7 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
         except InvalidToolOutput as error:
-            detail = logger.isEnabledFor(logging.DEBUG)  # the causes, which may quote values
+            detail = logger.isEnabledFor(logging.DEBUG)  # the causes can quote values
             message = "a result was withheld in execution %s: %s"
             logger.warning(message, grant.execution_id, error, exc_info=detail, extra=call.log_fields)
             raise
@@ -93,7 +93,7 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
 
 
 def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
-    """Makes what the tool of a call may know of it."""
+    """Returns the view of a call for its tool."""
     grant, request = call.grant, call.request
     return ToolCall(
         grant.context,
@@ -106,7 +106,7 @@ def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
 
 
 def _failure_of(call: Call, error: BaseException) -> BaseException:
-    """Returns what the call fails with for an error of its tool, which is the current exception."""
+    """Converts an error of the tool, the current exception, to the error of the call."""
     match error:
         case ToolError() | AccessDenied():
             if error.outcome_known:
@@ -116,28 +116,28 @@ def _failure_of(call: Call, error: BaseException) -> BaseException:
             return error
         case _ if isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled():
             return error
-        case _:  # SystemExit too: tools wrap command lines, and must not end the host
+        case _:  # SystemExit too: tools that wrap command lines must not end the host
             call.progress = "raised"
             return unexpected(call)
 
 
 def _too_much(call: Call, allowed: int) -> MessageTooLarge:
-    """Returns the error of a tool that was stopped at its bound."""
+    """Returns the error of a tool that was stopped for yielding too much."""
     return MessageTooLarge(
-        f"tools.{call.request.tool} ran, and was stopped: it yields more than {allowed} bytes, all that are allowed; "
+        f"tools.{call.request.tool} ran, and was stopped: it yields more than the {allowed} bytes allowed; "
         "ask for less at a time"
     )
 
 
 def _withheld(call: Call, problem: UnencodableValue) -> InvalidToolOutput:
-    """Returns the error of a result, or an item of a stream, that a program cannot receive."""
+    """Returns the error for a result or stream item that a program cannot receive."""
     return InvalidToolOutput(
         f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
     )
 
 
 def encode_output(handler: Handler, learnt: LearntResults | None = None) -> Handler:
-    """Encodes the output and enforces `tool_output_bytes`; `learnt` learns from what is delivered whole."""
+    """Encodes the output and enforces `tool_output_bytes`; `learnt` learns from outputs that are not streamed."""
 
     async def guarded(call: Call) -> Reply:
         reply = await handler(call)
@@ -163,7 +163,7 @@ def encode_output(handler: Handler, learnt: LearntResults | None = None) -> Hand
 
 
 def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
-    """Logs the current exception with a correlation id; returns the error for the program, which names `failed`."""
+    """Logs the current exception with a correlation id; returns the program's error, which names `failed`."""
     failed = failed or f"tools.{call.request.tool}"
     correlation = secrets.token_hex(6)
     execution = call.grant.execution_id if call.authenticated else None
@@ -179,7 +179,7 @@ def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
 
 
 def _own_frames(raised: OptExcInfo) -> OptExcInfo:
-    """Leaves out the frames by which the tool was called: they are the same for all tools. DEBUG shows them."""
+    """Removes the frames that lead to the tool, which are the same for all tools. DEBUG shows them."""
     kind, error, own = raised
     if kind is None or error is None or logger.isEnabledFor(logging.DEBUG):
         return raised
@@ -217,7 +217,7 @@ def _returns_nothing(tool: Tool) -> bool:
 async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logger | None) -> Reply:
     """Runs a tool that streams, item by item; the call ends with its stream."""
     grant = call.grant
-    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # so that there is room for calls within the loop
+    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # leaves one for calls within the loop
     if grant.streams >= most:
         raise CallBudgetExceeded(
             f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
@@ -236,8 +236,8 @@ async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logg
 class _Delivery:
     """One stream, from the call of its tool to the end of the iterator.
 
-    There is one cancel scope for all of it, because a generator may hold scopes of its own open from one item to the
-    next, and scopes must nest.
+    It has a single cancel scope, because a generator can keep its own scopes open from one item to the next, and
+    scopes must nest.
     """
 
     def __init__(self, call: Call, tool_call: ToolCall) -> None:
@@ -251,7 +251,7 @@ class _Delivery:
         self._items = self._bytes = 0
 
     async def run(self, open_stream: OpenStream) -> None:
-        """Delivers all items, or those up to where the program stops reading.
+        """Delivers all items, or the items until the program stops reading.
 
         Raises:
             CorralError: the tool failed, an item was withheld, or the stream has more bytes than allowed.
@@ -321,7 +321,7 @@ class _Delivery:
         if self._bytes > (allowed := grant.limits.tool_output_bytes):
             raise _too_much(call, allowed)
         self._items += 1
-        # Between two items, calls of sequential tools may run: the program may wait for one before it reads on.
+        # Calls of sequential tools run between items: the program may wait for one before it reads the next item.
         turns, alone = grant.turns, self._tool.sequential
         if not sink.put(value):
             await turns.lend(sink.room(), alone=alone)
@@ -331,7 +331,7 @@ class _Delivery:
             await anyio.lowlevel.checkpoint()
 
     def _abandon(self) -> None:
-        """Ends the delivery: a step that is being awaited is cancelled, else the iterator is closed in its turn."""
+        """Ends the delivery: cancels a running step; otherwise the next step closes the iterator."""
         self._abandoned = True
         if self._stepping:
             self._scope.cancel()

@@ -1,4 +1,4 @@
-"""Grants: what an execution may do, and the tokens that identify executions elsewhere."""
+"""Grants: the permissions of executions, and the tokens that identify executions elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 _MOST_HELPED = 20
-"""Unknown tool names per execution for which suggestions are computed."""
+"""Maximum number of unknown tool names per execution for which suggestions are computed."""
 _MOST_LIVE = 100_000
 """Maximum number of live executions."""
 _SWEEP_AT = 1_000
@@ -34,10 +34,10 @@ _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.01
 
 Services: TypeAlias = Mapping[str, Tool]
-"""Corral's own tools of an execution, such as `search` and `describe`, by the path that programs call them by.
+"""Corral's own tools for an execution, such as `search` and `describe`, by their paths in programs.
 
-They are looked up before the registry's and are not in it. Their calls pass all guards, as any other: they are counted
-in `calls`, recorded and audited. A service with bounds beyond these holds them itself, one object for an execution.
+They are not in the registry and take precedence over it. Their calls pass all guards: they are counted in `calls`,
+recorded and audited. A service with additional bounds enforces them itself, with one object per execution.
 """
 
 
@@ -46,7 +46,7 @@ def new_execution_id() -> str:
 
 
 class CallGate(Protocol):
-    """Holds back the calls of a grant until it is known if they are allowed. Used from any thread."""
+    """Holds back a grant's calls until it is decided whether they are allowed. Thread-safe."""
 
     @property
     def is_open(self) -> bool:
@@ -54,7 +54,7 @@ class CallGate(Protocol):
         ...
 
     async def wait(self) -> None:
-        """Waits for the decision. If it is not open then, calls are refused."""
+        """Waits for the decision. If the gate is still closed, calls are refused."""
         ...
 
 
@@ -109,21 +109,21 @@ class Grant:
         self.execution_id = execution_id or new_execution_id()
         self.context = context
         self.scopes = context.scopes if scopes is None else scopes
-        """The caller's scopes and those that they imply."""
+        """The caller's scopes and the scopes they imply."""
         self.limits = limits
         self.tools = tools
         self.services = services or {}
         self.host_services: Mapping[str, Callable[[object], Awaitable[object]]] = {}
-        """Services of the host that its program may call, by name; see `services.py`."""
+        """Host services that its program may call, by name; see `services.py`."""
         self.gate: CallGate | None = None
-        """Holds back its calls; None: they are not held back, and none waits to go on."""
+        """Holds back its calls; None once no call is held back or about to continue."""
         self.held = 0
-        """Calls that the gate holds back, or that it has let go and that did not go on yet."""
+        """Number of calls that the gate holds back, or has released but that have not continued yet."""
         self.clock = clock
         """Deadline of its program; None for a program that runs elsewhere."""
         self.recorder = recorder
         self.buckets: dict[Tool, Sequence[Bucket]] = {}
-        """Rate buckets of each tool that was called."""
+        """Rate buckets of each called tool."""
         self.calls = 0
         """Number of calls made."""
         self.unknown = 0
@@ -133,15 +133,15 @@ class Grant:
         self.streams = 0
         """Calls whose streams are open."""
         self.turns = SharedLock()
-        """Order of calls that have passed all other guards."""
+        """Turns of the calls that have passed all other guards."""
         self.must_finish: set[int] = set()
-        """Sequence numbers of calls that are awaited although their program has ended."""
+        """Sequence numbers of calls that are still awaited after their program has ended."""
         self.approve = approve
-        """Decides on its calls in place of the Corral's function."""
+        """Approval function that replaces the Corral's."""
         self.source = source
-        """Source of its program, if that is known."""
+        """Source of its program, if known."""
         self.has_files = has_files
-        """True if its program reads files of a session."""
+        """True if its program can read session files."""
         self.approval_timed_out = False
         """True once an approval request was not answered in time."""
         self.ended = False
@@ -161,27 +161,27 @@ class Grant:
 
     @property
     def renewable(self) -> bool:
-        """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
+        """True if it has no fixed lifetime, so that its tokens can be renewed until it ends."""
         return self._ends_at is None
 
     async def run_by_size(self, function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, size: int) -> T:
-        """Runs the function at once for at most `INLINE_BYTES` of input, and else in a thread, in the caller's turn."""
+        """Runs the function inline for up to `INLINE_BYTES` of input, else in a thread, in the caller's turn."""
         if size <= INLINE_BYTES:
             return function(*arguments)
         return await run_in_turn(function, *arguments, tenant=self.context.trust_domain)
 
     def peek_tool(self, path: str) -> Tool | None:
-        """Returns the tool of a name, without counting an unknown one."""
+        """Returns the tool at a path, if any. Unlike `find_tool` it does not count unknown paths."""
         return self.services.get(path) or self.tools.get(path)
 
     def find_tool(self, path: str) -> Tool:
         """Finds the tool that programs call by `path`.
 
         Raises:
-            ToolNotFound: no such tool; with suggestions, the first few times.
+            ToolNotFound: no such tool. It has suggestions the first few times.
         """
-        if (found := self.services.get(path)) is not None:
-            return found
+        if (service := self.services.get(path)) is not None:
+            return service
         try:
             return self.tools.resolve(path, helping=self.unknown < _MOST_HELPED)
         except ToolNotFound:
@@ -189,7 +189,7 @@ class Grant:
             raise
 
     def end(self) -> None:
-        """Refuses further calls, and cancels those of a program that runs elsewhere. Idempotent."""
+        """Refuses further calls, and cancels the calls of a program elsewhere. Idempotent."""
         self.ended = True
         for cut in tuple(self.on_end):
             cut()
@@ -226,7 +226,7 @@ class Tokens(Protocol):
 class Grants:
     """Live executions of one Corral, and their tokens. A token is invalid once its execution has ended.
 
-    `tokens` is called when the first token is needed.
+    `tokens` is called on first use.
     """
 
     def __init__(self, tokens: Callable[[], Tokens]) -> None:
@@ -271,7 +271,7 @@ class Grants:
         for grant in closed:
             self.close(grant)
         with anyio.move_on_after(_ENDING_SECONDS):
-            while any(grant.on_end for grant in closed):  # in whatever loops and threads they run
+            while any(grant.on_end for grant in closed):  # in any loop and thread
                 await anyio.sleep(_LOOK_SECONDS)
 
     async def all_ended(self) -> None:
@@ -288,7 +288,7 @@ class Grants:
         """Issues a token for an open grant.
 
         Raises:
-            ConfigError: the lifetime or the context does not fit a token.
+            ConfigError: the lifetime is out of range, or the context does not fit into a token.
         """
         return self._tokens().issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
 
@@ -299,7 +299,7 @@ class Grants:
             AccessDenied: the grant has a fixed lifetime.
         """
         if not grant.renewable:
-            raise AccessDenied("the token of this execution is not renewed")
+            raise AccessDenied("the token of this execution cannot be renewed")
         token = self.issue(grant)
         return token, self._tokens().verify(token).expires_at
 
@@ -310,7 +310,7 @@ class Grants:
             InvalidToken: the token is foreign or expired, or does not match its execution.
         """
         if token is None:
-            raise InvalidToken("a call needs the token of its execution")
+            raise InvalidToken("the call has no execution token")
         claims = self._tokens().verify(token)
         grant = self._live.get(claims.execution_id)
         if grant is None or not grant.live:
@@ -341,13 +341,13 @@ class RemoteExecution:
         """Issues a token. Its holder can renew it while the execution lives.
 
         Raises:
-            ConfigError: the lifetime or the context does not fit a token.
+            ConfigError: the lifetime is out of range, or the context does not fit into a token.
             MissingExtra: the extra `http` is not installed.
         """
         return self._grants.issue(self._grant, ttl_seconds)
 
     def end(self) -> None:
-        """Invalidates its tokens, and cancels the calls that still run. Idempotent."""
+        """Invalidates its tokens, and cancels running calls. Idempotent."""
         self._grants.close(self._grant)
 
     def __enter__(self) -> Self:

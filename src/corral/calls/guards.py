@@ -1,7 +1,7 @@
 """Guards between a guest's call and the tool. Each takes a handler and returns a handler; `pipeline` orders them.
 
-A guard refuses by raising an error of `corral.errors`, which `convert_errors` turns into a reply. So a handler made by
-`pipeline` never raises for anything that a guest or a tool does.
+A guard refuses a call by raising an error of `corral.errors`, which `convert_errors` turns into a reply. So a handler
+from `pipeline` never raises, whatever a guest or a tool does.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ _ACCIDENTAL = re.compile(
     r"|<(?P<generator>(?:async_)?generator object|(?:map|filter|zip|enumerate|reversed) object)(?= (?:at 0x|\w))"
     r"|<(?P<function>(?:function|bound method|built-in method) [\w.<>]+)(?= at 0x| of )"
 )
-"""Texts of values that are written by mistake; each kind is a key of `_REMEDIES`."""
+"""Texts of values that were converted to strings by mistake; each kind is a key of `_REMEDIES`."""
 _REMEDIES = {
     "promise": "a value was not awaited",
-    "object": "write JSON.stringify(...), or take the members that are meant",
+    "object": "write JSON.stringify(...), or pass the members you need",
     "reader": "an iterator was not read: write [...values]",
     "coroutine": "a value was not awaited",
     "generator": "an iterator was not read: write list(...), or [... async for ...]",
     "function": "a function was not called",
 }
 _LOOKED_THROUGH_BYTES = 4_000_000
-"""Results that are looked through for a text; of larger ones it may be."""
+"""Maximum size of results that are searched for a text; beyond it, the text counts as returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Settings of one Corral's guards. Tools and executions add their own."""
+    """Guard settings of one Corral. Tools and executions add their own."""
 
     grants: Grants
     rates: RateLimits
@@ -71,17 +71,17 @@ class Policy:
     telemetry: Telemetry | None = None
     """None: no spans and metrics."""
     learnt: LearntResults | None = None
-    """Learns from results that no tool declares."""
+    """Learns from undeclared results of tools."""
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
 """Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 _Place: TypeAlias = "tuple[_Place, object] | None"
-"""The place of a value: that of what it is in, and its name or index there."""
+"""Place of a value: the place of its container, and its name or index there."""
 
 
 def pipeline(policy: Policy) -> Handler:
-    """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
+    """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; the last line is outermost."""
     handler = dispatch(policy.logger)
     handler = sequence_calls(handler)
     handler = encode_output(handler, policy.learnt)
@@ -99,7 +99,7 @@ def pipeline(policy: Policy) -> Handler:
 
 
 def convert_errors(handler: Handler) -> Handler:
-    """Turns errors into replies: Corral's with their message, others as a failure whose details only the log has."""
+    """Converts errors to replies: Corral's with their message, others as a failure with its details only in the log."""
 
     async def guarded(call: Call) -> Reply:
         try:
@@ -139,7 +139,7 @@ def authenticate(handler: Handler, grants: Grants) -> Handler:
 
 
 def record_calls(handler: Handler) -> Handler:
-    """Records the call and its outcome for the result; at level DEBUG also in the log, without its values."""
+    """Records the call and its outcome for the result, and at level DEBUG in the log, without values."""
 
     async def guarded(call: Call) -> Reply:
         recorder = call.grant.recorder
@@ -175,7 +175,7 @@ def record_calls(handler: Handler) -> Handler:
 
 
 def trace_calls(handler: Handler, telemetry: Telemetry | None) -> Handler:
-    """Makes a span of OpenTelemetry for the call, current while its tool runs, and measures it."""
+    """Creates an OpenTelemetry span for the call, which is current while its tool runs, and measures the call."""
     if telemetry is None:
         return handler
 
@@ -192,7 +192,7 @@ def trace_calls(handler: Handler, telemetry: Telemetry | None) -> Handler:
 
 
 def authorize(handler: Handler) -> Handler:
-    """Compares the scopes that a tool requires with those of the caller."""
+    """Compares a tool's required scopes with the caller's."""
 
     async def guarded(call: Call) -> Reply:
         grant = call.grant
@@ -222,7 +222,7 @@ def limit_calls(handler: Handler) -> Handler:
 
 
 def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
-    """Enforces the rates of the tool, the user, the organization and everyone."""
+    """Enforces rate limits per tool, user and organization, and for everyone."""
 
     async def guarded(call: Call) -> Reply:
         grant, tool = call.grant, call.tool
@@ -254,17 +254,17 @@ def validate_input(handler: Handler) -> Handler:
 
 
 async def _accident(call: Call) -> str | None:
-    """Describes the first text of an input that no program means, such as "[object Promise]".
+    """Describes the first accidental text in an input, such as "[object Promise]".
 
-    It is not one if the program spells it, or may have it from a tool, a file or the network.
+    A text is not accidental if the program's source contains it, or if it can come from a tool, a file or the network.
     """
     grant = call.grant
     if grant.source is None:
         return None
-    found = await grant.run_by_size(_accidental_text, call.request.input, size=call.request.size)
-    if found is None:
+    match = await grant.run_by_size(_accidental_text, call.request.input, size=call.request.size)
+    if match is None:
         return None
-    path, shown, sign, remedy = found
+    path, shown, sign, remedy = match
     may_be_read = sign == _OBJECT and (grant.has_files or bool(grant.host_services))
     if may_be_read or sign in grant.source:
         return None
@@ -274,7 +274,7 @@ async def _accident(call: Call) -> str | None:
 
 
 def _accidental_text(input: object) -> tuple[str, str, str, str] | None:
-    """Finds the path of such a text, what it shows, the sign by which it is known, and the remedy."""
+    """Finds an accidental text: its path, its form in a message, the matched characters, and the remedy."""
     pending: list[tuple[_Place, object]] = [(None, input)]
     while pending:
         place, value = pending.pop()
@@ -301,17 +301,17 @@ def _path(place: _Place) -> str:
 
 
 def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
-    """True if a text may be from the result of a tool."""
-    left = _LOOKED_THROUGH_BYTES
+    """True if a text can come from the result of a tool."""
+    remaining = _LOOKED_THROUGH_BYTES
     for record in () if recorder is None else recorder.records:
-        left -= record.unread["output"].size if "output" in record.unread else 0
-        if left < 0:
+        remaining -= record.unread["output"].size if "output" in record.unread else 0
+        if remaining < 0:
             return True
         output = record.output
-        if isinstance(output, str) and output.startswith("… "):  # a note in its place
+        if isinstance(output, str) and output.startswith("… "):  # a note that replaces it
             return True
         error = record.error
-        # A refused input is quoted, and nothing that the program was given.
+        # An InvalidArguments message only quotes the program's own input.
         if error is not None and error.code != InvalidArguments.code and text in error.message:
             return True
         if text in json_text(output):
@@ -320,7 +320,7 @@ def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
 
 
 def sequence_calls(handler: Handler) -> Handler:
-    """Starts calls in order of arrival. A sequential tool waits for all earlier calls, and later calls wait for it."""
+    """Starts calls in order of arrival. A sequential tool waits for all earlier calls; later calls wait for it."""
 
     async def guarded(call: Call) -> Reply:
         turns = call.grant.turns

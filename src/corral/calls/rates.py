@@ -1,8 +1,8 @@
 """Rate limits of tools, users and organizations, and the store that counts calls.
 
-The algorithm is GCRA, the generic cell rate algorithm. A bucket stores one time: until when it is paid for. A call pays
-for one interval, `seconds / count`. A bucket is full when it is paid for `count` intervals from now. So in any time T
-at most `count + T * count / seconds` calls are allowed.
+The algorithm is GCRA, the generic cell rate algorithm. A bucket stores the time until which it is paid for. A call pays
+for one interval, `seconds / count`. A bucket is full when it is paid for `count` intervals from now. So at most
+`count + T * count / seconds` calls are allowed in any time T.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from corral.tools.rates import Rate, RateScope, parse_rates
 from corral.types import ExecutionContext
 
 _LONGEST_ID = 120
-"""Longer ids are hashed before they go into a key. In characters, with the organization."""
+"""Maximum characters of an id, including the organization, in a key; longer ones are hashed."""
 
 
 class Bucket(NamedTuple):
-    """Calls that are counted together: an ASCII key of bounded length, and its rate."""
+    """Group of calls counted together: an ASCII key of bounded length, and its rate."""
 
     key: str
     rate: Rate
 
 
 class Refusal(NamedTuple):
-    """Refusal of a call: the bucket that stays full longest, and for how many seconds.
+    """Refusal of a call: the bucket that stays full the longest, and for how many seconds.
 
-    No bucket: the store is out of reach, and `seconds` is the time until the next attempt.
+    Without a bucket, the store is unreachable, and `seconds` is the time until the next attempt.
     """
 
     seconds: float
@@ -49,22 +49,22 @@ class RateStore(ABC):
 
     @abstractmethod
     async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
-        """Counts one call in every bucket if all allow it, else in none. No two buckets have the same key.
+        """Counts one call in every bucket if all allow it, else in no bucket. The buckets' keys are distinct.
 
-        After `Refusal.seconds` all of them allow a call, unless another caller took it. A store that is out of reach
-        must not raise.
+        After `Refusal.seconds` all of them allow a call, unless another caller took it. An unreachable store must not
+        raise.
         """
 
     async def aclose(self) -> None:
-        """Frees what the store holds. Idempotent."""
+        """Frees the store's resources. Idempotent."""
 
 
 class MemoryRates(RateStore):
     """Counts in this process, for any number of event loops and threads.
 
-    At most `most_keys` buckets are kept. Above that, empty buckets are dropped, which loses nothing. If nearly all are
-    in use, the least recently used ones are reset: refusing instead would let a caller with ever new names lock out
-    all others, and would not stop that caller.
+    At most `most_keys` buckets are kept. Beyond that, empty buckets are dropped, which loses nothing. If nearly all are
+    in use, the least recently used ones are reset: refusing calls instead would let a caller with ever new names lock
+    out all others without being stopped.
 
     Raises:
         ConfigError: `most_keys` is not positive.
@@ -75,7 +75,7 @@ class MemoryRates(RateStore):
             raise ConfigError(f"most_keys must be positive, not {most_keys}")
         self._most_keys = most_keys
         self._clock = clock
-        self._paid_until: dict[str, int] = {}  # in microseconds; the last one taken is at the end
+        self._paid_until: dict[str, int] = {}  # in microseconds; least recently used first
         self._lock = threading.Lock()
 
     async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
@@ -91,7 +91,7 @@ class MemoryRates(RateStore):
                 until = paid_until.get(key, now)
                 if until < now:
                     until = now
-                elif until > full:  # the rate was another one, and lower, when it was paid for
+                elif until > full:  # the rate was lower when it was paid for
                     until = full
                 until += interval
                 if until - full > longest:
@@ -107,7 +107,7 @@ class MemoryRates(RateStore):
         return None
 
     def _make_room(self, now: int) -> None:
-        """Drops an eighth at least, so that it is seldom called: it takes milliseconds."""
+        """Drops at least an eighth of the buckets: this takes milliseconds, so it should be rare."""
         live = {key: until for key, until in self._paid_until.items() if until > now}
         excess = len(live) - self._most_keys * 7 // 8
         self._paid_until = dict(islice(live.items(), max(excess, 0), None))
@@ -116,35 +116,35 @@ class MemoryRates(RateStore):
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
-    """Rate limits over all tools together, and their store. A tool's own rates apply as well.
+    """Rate limits over all tools together, and their store. A tool's own rates apply too.
 
     Raises:
-        ConfigError: a rate is wrong.
+        ConfigError: a rate is invalid.
     """
 
     user: str | None = None
     """For each user of each organization, for example `30/minute`."""
     organization: str | None = None
-    """For each organization, all its users together."""
+    """For each organization, over all its users."""
     everyone: str | None = None
     """For all calls."""
     store: RateStore = field(default_factory=MemoryRates)
     _rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        given: dict[RateScope, str | None] = {
+        limits: dict[RateScope, str | None] = {
             "user": self.user,
             "organization": self.organization,
             "everyone": self.everyone,
         }
         try:
-            rates = parse_rates({scope: text for scope, text in given.items() if text is not None})
+            rates = parse_rates({scope: text for scope, text in limits.items() if text is not None})
         except ValueError as error:
             raise ConfigError(f"RateLimits: {error}") from None
         object.__setattr__(self, "_rates", rates)
 
     def buckets(self, tool: Tool, name: str, context: ExecutionContext) -> tuple[Bucket, ...]:
-        """Returns the buckets of a call of `tool`, which programs call by `name`; none if no rate applies."""
+        """Returns the buckets for a call of `tool`, `name` in programs; empty if no rate applies."""
         if not (tool.rates or self._rates):
             return ()
         whose = _identities(context)
@@ -153,10 +153,10 @@ class RateLimits:
         return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
 
     async def take(self, buckets: Sequence[Bucket], name: str) -> None:
-        """Counts one call of the tool that programs call by `name`.
+        """Counts one call of the tool that is `name` in programs.
 
         Raises:
-            RateLimited: a bucket is full; the call is counted in none.
+            RateLimited: a bucket is full; the call is not counted.
         """
         refusal = await self.store.take(buckets)
         if refusal is not None:
@@ -164,7 +164,7 @@ class RateLimits:
 
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:
-    """Returns the caller's key for each scope: distinct, and short whatever the ids are."""
+    """Returns the caller's key for each scope: distinct, and short for any ids."""
     tenant = context.organization_id
     organization = "-" if tenant is None else f"{len(tenant)}:{tenant}"
     return {"user": _key(f"{organization}:{context.user_id}"), "organization": _key(organization), "everyone": ""}

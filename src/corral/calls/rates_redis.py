@@ -1,4 +1,4 @@
-"""Rate limits of several hosts, counted in one Redis or Valkey. Needs the extra `redis`, and asyncio."""
+"""Rate limits shared by several hosts in one Redis or Valkey. Requires the extra `redis`, and asyncio."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CONSEQUENCES = {
     "local": "this process counts alone",
 }
 _CONNECTIONS = 16
-"""Of each event loop; further calls wait for one, within the timeout."""
+"""Maximum connections of each event loop; further calls wait for one, within the timeout."""
 _RETRY_SECONDS = 1.0
-"""Retry delay that programs are given while calls are denied."""
+"""Retry delay in replies to programs while calls are denied."""
 
-# As MemoryRates.take; ARGV has for each key the interval and how far a full bucket is paid for, in microseconds. The
-# numbers stay below 2^53. EVAL, not EVALSHA: so nothing has to be loaded again after a restart or a failover.
+# Same as MemoryRates.take. ARGV has, for each key, the interval and the time that a full bucket is paid for, in
+# microseconds. Numbers stay below 2^53. EVAL needs no reloading after a restart or a failover, unlike EVALSHA.
 _TAKE = """
 local time = redis.call("TIME")
 local now = time[1] * 1000000 + time[2]
@@ -60,9 +60,9 @@ return {longest, narrowest}
 
 @contextmanager
 def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
-    """Lets the second half of a timeout begin when the event loop sees the end of the first.
+    """Starts the second half of a timeout when the event loop sees the end of the first.
 
-    If the loop stands still for all of it, answers that came meanwhile are read.
+    If the loop is blocked for the whole timeout, replies that arrived meanwhile are still read.
     """
     loop = asyncio.get_running_loop()
     middle = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + seconds))
@@ -76,16 +76,16 @@ def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
 class RedisRates(RateStore):
     """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share their limits.
 
-    Give it a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with `{prefix}` in braces, so
-    that a cluster keeps all of them on one node. It serves one event loop at a time: with a URL it reconnects in
-    another loop; a client stays with its own. Call `aclose` in the loop that was used.
+    Pass a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with `{prefix}` in braces, so that
+    a cluster keeps them all on one node. It serves one event loop at a time: with a URL it reconnects in another loop,
+    while a client stays with its loop. Call `aclose` in the last loop used.
 
-    A call waits for `timeout_seconds` at most; on Python 3.11 with a client of yours, for its `socket_timeout` if that
-    is longer. `when_away` applies when the time is over, or Redis answers with an error; the log has one warning
-    then, and another one when Redis is back.
+    A call waits for at most `timeout_seconds`; with your own client on Python 3.11, for its `socket_timeout` if that
+    is longer. `when_away` applies after a timeout or an error from Redis; the log has one warning when this begins and
+    one when Redis is back.
 
     Raises:
-        ConfigError: an option is wrong.
+        ConfigError: an option is invalid.
     """
 
     def __init__(
@@ -97,7 +97,9 @@ class RedisRates(RateStore):
         timeout_seconds: float = 0.25,
     ) -> None:
         if not prefix or set(prefix) & set("{}"):
-            raise ConfigError(f"prefix={prefix!r} must be a text without braces, which would move keys in a cluster")
+            raise ConfigError(
+                f"prefix={prefix!r} must have characters, but no braces: they would move keys in a cluster"
+            )
         if not 0 < timeout_seconds <= 60:
             raise ConfigError(f"timeout_seconds must be positive and at most 60, not {timeout_seconds}")
         if isinstance(redis, str):
@@ -129,7 +131,7 @@ class RedisRates(RateStore):
             return await self._take_without_redis(buckets, error)
         if self._away:
             self._away = False
-            logger.warning("Redis answers again: rate limits are shared as before")
+            logger.warning("Redis answers again: rate limits are shared again")
         return refusal
 
     async def aclose(self) -> None:
@@ -151,8 +153,8 @@ class RedisRates(RateStore):
                 self._redis,
                 max_connections=_CONNECTIONS,
                 timeout=None,
-                socket_timeout=None,  # with one redis-py uses wait_for, which in Python 3.11 may lose a cancellation
-                retry=Retry(NoBackoff(), 1),  # for a connection that was lost since its last use
+                socket_timeout=None,  # redis-py would use wait_for, which can lose a cancellation in Python 3.11
+                retry=Retry(NoBackoff(), 1),  # for a connection lost since its last use
             )
             self._own = (loop, Redis.from_pool(pool))
         return self._own[1]

@@ -42,24 +42,24 @@ from corral.types import (
 _MOST_REMARKS = 10
 _LONGEST_READ = 100_000
 _TRIPPED_OVER_TEXT = frozenset({"TypeError", "AttributeError"})
-"""Errors that a program gets when it treats a text as an object or a list."""
+"""Errors of programs that treat a string as an object or a list."""
 _MESSAGES: Mapping[str, tuple[re.Pattern[str], str]] = {
     "bigint": (
         re.compile(r"Cannot mix BigInt|BigInt value to a number|serialize a BigInt"),
-        "integers beyond 2^53 come as BigInt: take Number(x) to compute with them, String(x) to keep all digits",
+        "integers beyond 2^53 arrive as BigInt: use Number(x) to compute with them, String(x) to keep all digits",
     ),
 }
-"""Remarks by the message of the error that a program failed with."""
+"""Remarks by a failed program's error message."""
 
 
 _EXECUTION_BYTES = 64_000_000
 _CORRAL_BYTES = 512_000_000
-"""Bytes of inputs and outputs that records keep: of one execution, and of all that run in one Corral."""
+"""Maximum bytes of recorded inputs and outputs: for one execution, and for all running executions of one Corral."""
 _SHARE_BYTES = 1_000_000
-"""Bytes that an execution reserves at a time."""
+"""Number of bytes that an execution reserves at a time."""
 _SMALL_BYTES = 1_000
 _AS_OBJECTS = 32
-"""Assumed ratio of a value's size in memory to its JSON. `{"":0}` in a list takes 30 times."""
+"""Assumed ratio of a value's size in memory to its JSON. For `{"":0}` in a list it is 30."""
 
 
 class ValueRoom:
@@ -70,7 +70,7 @@ class ValueRoom:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Reserves `size` bytes; False if fewer are left."""
+        """Reserves `size` bytes; returns False if fewer are left."""
         with self._lock:
             if size > self._left:
                 return False
@@ -85,7 +85,7 @@ class ValueRoom:
 class CallRecorder:
     """Records every call of one execution, including refused and cancelled calls.
 
-    Small values are kept as objects, others encoded, as long as `rooms` has memory.
+    Small values are kept as objects, others encoded, within the memory of `rooms`.
     """
 
     def __init__(self, events: EventStream, *, rooms: ValueRoom) -> None:
@@ -100,14 +100,14 @@ class CallRecorder:
         cost = size * _AS_OBJECTS
         if size <= _SMALL_BYTES and cost <= self._room:
             self._room -= cost
-            kept = request.input
+            recorded = request.input
         else:
-            kept = self._kept(request.input, size, request.reread)
+            recorded = self._kept(request.input, size, request.reread)
         started = time.time()
-        record = _begun(request, kept, started)
+        record = _record_of(request, recorded, started)
         self.records.append(record)
-        # A record of its own, which stays as it is.
-        self._events.emit(lambda stamp: ToolCallStarted(call=_begun(request, kept, started), **stamp))
+        # A separate record for the event, which stays unchanged.
+        self._events.emit(lambda stamp: ToolCallStarted(call=_record_of(request, recorded, started), **stamp))
         return record
 
     def finish(
@@ -146,27 +146,27 @@ class CallRecorder:
             self._room -= cost
             record.output = reply.value
             return
-        kept = self._kept(reply.value, len(encoded.text), partial(_decoded, encoded))
-        if type(kept) is Unread:
-            record.keep("output", kept)
+        recorded = self._kept(reply.value, len(encoded.text), partial(_decoded, encoded))
+        if type(recorded) is Unread:
+            record.keep("output", recorded)
         else:
-            record.output = kept
+            record.output = recorded
 
     def _kept(self, value: object, size: int, read: Callable[[], object] | None) -> object:
-        """Returns what a record keeps of a value. Its JSON has `size` bytes; `read` decodes it again."""
+        """Returns the form of a value to record. Its JSON has `size` bytes; `read` decodes it again."""
         if type(value) is str:
-            kept, cost = value, sys.getsizeof(value)
+            recorded, cost = value, sys.getsizeof(value)
         elif size <= _SMALL_BYTES:
-            kept, cost = value, size * _AS_OBJECTS
+            recorded, cost = value, size * _AS_OBJECTS
         else:
-            kept, cost = Unread(read or partial(_decoded, _encoded(value)), size), size
+            recorded, cost = Unread(read or partial(_decoded, _encoded(value)), size), size
         if cost > self._room and not any(map(self._take, (max(cost, _SHARE_BYTES), cost - self._room))):
             return f"… {size} bytes, not kept"
         self._room -= cost
-        return kept
+        return recorded
 
     def _take(self, size: int) -> bool:
-        """Reserves memory, within the bounds of the execution and of the Corral."""
+        """Reserves memory within the bounds of the execution and the Corral."""
         if self._taken + size > _EXECUTION_BYTES or not self._rooms.take(size):
             return False
         self._taken += size
@@ -178,7 +178,7 @@ class CallRecorder:
         self.finish(record, Reply(error=error), duration_ms, progress, remark)
 
     def close(self) -> None:
-        """Releases the reserved memory: from now on the caller who holds the result owns the records."""
+        """Releases the reserved memory: from now on the holder of the result owns the records."""
         self._rooms.give_back(self._taken)
         self._room, self._taken = 0, _EXECUTION_BYTES
 
@@ -191,21 +191,21 @@ class CallRecorder:
         )
 
     def look_up(self, tools: ToolRegistry) -> None:
-        """Adds the facts about tools that the model text of a failed program needs."""
-        found = {name: tools.get(name) for name in {record.name for record in self.records}}
+        """Adds facts about tools to the records, for the model text of a failed program."""
+        by_name = {name: tools.get(name) for name in {record.name for record in self.records}}
         for record in self.records:
-            if (tool := found[record.name]) is not None:
+            if (tool := by_name[record.name]) is not None:
                 record.read_only = tool.read_only
                 record.masked = secret_names(tool.input_schema)
 
 
 def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, language: Language) -> Iterator[Diagnostic]:
-    """Yields remarks on the results of calls, one for each tool: outputs that do not match their declaration; and, if
-    the program failed, what its error says too little of, or JSON texts that it may have mistaken for objects."""
-    told = Counter(record.name for record in records if record.remark is not None)
+    """Yields remarks on results of calls, at most one per tool: on outputs that do not match their declaration and, if
+    the program failed, on its error or on JSON strings that it may have mistaken for objects."""
+    mismatches = Counter(record.name for record in records if record.remark is not None)
     first = {record.name: record.remark for record in reversed(records) if record.remark is not None}
-    for name in islice(told, _MOST_REMARKS):
-        more = told[name] - 1
+    for name in islice(mismatches, _MOST_REMARKS):
+        more = mismatches[name] - 1
         times = f" (and {more} more time{'s' if more > 1 else ''})" if more else ""
         yield Diagnostic(severity="warning", code="output_not_as_declared", message=f"{first[name]}{times}")
     if error is None or error.code != ProgramFailed.code:
@@ -223,14 +223,14 @@ def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, lang
     }
     read = LANGUAGES[language].parse_json
     for name in (name for name, text in islice(texts.items(), _MOST_REMARKS) if _is_json(text)):
-        message = f"tools.{name} returned a text that is JSON, not an object: use {read}"
+        message = f"tools.{name} returned a JSON string, not an object: use {read}"
         yield Diagnostic(severity="warning", code="json_text", message=message, show="on_failure")
 
 
-def _begun(request: CallRequest, kept: object, started: float) -> CallRecord:
-    record = CallRecord(name=request.tool, sequence=request.sequence, input=kept, started=started)
-    if type(kept) is Unread:
-        record.keep("input", kept)
+def _record_of(request: CallRequest, recorded: object, started: float) -> CallRecord:
+    record = CallRecord(name=request.tool, sequence=request.sequence, input=recorded, started=started)
+    if type(recorded) is Unread:
+        record.keep("input", recorded)
     return record
 
 
@@ -240,7 +240,7 @@ def _is_json(text: str) -> bool:
 
 
 def _decoded(encoded: EncodedValue) -> object:
-    """Decodes a value that was encoded for the guest (tags stand for what JSON lacks)."""
+    """Decodes a value that was encoded for the guest, where tags represent types that JSON lacks."""
     return decode_value(encoded.text, tagged=encoded.tagged)
 
 

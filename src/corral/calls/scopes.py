@@ -1,6 +1,6 @@
-"""Scopes: compares those that a tool requires with those of the caller.
+"""Compares the scopes that a tool requires with those of the caller.
 
-Only the host defines what a scope implies: `admin` does not imply `admin:read` by itself.
+Only the host defines implied scopes: `admin` does not imply `admin:read` by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionError, References, ToolName, ToolReference
 
 _MOST_NAMED = 10
-"""Maximum number of tools that an early denial names."""
+"""Maximum number of tools in an early denial."""
 
 
 class ImpliedScopes:
@@ -25,15 +25,15 @@ class ImpliedScopes:
     """
 
     def __init__(self, implied: Mapping[str, Iterable[str]]) -> None:
-        self._implied = {scope: frozenset(given) for scope, given in implied.items()}
+        self._implied = {scope: frozenset(implied_scopes) for scope, implied_scopes in implied.items()}
 
     def held_with(self, scopes: frozenset[str]) -> frozenset[str]:
-        """Returns these scopes and all that they imply."""
+        """Returns these scopes and all scopes they imply."""
         held: set[str] = set()
         coming = set(scopes)
         while coming:
             held |= coming
-            coming = {given for scope in coming for given in self._implied.get(scope, ())} - held
+            coming = {implied for scope in coming for implied in self._implied.get(scope, ())} - held
         return frozenset(held)
 
 
@@ -44,7 +44,7 @@ def require_scopes(tool: Tool, name: str, held: frozenset[str]) -> None:
 
 
 def _missing(tool: Tool, held: frozenset[str]) -> str | None:
-    """Describes the missing scopes of a tool; None if none is missing."""
+    """Describes the scopes missing for a tool; None if the caller has them all."""
     if missing := tool.scopes - held:
         return f"the scope{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))}"
     if tool.any_scope and not tool.any_scope & held:
@@ -53,13 +53,13 @@ def _missing(tool: Tool, held: frozenset[str]) -> str | None:
 
 
 def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapabilities:
-    """Returns the tools and scopes that a program with these references may use. Unknown names are left out."""
+    """Returns the tools and scopes that a program with these references can use. Unknown names are left out."""
     known = tools.snapshot()
     used: dict[str, Tool] = {}
     for reference in references.named:
-        named = next((name for name in _paths(reference) if name in known), None)
-        if named is not None:
-            used[str(named)] = known[named]
+        tool_name = next((name for name in _paths(reference) if name in known), None)
+        if tool_name is not None:
+            used[str(tool_name)] = known[tool_name]
         else:  # a namespace as a whole
             used |= {str(each): tool for each, tool in known.items() if each.namespace == reference.path}
     scopes = {scope for tool in used.values() for scope in tool.scopes | tool.any_scope}
@@ -67,9 +67,9 @@ def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapab
 
 
 def early_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
-    """Returns the denial of a program that names tools whose scopes the caller lacks; None if it names none.
+    """Returns the denial of a program that names tools whose scopes the caller lacks; None if there are no such tools.
 
-    Tools with computed names are denied when they are called.
+    Tools with computed names are denied when called.
     """
     return _denial(references, tools.snapshot().get, held)
 
@@ -92,11 +92,11 @@ def _denial(
     missing: dict[ToolName, str] = {}
     first: ToolReference | None = None
     for reference in references.named:
-        for named in _paths(reference):
-            tool = find(named)
-            if tool is not None and named not in missing and (lacks := _missing(tool, held)):
+        for name in _paths(reference):
+            tool = find(name)
+            if tool is not None and name not in missing and (lacks := _missing(tool, held)):
                 first = first or reference
-                missing[named] = f"tools.{named} needs {lacks}"
+                missing[name] = f"tools.{name} needs {lacks}"
             if tool is not None:
                 break
     if first is None:
@@ -111,6 +111,6 @@ def _denial(
 
 
 def _paths(reference: ToolReference) -> Iterable[ToolName]:
-    """Yields the tools that a path may name: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
+    """Yields the tools that a path can name: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
     name = ToolName.parse(reference.path)
     return (name,) if name.namespace is None else (name, ToolName(None, name.namespace))

@@ -1,19 +1,19 @@
-"""Calls of services of the host, which are no tools: their names begin with `$`.
+"""Calls of host services, which are not tools: their names begin with `$`.
 
-A source gives one execution its services, by name, and frees what they hold when the execution ends. The guest learns
-the names with START, and calls them as it calls tools, by the same frames. Such a call is not counted in
-`Limits.calls`, has no `CallRecord`, and is in no catalog; what bounds and records it is the service's own concern. As
-for tools, at most `calls_in_flight` of them are unanswered, and `tool_input_bytes` and `tool_output_bytes` bound their
-sizes. A name that is not granted is that of an unknown tool.
+A source provides one execution's services by name, and frees their resources when the execution ends. The guest
+receives the names with START, and calls services by the same frames as tools. Service calls are not counted in
+`Limits.calls` and have no `CallRecord` or catalog entry; each service bounds and records its own calls. As for tools,
+at most `calls_in_flight` of them are unanswered, and `tool_input_bytes` and `tool_output_bytes` bound their sizes. A
+name that is not granted is an unknown tool.
 
-A further service is a `ServiceSource` in `Runtime.service_sources`, or in those of one `Execution`:
+To add a service, add a `ServiceSource` to `Runtime.service_sources`, or to those of one `Execution`:
 
     class Modules:
-        origins = ()                           # what a model is told that programs reach
+        origins = ()                           # origins to list to models
 
         @asynccontextmanager
         async def serve(self, caller, audit):
-            async def module(input):           # decoded, and not to be trusted
+            async def module(input):           # decoded, but untrusted
                 return {"code": "..."}         # or raises an error of `corral.errors`
 
             yield {"$module": module}
@@ -36,24 +36,24 @@ from corral.guest import encode_by_size
 from corral.types import Reply
 
 Service: TypeAlias = Callable[[object], Awaitable[object]]
-"""Answers a call by its decoded input. Its errors of `corral.errors` reach the program, others only the log."""
+"""Answers a call from its decoded input. Errors of `corral.errors` reach the program, others only the log."""
 
 
 class ServiceSource(Protocol):
-    """Services of the host for executions, such as a `Network`."""
+    """Provider of host services for executions, such as a `Network`."""
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins that programs reach by them, for what a model is told."""
+        """Origins that programs reach through the services, to list to models."""
         ...
 
     def serve(self, caller: Grant, audit: AuditLog | None, /) -> AbstractAsyncContextManager[Mapping[str, Service]]:
-        """Opens the services of one execution, by names that begin with `$`. They end with the block."""
+        """Yields the services of one execution, by names that begin with `$`. They end with the block."""
         ...
 
 
 def route_services(handler: Handler) -> Handler:
-    """Answers calls of services that their grant has, and passes all others to `handler`."""
+    """Answers calls of services in their grant, and passes all others to `handler`."""
     answer = convert_errors(_answer)
 
     def routed(call: Call) -> Awaitable[Reply]:

@@ -1,7 +1,7 @@
-"""Execution tokens: short-lived JWTs that say for which execution, and for whom, calls over HTTP are made.
+"""Execution tokens: short-lived JWTs that identify the execution and caller of calls over HTTP.
 
-Signatures and keys are PyJWT's and cryptography's. What a token must look like is stricter than RFC 7519 asks, because
-only this module writes them: three members in the header, all claims present, one way to spell the signature.
+PyJWT and cryptography implement signatures and keys. Tokens are stricter than RFC 7519 requires, because only this
+module writes them: three members in the header, all claims present, one encoding of the signature.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ except ModuleNotFoundError as error:
 __all__ = ["MAX_TOKEN_BYTES", "MAX_TTL_SECONDS", "Algorithm", "Claims", "ExecutionTokens", "Key", "KeyRing"]
 
 Algorithm: TypeAlias = Literal["HS256", "EdDSA", "ES256"]
-"""HS256 where one host issues and verifies; EdDSA or ES256 where several verify what one issues."""
+"""HS256 if one host issues and verifies; EdDSA or ES256 if several hosts verify tokens that one issues."""
 
 MAX_TTL_SECONDS = 300.0
-"""No token is issued for longer, and none that lives longer is taken, whoever signed it."""
+"""Maximum lifetime of a token, when it is issued and when it is verified."""
 MAX_TOKEN_BYTES = 8192
 _SKEW_SECONDS = 5.0
-"""Seconds that the issuing host's clock may be ahead. `exp` has no leeway: no token outlives it."""
+"""Seconds that the issuing host's clock may be ahead. `exp` has no leeway."""
 _TYPE = "corral-execution+jwt"
 _CACHED = 4096
-"""Verified tokens whose claims are kept, about 1 kB each."""
+"""Maximum number of verified tokens whose claims are cached, about 1 kB each."""
 _MIN_SECRET_BYTES = 32
-"""RFC 7518, section 3.2: an HS256 key has at least the size of the hash."""
+"""RFC 7518, section 3.2: an HS256 key is at least as long as the hash."""
 _FROM_ENVIRONMENT = "TOOL_BRIDGE_SECRET"
 _ALGORITHMS = get_default_algorithms()
 _JWS = PyJWS()
@@ -53,7 +53,7 @@ _JWS = PyJWS()
 
 @checked
 class Key:
-    """A key with a name. Private keys and secrets sign and verify, public keys only verify.
+    """Named key. Private keys and secrets sign and verify; public keys only verify.
 
     Raises:
         ConfigError: the name is empty, the secret has under 32 bytes, or the PEM is not a key of the algorithm
@@ -64,27 +64,27 @@ class Key:
 
     def __init__(self, kid: str, secret: str | bytes, algorithm: Algorithm = "HS256") -> None:
         if not 0 < len(kid) <= 200:
-            raise ConfigError("the name (kid) of a key has 1 to 200 characters")
+            raise ConfigError("the name (kid) of a key must have 1 to 200 characters")
         self.kid = kid
         self.algorithm: Algorithm = algorithm
         try:
             key: Any = _ALGORITHMS[algorithm].prepare_key(secret)
-        except Exception:  # whatever it was, its text might show a part of the key
+        except Exception:  # its text could show a part of the key
             kind = "secret; a PEM is for EdDSA or ES256" if algorithm == "HS256" else f"PEM of an {algorithm} key"
             raise ConfigError(f"key {kid!r}: this is not a {kind}") from None
         match key:
             case bytes():
                 if len(key) < _MIN_SECRET_BYTES:
-                    raise ConfigError(f"key {kid!r}: an HS256 secret has at least {_MIN_SECRET_BYTES} bytes")
+                    raise ConfigError(f"key {kid!r}: an HS256 secret must have at least {_MIN_SECRET_BYTES} bytes")
                 self._signing, self._verifying = key, key
             case Ed25519PrivateKey() | EllipticCurvePrivateKey():
                 self._signing, self._verifying = key, key.public_key()
             case _:
                 self._signing, self._verifying = None, key
         if algorithm == "EdDSA" and not isinstance(self._verifying, Ed25519PublicKey):
-            raise ConfigError(f"key {kid!r}: of the EdDSA keys only Ed25519 is supported")
+            raise ConfigError(f"key {kid!r}: Ed25519 is the only supported kind of EdDSA key")
         if isinstance(self._verifying, EllipticCurvePublicKey) and not isinstance(self._verifying.curve, SECP256R1):
-            raise ConfigError(f"key {kid!r}: an ES256 key is on the curve P-256")
+            raise ConfigError(f"key {kid!r}: an ES256 key must be on the curve P-256")
 
     def __repr__(self) -> str:
         return f"Key({self.kid!r}, {self.algorithm!r})"
@@ -94,33 +94,33 @@ class Key:
         return self._signing is not None
 
     def sign(self, payload: bytes) -> str:
-        """A JWS of `payload`, in the compact form."""
+        """Returns a compact JWS of `payload`."""
         assert self._signing is not None
         return _JWS.encode(payload, self._signing, self.algorithm, headers={"kid": self.kid, "typ": _TYPE})
 
     def open(self, jws: str) -> bytes:
-        """The payload of a JWS that this key signed.
+        """Returns the payload of a JWS that this key signed.
 
         Raises:
-            InvalidToken: it did not, or the signature has another spelling than `sign` would have given it.
+            InvalidToken: the signature does not match, or its encoding differs from that of `sign`.
         """
         try:
-            opened = _JWS.decode_complete(jws, self._verifying, [self.algorithm])
+            parts = _JWS.decode_complete(jws, self._verifying, [self.algorithm])
         except PyJWTError:
             raise InvalidToken("the token's signature is wrong") from None
-        if base64url_encode(opened["signature"]).decode() != jws.rpartition(".")[2]:  # its last bits are not signed
+        if base64url_encode(parts["signature"]).decode() != jws.rpartition(".")[2]:  # unused last bits
             raise InvalidToken("the token is malformed")
-        return opened["payload"]
+        return parts["payload"]
 
 
 @checked
 class KeyRing:
-    """The keys of a host: the first that can sign signs, all verify.
+    """Keys of a host. The first that can sign is used to sign; all verify.
 
-    `clock` gives seconds since the Unix epoch, for the keys as for the tokens.
+    `clock` returns seconds since the Unix epoch, for keys and tokens.
 
     Raises:
-        ConfigError: there is no key, or two have the same name.
+        ConfigError: no key was passed, or two have the same name.
     """
 
     def __init__(self, *keys: Key, clock: Callable[[], float] = time.time) -> None:
@@ -134,23 +134,23 @@ class KeyRing:
 
     @classmethod
     def generate(cls, *, clock: Callable[[], float] = time.time) -> KeyRing:
-        """One random HS256 key, which is gone with the process."""
+        """Returns a ring with one random HS256 key that exists only in this process."""
         return cls(Key(secrets.token_hex(8), secrets.token_bytes(32)), clock=clock)
 
     @classmethod
     def from_text(cls, text: str, *, clock: Callable[[], float] = time.time) -> KeyRing:
-        """HS256 keys as an environment variable holds them: `kid:secret,kid:secret`, secrets in base64.
+        """Parses HS256 keys from an environment variable: `kid:secret,kid:secret`, with secrets in base64.
 
         Raises:
-            ConfigError: the text is not of this form, or its keys are not keys of a ring.
+            ConfigError: the text does not have this form, or its keys are invalid.
         """
         keys: list[Key] = []
         for part in text.split(","):
             try:
                 kid, encoded = part.strip().split(":")
                 secret = base64.b64decode(encoded, validate=True)
-            except ValueError:  # whose text may show a part of a secret
-                raise ConfigError("the text of a key ring is kid:secret,kid:secret with secrets in base64") from None
+            except ValueError:  # its text can show a part of a secret
+                raise ConfigError("the text of a key ring must be kid:secret,kid:secret, secrets in base64") from None
             keys.append(Key(kid, secret))
         return cls(*keys, clock=clock)
 
@@ -158,35 +158,35 @@ class KeyRing:
         return f"KeyRing({', '.join(map(repr, self._keys.values()))})"
 
     def rotate(self, key: Key, overlap_seconds: float = MAX_TTL_SECONDS) -> None:
-        """Puts `key` first. All others stop to sign at once, and to verify after `overlap_seconds`.
+        """Puts `key` first. All others stop signing at once, and stop verifying after `overlap_seconds`.
 
         Raises:
-            ConfigError: a key of that name is in use, or the overlap is negative or not finite.
+            ConfigError: the key's name is in use, or the overlap is negative or not finite.
         """
         if not 0 <= overlap_seconds < float("inf"):
-            raise ConfigError("overlap_seconds is zero or more, and finite")
-        kept = {kid: each for kid, each in self._keys.items() if self.find(kid)}
-        if key.kid in kept:
-            raise ConfigError(f"a key with the name (kid) {key.kid!r} is in use; a new key needs a new name")
+            raise ConfigError("overlap_seconds must be finite and not negative")
+        remaining = {kid: each for kid, each in self._keys.items() if self.find(kid)}
+        if key.kid in remaining:
+            raise ConfigError(f"the key name (kid) {key.kid!r} is in use; a new key needs a new name")
         end = self.clock() + overlap_seconds
-        self._keys = {key.kid: key, **kept}
-        self._retired_at = {kid: min(end, self._retired_at.get(kid, end)) for kid in kept}
+        self._keys = {key.kid: key, **remaining}
+        self._retired_at = {kid: min(end, self._retired_at.get(kid, end)) for kid in remaining}
 
     def find(self, kid: str) -> Key | None:
-        """The key of that name, as long as it verifies."""
+        """Returns the key of that name while it verifies."""
         end = self._retired_at.get(kid)
         return self._keys.get(kid) if end is None or self.clock() < end else None
 
     def signing_key(self) -> Key:
-        """The key that signs.
+        """Returns the signing key.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no key can sign.
         """
         for kid, key in self._keys.items():
             if key.can_sign and kid not in self._retired_at:
                 return key
-        raise ConfigError("no key of the ring can sign: tokens are issued with a secret or a private key")
+        raise ConfigError("no key of the ring can sign; issuing tokens requires a secret or a private key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +206,7 @@ class Claims:
 class ExecutionTokens:
     """Issues and verifies the tokens of executions.
 
-    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET. If that is not set, it is a random one of
-    this object alone.
+    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET, else a random key of this object alone.
 
     Raises:
         ConfigError: `ttl_seconds` is not in (0, 300], or TOOL_BRIDGE_SECRET has under 32 bytes.
@@ -228,7 +227,7 @@ class ExecutionTokens:
         self._verified: dict[bytes, tuple[Claims, Key]] = {}  # by SHA-256 of the token
 
     def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str:
-        """A token for calls of one execution, with the scopes of its context. `metadata` is not in it.
+        """Issues a token for calls of one execution, with the scopes of its context but not its `metadata`.
 
         Raises:
             ConfigError: the time to live is not in (0, 300], a scope has whitespace or is empty, no key can sign, or
@@ -237,7 +236,7 @@ class ExecutionTokens:
         ttl = self._ttl_seconds if ttl_seconds is None else _checked_ttl(ttl_seconds)
         for scope in context.scopes:
             if scope.split() != [scope]:
-                raise ConfigError(f"the scope {scope!r} cannot be in a token: it is empty or has whitespace")
+                raise ConfigError(f"the scope {scope!r} cannot be in a token: it is empty or contains whitespace")
         key = self._keys.signing_key()
         now = round(self._keys.clock(), 3)
         claims = {
@@ -259,13 +258,13 @@ class ExecutionTokens:
         return token
 
     def verify(self, token: str) -> Claims:
-        """The claims of `token`, if all of it is as `issue` would have written it, and it is valid now.
+        """Returns the claims of a token that has the exact form that `issue` writes and is valid now.
 
         Raises:
-            InvalidToken: it is not; the message says in a few words why.
+            InvalidToken: it is not; the message has the reason.
         """
         if not token:
-            raise InvalidToken("there is no token")
+            raise InvalidToken("the token is missing")
         if len(token) > MAX_TOKEN_BYTES:
             raise InvalidToken("the token is too long")
         if not token.isascii():
@@ -288,19 +287,19 @@ class ExecutionTokens:
         except (PyJWTError, RecursionError):
             raise InvalidToken("the token is malformed") from None
         if header.keys() != {"alg", "kid", "typ"}:  # also no jwk, jku, x5u, crit, b64
-            raise InvalidToken("the token's header is not that of an execution token")
+            raise InvalidToken("the token's header is not an execution token's")
         if header["typ"] != _TYPE:
-            raise InvalidToken("the token is of another type")
+            raise InvalidToken("the token has another type")
         key = self._keys.find(header["kid"])
         if key is None:
             raise InvalidToken("the key of the token is unknown")
         if header["alg"] != key.algorithm:
-            raise InvalidToken("the token's algorithm is not that of its key")
+            raise InvalidToken("the token's algorithm does not match its key")
         return self._claims(key.open(token)), key
 
     def _claims(self, payload: bytes) -> Claims:
         try:
-            said = _Payload.model_validate_json(payload)
+            claims = _Payload.model_validate_json(payload)
         except ValidationError as error:
             problem = error.errors()[0]
             if not problem["loc"]:
@@ -308,23 +307,23 @@ class ExecutionTokens:
             if problem["type"] == "missing":
                 raise InvalidToken(f"the token lacks the claim {problem['loc'][0]}") from None
             raise InvalidToken(f"the token's claim {problem['loc'][0]} has the wrong type") from None
-        if said.iss != self._issuer:
-            raise InvalidToken("the token is of another issuer")
-        if said.aud != self._audience:
-            raise InvalidToken("the token is for another audience")
-        # The library's own checks of times go by whole seconds, and by another clock than the ring's.
-        if max(said.iat, said.nbf) > self._keys.clock() + _SKEW_SECONDS:
+        if claims.iss != self._issuer:
+            raise InvalidToken("the token has another issuer")
+        if claims.aud != self._audience:
+            raise InvalidToken("the token has another audience")
+        # The library checks times in whole seconds, and not by the ring's clock.
+        if max(claims.iat, claims.nbf) > self._keys.clock() + _SKEW_SECONDS:
             raise InvalidToken("the token is not valid yet")
-        if not round(said.exp - said.iat, 3) <= MAX_TTL_SECONDS:
+        if not round(claims.exp - claims.iat, 3) <= MAX_TTL_SECONDS:
             raise InvalidToken(f"the token lives longer than {MAX_TTL_SECONDS:g} s")
         return Claims(
-            execution_id=said.exec,
-            user_id=said.sub,
-            organization_id=said.org,
-            session_id=said.sid,
-            scopes=frozenset(said.scope.split()),
-            expires_at=said.exp,
-            token_id=said.jti,
+            execution_id=claims.exec,
+            user_id=claims.sub,
+            organization_id=claims.org,
+            session_id=claims.sid,
+            scopes=frozenset(claims.scope.split()),
+            expires_at=claims.exp,
+            token_id=claims.jti,
         )
 
 
@@ -347,13 +346,11 @@ def _default_keys() -> KeyRing:
     if secret is None:
         return KeyRing.generate()
     if len(secret.encode()) < _MIN_SECRET_BYTES:
-        raise ConfigError(
-            f"{_FROM_ENVIRONMENT} has under {_MIN_SECRET_BYTES} bytes; `openssl rand -hex 32` prints one of 64"
-        )
+        raise ConfigError(f"{_FROM_ENVIRONMENT} has under {_MIN_SECRET_BYTES} bytes; `openssl rand -hex 32` prints 64")
     return KeyRing(Key("environment", secret))
 
 
 def _checked_ttl(seconds: float) -> float:
     if not 0 < seconds <= MAX_TTL_SECONDS:
-        raise ConfigError(f"ttl_seconds is more than 0 and at most {MAX_TTL_SECONDS:g}")
+        raise ConfigError(f"ttl_seconds must be more than 0 and at most {MAX_TTL_SECONDS:g}")
     return seconds

@@ -14,15 +14,15 @@ from corral.concurrency.garbage import import_uncollected
 __all__ = ["main"]
 
 _THREAD_SECONDS = 0.2
-"""Seconds that an idle thread may take to end."""
+"""Maximum seconds for an idle thread to end."""
 
 
 def main() -> int:
-    """Runs the command that the arguments name; returns its exit code."""
+    """Runs the command in `sys.argv`; returns its exit code."""
     others = threading.enumerate()
     _open_closed_streams()
     try:
-        # What takes most of the time until a command begins, and Ctrl-C is no failure meanwhile either.
+        # This import takes most of the start-up time; Ctrl-C during it is not a failure either.
         dispatch = import_uncollected("corral.cli.dispatch")
         exit_code: int = dispatch.run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -32,16 +32,16 @@ def main() -> int:
 
 
 def _open_closed_streams() -> None:
-    """Has standard streams that are closed, as by `>&-`, lead nowhere. The next files would take their numbers else."""
+    """Opens closed standard streams, as by `>&-`, to the null device: other files would get their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave_threads_behind(exit_code: int, others: Container[threading.Thread]) -> None:
-    """Exits here if tools still run in their threads: their run is over, and Python would wait until they return.
+    """Exits at once if tools still run in threads: their run is over, and Python would wait for them.
 
-    Threads of others, which a process that calls `main` may have, are no reason.
+    The threads in `others`, of a process that calls `main`, do not count.
     """
     for thread in threading.enumerate():
         if thread not in others and not thread.daemon:

@@ -1,4 +1,4 @@
-"""Asking, on the terminal, about calls that need an approval."""
+"""Asks for approval of calls on the terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING or sys.platform != "win32":
     import tty
 
 _SHOWN_CHARS = 4_000
-"""Calls with a longer input are denied, so that nobody approves text that was not shown."""
+"""Maximum characters of an input; longer ones are denied, so that only text that was shown is approved."""
 
 
 @contextmanager
 def keyboard() -> Generator[int | None]:
-    """The descriptor of the terminal whose keys can be read, or None if there is none."""
+    """Yields the descriptor of the terminal from which keys can be read, or None without a terminal."""
     if sys.stdin.isatty():
         yield sys.stdin.fileno()
         return
@@ -39,7 +39,7 @@ def keyboard() -> Generator[int | None]:
 
 
 class Asker:
-    """Asks about one call after another. One key answers; only `y` and `a` are a yes."""
+    """Asks about one call after another. A single key answers; only `y` and `a` mean yes."""
 
     def __init__(self, screen: Screen, terminal: int) -> None:
         self._screen = screen
@@ -48,13 +48,13 @@ class Asker:
         self._always: set[str] = set()
 
     async def approve(self, request: ApprovalRequest) -> bool:
-        """The function for `Corral(approve=...)`."""
+        """Decides on a call, for `Corral(approve=...)`."""
         async with self._one_at_a_time:
             if request.tool in self._always:
                 return True
             tool = f"tools.{escape_hidden(request.tool)}"
             input = full_text(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
-            # Held, or the program could print another question below this one.
+            # Output is held, or the program could print a forged question below this one.
             with self._keys() as pressed, self._screen.holding() as say:
                 say(
                     f"{self._screen.paint('?', 'yellow')} {tool}({input})\n  needs your approval: y = yes, "
@@ -70,7 +70,7 @@ class Asker:
 
     @contextmanager
     def _keys(self) -> Generator[asyncio.Future[str]]:
-        """Within the block the next key is what is awaited; those that were pressed before it are forgotten."""
+        """Yields a future for the next key pressed during the block; earlier keys are discarded."""
         loop = asyncio.get_running_loop()
         pressed: asyncio.Future[str] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""All commands, and what becomes of their errors."""
+"""Dispatches commands and prints their errors."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from corral.plugins import load_by_name
 
 _WRONG_USAGE = 2
 _ACCEPTED = re.compile(r"\w+\(accept_unenforced=\{(.*?)\}\)")
-"""The remedy of `LimitNotEnforceable` in Python."""
+"""The remedy in a `LimitNotEnforceable`, which is Python code."""
 _EXAMPLES = """\
 examples:
   corral run program.ts --tools app.tools              the tools of a module
-  corral run program.ts --tools app/tools.py:registry  one name of a file
-  cat answer.md | corral run - --tools app.tools       a model's answer, fences and all
+  corral run program.ts --tools app/tools.py:registry  one name in a file
+  cat answer.md | corral run - --tools app.tools       a model's answer, fences included
   corral run program.ts --tools app.tools --json       the whole result
-  corral check program.ts --tools app.tools            whether it fits the tools, without running it
-  corral types --tools app.tools                       what a model is told about the tools
-  corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
-  corral chat --demo                                   a page that shows the inside of programs
-  corral shell                                         a prompt in the jail of a session
-  corral mcp --mcp-config servers.json                 MCP servers, as one that runs programs against their tools
+  corral check program.ts --tools app.tools            type-check it without running it
+  corral types --tools app.tools                       the declarations that models see
+  corral serve --tools app.tools                       calls over HTTP, for programs elsewhere
+  corral chat --demo                                   a chat page that shows programs as they run
+  corral shell                                         a shell in the jail of a session
+  corral mcp --mcp-config servers.json                 one MCP server in front of others, which runs programs
   corral packages add jszip@3.10.1                     an npm package that programs may import
-  corral audit audit.jsonl --outcome denied            who was denied what
-  corral doctor                                        which isolation is in force on this machine
+  corral audit audit.jsonl --outcome denied            denied calls
+  corral doctor                                        the isolation in force on this machine
 
-corral COMMAND --help tells what a command takes.
+corral COMMAND --help shows a command's options.
 """
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command that `arguments` name; returns its exit code."""
+    """Runs the command in `arguments`; returns its exit code."""
     parser = _parser()
     if not arguments:
         parser.print_help(sys.stderr)
@@ -69,10 +69,10 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"error[{error.code}]: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Nobody reads any more; what is still in Python's buffers must not be tried again on the way out.
+        # The reader is gone; Python must not flush its buffers again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return 128 + signal.SIGPIPE
-    except OSError as error:  # such as the output of a command on a disk that is full
+    except OSError as error:  # such as output to a full disk
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"error: {place}{error.strerror or error}", file=sys.stderr)
         return 1

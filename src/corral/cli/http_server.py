@@ -1,4 +1,4 @@
-"""A listening socket and the HTTP server behind it, for commands that serve; its probes, and how it drains."""
+"""Listening socket and HTTP server for commands that serve, with probes and draining."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SHUTDOWN_SECONDS = 1
 
 @contextmanager
 def listening(host: str, port: int, option: str = "--port") -> Generator[socket.socket]:
-    """A socket that takes connections. Its protocol is named, without which asyncio would not set TCP_NODELAY.
+    """Opens a listening socket. Its protocol is explicit, because asyncio would not set TCP_NODELAY otherwise.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address cannot be used.
     """
     if not 0 <= port < 65_536:
         raise ConfigError(f"{option} {port} is not between 0 and 65535")
@@ -47,17 +47,17 @@ def listening(host: str, port: int, option: str = "--port") -> Generator[socket.
 
 
 def url_of(host: str, port: int, allowed_hosts: list[str]) -> str:
-    """The URL to connect to. A wildcard address is replaced, since clients cannot connect to it."""
+    """Returns the URL to connect to. A wildcard address is replaced, since clients cannot connect to it."""
     if host in ("0.0.0.0", "::", ""):  # noqa: S104
         host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Drainable:
-    """An app with probes, `GET /healthz` and `GET /readyz`, which need no token and take any Host.
+    """App with the probes `GET /healthz` and `GET /readyz`, which accept any Host and need no token.
 
-    `is_work` tells by method and path which requests are refused while it drains, and waited for. `unready` returns a
-    reason that it should get none.
+    `is_work` is True for the methods and paths that draining refuses and waits for. `unready` returns the reason why
+    the app should get no requests, if any.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Drainable:
                     self._idle.set()
 
     async def drain(self, seconds: float) -> None:
-        """Refuses work from now on, and waits until what runs has ended, for at most `seconds`."""
+        """Refuses new work, and waits for running work, at most `seconds`."""
         self._draining = True
         with anyio.move_on_after(seconds):
             while self._working:
@@ -112,7 +112,7 @@ async def _answer(send: Any, content: dict[str, str]) -> None:
 
 
 def http_server(uvicorn: ModuleType, app: object, *, lifespan: str) -> Any:
-    """A `uvicorn.Server` that writes nothing, and leaves signals to the command."""
+    """Returns a `uvicorn.Server` that logs nothing and leaves signals to the command."""
     config = uvicorn.Config(
         app,
         lifespan=lifespan,
@@ -136,4 +136,4 @@ def is_loopback(host: str) -> bool:
 
 def _cannot_listen(host: str, port: int, option: str, error: OSError) -> ConfigError:
     reason = error.strerror or error
-    return ConfigError(f"cannot listen at port {port} of {host}: {reason}; {option} and --host name another place")
+    return ConfigError(f"cannot listen on port {port} of {host}: {reason}; choose another with {option} and --host")

@@ -1,4 +1,4 @@
-"""Options that several commands share: for tools, callers and addresses; and what Ctrl-C does."""
+"""Options of several commands: tools, callers and addresses; and the handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DRAIN_SECONDS = 30.0
 
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
-    """Adds what `load_tools` reads."""
+    """Adds the options of `load_tools`."""
     parser.add_argument(
         "--tools",
         action="append",
         default=[],
         metavar="PLACE",
-        help="module, module:name or file.py[:name]; may be repeated",
+        help="module, module:name or file.py[:name]; can be repeated",
     )
     parser.add_argument(
         "--mcp-config",
@@ -34,18 +34,18 @@ def add_tools(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="JSON with mcpServers, whose tools are tools too; may be repeated",
+        help="JSON file with mcpServers, whose tools are added; can be repeated",
     )
 
 
 def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # pyright: ignore[reportPrivateUsage]
-    """Adds a group with what `caller` reads, and where its calls are put on record."""
-    group = parser.add_argument_group("on whose behalf tools are called")
+    """Adds a group with the options of `caller` and `--audit`."""
+    group = parser.add_argument_group("caller")
     group.add_argument("--user", dest="user_id", metavar="ID")
     group.add_argument("--organization", dest="organization_id", metavar="ID")
     group.add_argument("--session", dest="session_id", metavar="ID")
-    group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
-    group.add_argument("--hide-denied", action="store_true", help="hide tools that need other scopes than these")
+    group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="can be repeated")
+    group.add_argument("--hide-denied", action="store_true", help="hide tools that require other scopes")
     group.add_argument(
         "--audit",
         type=_audit_place,
@@ -63,10 +63,10 @@ def _audit_place(text: str) -> str:
 
 
 def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  # pyright: ignore[reportPrivateUsage]
-    """Adds where a server is, and who may send it requests."""
+    """Adds a server's address and the hosts and origins that it accepts."""
     group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     group.add_argument(
-        "--port", type=int, default=default_port, metavar="N", help=f"0 takes a free one; default: {default_port}"
+        "--port", type=int, default=default_port, metavar="N", help=f"0 chooses a free port; default: {default_port}"
     )
     group.add_argument(
         "--allow-host",
@@ -74,7 +74,7 @@ def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which requests may reach it, besides this machine's; may be repeated",
+        help="a host name that requests may use, besides this machine's; can be repeated",
     )
     group.add_argument(
         "--allow-origin",
@@ -82,18 +82,18 @@ def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  
         action="append",
         default=[],
         metavar="URL",
-        help="a site whose pages may send requests, such as https://app.example; may be repeated",
+        help="a site whose pages may send requests, such as https://app.example; can be repeated",
     )
 
 
 def add_drain(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
-    """Adds how long SIGTERM waits."""
+    """Adds the option for SIGTERM's waiting time."""
     parser.add_argument(
         "--drain-seconds",
         type=_not_negative,
         default=_DRAIN_SECONDS,
         metavar="N",
-        help=f"after SIGTERM, wait so long for what runs, and take nothing new; default: {_DRAIN_SECONDS:n}",
+        help=f"after SIGTERM, refuse new work and wait this long for running work; default: {_DRAIN_SECONDS:n}",
     )
 
 
@@ -108,12 +108,12 @@ def _not_negative(text: str) -> float:
 
 
 def caller(arguments: argparse.Namespace) -> ExecutionContext:
-    """The context that the options name."""
-    return ExecutionContext(**given(arguments, "user_id", "organization_id", "session_id", "scopes"))
+    """Returns the context that the options describe."""
+    return ExecutionContext(**passed_options(arguments, "user_id", "organization_id", "session_id", "scopes"))
 
 
-def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The options that were given."""
+def passed_options(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns the options that were passed, of those named."""
     return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
@@ -121,12 +121,12 @@ def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 def interruptible(
     stop: Callable[[], object], drain: Callable[[], Coroutine[Any, Any, object]] | None = None
 ) -> Generator[None]:
-    """Within the block Ctrl-C, or SIGTERM, calls `stop` in the event loop. A second one ends this process at once.
+    """Makes Ctrl-C and SIGTERM call `stop` in the event loop, during the block. A second signal ends the process.
 
-    With `drain`, SIGTERM awaits that before.
+    On SIGTERM, `drain` is awaited first, if passed.
 
-    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop. The loop
-    has handlers too, without effect: they have it wake up for a signal that the kernel gave to another thread.
+    The handlers are Python's, not the event loop's, so that the second signal works while a tool blocks the loop. The
+    loop also has handlers, without effect, which wake it up for a signal that the kernel delivered to another thread.
     """
     loop = asyncio.get_running_loop()
     stopping = False

@@ -1,4 +1,4 @@
-"""The argument parser, which reads options from variables too, and whose errors are one line with a suggestion."""
+"""Argument parser that also reads options from variables, and whose errors are one line with a suggestion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[CommandLine]"  # noqa: SLF001 
 
 _WRONG_USAGE = 2
 _TELLING_CHARS = 3
-"""Shorter words suggest nothing."""
+"""Minimum length of a word for suggestions."""
 _LIMITS = "wall-seconds, cpu-seconds, memory-mb, calls"
 _ELSEWHERE = {
     "limit": _LIMITS,
@@ -29,39 +29,39 @@ _ELSEWHERE = {
     "timeout": "wall-seconds",
     "typescript": "language typescript",
 }
-"""Names that other programs have for options, and the options here."""
+"""Options of other programs, with the corresponding options here."""
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
-"""CORRAL_PORT in the pods beside a service that is called corral."""
+"""Value of CORRAL_PORT in Kubernetes pods beside a service called corral."""
 _WITHOUT = ("--help", "--command")
-"""Options without a variable: CORRAL_COMMAND is the mark of a shell's command."""
+"""Options without a variable. CORRAL_COMMAND marks a shell's commands."""
 _VARIABLES = """
-An option that is not given is read from a variable: --drain-seconds from CORRAL_DRAIN_SECONDS, and so on. Of those that
-may be repeated it has several values as a shell would read them; of those without a value it is 1 or 0.
+An option that is not passed is read from a variable, such as --drain-seconds from CORRAL_DRAIN_SECONDS. For options
+that can be repeated, it has several values, split as by a shell; for flags, it is 1 or 0.
 """
 _TAKE_FILES = {".py": "--tools", ".json": "--mcp-config"}
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser for `corral` or one of its commands."""
+    """Parser for `corral` or one of its commands."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
         self._read = set[str]()
-        """Options that were read from variables."""
+        """Options read from variables."""
 
     @cached_property
     def commands(self) -> Commands:
-        """The group to which commands are added, each a parser of this class."""
+        """Group of the commands, each a parser of this class."""
         return self.add_subparsers(prog=self.prog, metavar="COMMAND", required=True, parser_class=CommandLine)
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # its overloads are about the namespace
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Refuses unknown options and arguments here, where argparse would leave that to the parser of all commands."""
-        given = sys.argv[1:] if args is None else list(args)
-        for each in given:
+        """Rejects unknown options and arguments here; argparse would leave that to the parser of all commands."""
+        arguments = sys.argv[1:] if args is None else list(args)
+        for each in arguments:
             if self._has_commands and not each.startswith("-"):
                 self._require_command(each)
                 break
@@ -70,26 +70,26 @@ class CommandLine(argparse.ArgumentParser):
             if _is_option(each):
                 self._require_option(each.partition("=")[0])
         if not self._has_commands:
-            given = [*self._of_variables(given), *given]
-        known, unknown = super().parse_known_args(given, namespace)
+            arguments = [*self._of_variables(arguments), *arguments]
+        known, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
             self.error(f"{unknown[0]!r} is one argument too many{self._as_option(unknown[0])}")
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Ends with one line about what is wrong, and one that leads on."""
+        """Exits with a line about the error and a line of help."""
         option = re.match(r"argument (?:-\w/)?(--[\w-]+):", message)
         if option is not None and option[1] in self._read:
             message = f"{message} (of {_variable(option[1])})"
-        self.exit(_WRONG_USAGE, f"error: {message}\nhelp: {self.prog} --help lists what it takes\n")
+        self.exit(_WRONG_USAGE, f"error: {message}\nhelp: {self.prog} --help lists the options\n")
 
     def format_help(self) -> str:
-        """Adds how variables stand for options."""
+        """Adds the help on variables."""
         return super().format_help() + ("" if self._has_commands else _VARIABLES)
 
-    def _of_variables(self, given: list[str]) -> Iterator[str]:
-        """Yields the options that variables stand for, unless they or another one for the same setting are given."""
-        words = given[: given.index("--")] if "--" in given else given
+    def _of_variables(self, arguments: list[str]) -> Iterator[str]:
+        """Yields the options set by variables, unless an option for the same setting is passed."""
+        words = arguments[: arguments.index("--")] if "--" in arguments else arguments
         options = {each.partition("=")[0] if each.startswith("--") else each[:2] for each in words}
         actions = self._option_string_actions
         settings = {actions[each].dest for each in options if each in actions}
@@ -123,12 +123,12 @@ class CommandLine(argparse.ArgumentParser):
         if name in names:
             return
         if Path(name).is_file():
-            meant = f"; did you mean {self.prog} run {name}?"
+            suggestion = f"; did you mean {self.prog} run {name}?"
         elif near := NearNames(names).of(name):
-            meant = f"; did you mean {self.prog} {near[0]}?"
+            suggestion = f"; did you mean {self.prog} {near[0]}?"
         else:
-            meant = f"; known: {', '.join(names)}"
-        self.error(f"unknown command {name!r}{meant}")
+            suggestion = f"; known: {', '.join(names)}"
+        self.error(f"unknown command {name!r}{suggestion}")
 
     def _as_option(self, file: str) -> str:
         option = _TAKE_FILES.get(Path(file).suffix)
@@ -141,8 +141,8 @@ class CommandLine(argparse.ArgumentParser):
         takers = [name for name, parser in of_commands if option in parser._option_string_actions]  # noqa: SLF001
         if takers:
             self.error(f"{option} comes after the command, as in {self.prog} {takers[0]} {option}")
-        meant = _meant(option, [each for each in self._option_string_actions if each.startswith("--")])
-        self.error(f"{self.prog} has no option {option}{f'; did you mean {meant}?' if meant else ''}")
+        suggestion = _meant(option, [each for each in self._option_string_actions if each.startswith("--")])
+        self.error(f"{self.prog} has no option {option}{f'; did you mean {suggestion}?' if suggestion else ''}")
 
 
 def _variable(option: str) -> str:
@@ -150,16 +150,16 @@ def _variable(option: str) -> str:
 
 
 def _is_option(argument: str) -> bool:
-    """True for what argparse takes for an option, not for an argument or the value of an option."""
+    """True if argparse takes the argument for an option."""
     return len(argument) > 1 and argument[0] == "-" and " " not in argument and not argument[1].isdigit()
 
 
 def _meant(option: str, options: Collection[str]) -> str | None:
-    """The options that an unknown one may stand for, as text."""
+    """Returns the probable meaning of an unknown option, as text."""
     word = option.lstrip("-").replace("_", "-")
     if word in _ELSEWHERE:
-        named = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
-        return either([each for each in named if each.partition(" ")[0] in options])
+        options_here = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
+        return either([each for each in options_here if each.partition(" ")[0] in options])
     if len(word) < _TELLING_CHARS:
         return None
     near = NearNames(options).of(f"--{word}", likeness=0.75)
@@ -176,7 +176,7 @@ def add_command(
     description: str,
     epilog: str | None = None,
 ) -> argparse.ArgumentParser:
-    """The parser of a new command; `run` returns its exit code, `takes` is its argument as the usage shows it."""
+    """Adds a command and returns its parser. `run` returns its exit code; `takes` is its argument in the usage."""
     usage = f"corral {name} {takes} [OPTIONS]" if takes else f"corral {name} [OPTIONS]"
     parser = commands.add_parser(name, usage=usage, help=help, description=description, epilog=epilog)
     parser.set_defaults(command=run)

@@ -1,4 +1,4 @@
-"""The program that a command is given, in a file or on standard input, and what the options say about it."""
+"""The program of a command, from a file or standard input, and its options."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class GivenProgram(NamedTuple):
     source: str
     language: Language
     file: str
-    """As it is called where places in it are shown."""
+    """Name to show with places in the program."""
     env: dict[str, str] | None
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `given_program` reads."""
+    """Adds the options of `given_program`."""
     parser.add_argument("program", metavar="PROGRAM", help="file with the program, or - for standard input")
     parser.add_argument("--language", choices=tuple(LANGUAGES), help="default: by the file's name")
     add_env(parser)
 
 
 def given_program(arguments: argparse.Namespace) -> GivenProgram:
-    """The program that the options name.
+    """Reads the program that the options name.
 
     Raises:
         ConfigError: it cannot be read.
@@ -45,7 +45,7 @@ def given_program(arguments: argparse.Namespace) -> GivenProgram:
 
 def _read(program: str) -> str:
     if program == "-" and sys.stdin.isatty():
-        print("reading the program from this terminal; Ctrl-D on a line of its own ends it", file=sys.stderr)
+        print("reading the program from this terminal; end it with Ctrl-D on an empty line", file=sys.stderr)
     try:
         content = sys.stdin.buffer.read() if program == "-" else Path(program).read_bytes()
     except OSError as error:

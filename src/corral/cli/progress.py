@@ -1,4 +1,4 @@
-"""Live progress of a command: a line for each tool call, else an animated one."""
+"""Live progress of a command: a line per tool call, else an animated line."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from corral.rendering.preview import json_text
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
 _LINE_SECONDS = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 _A_WHILE_SECONDS = 0.3
-"""Shorter work is not announced."""
+"""Seconds of work before it is announced."""
 _CALL_CHARS = 1_000
-"""More of a call than any terminal shows in one line."""
+"""Maximum characters of a call: more than any terminal shows in one line."""
 
 
 class Progress:
-    """Shows calls that run as live lines, and each that has ended as a line that stays."""
+    """Shows running calls as live lines and finished calls as permanent lines."""
 
     def __init__(self, screen: Screen, doing: str = "") -> None:
         self._screen = screen
         self._running: dict[int, str] = {}
         """The shown state of calls, by the identity of their records: sequence numbers come from the guest."""
         self._reported: dict[int, str] = {}
-        """Last progress of these calls."""
+        """Latest progress of these calls."""
         self._frame = _FRAMES[0]
         self._doing = doing
-        """Text shown after a while without a running call; empty shows nothing."""
+        """Text to show after a while without a running call; empty: none."""
         self._since = time.monotonic()
 
     def see(self, event: Event) -> None:
@@ -69,7 +69,7 @@ class Progress:
 
     @contextmanager
     def turning(self) -> Generator[None]:
-        """Keeps marks turning within the block, from a thread of its own, as this one may be blocked."""
+        """Animates the marks during the block, in a separate thread because this one can be blocked."""
         if not self._screen.live:
             yield
             return
@@ -109,7 +109,7 @@ class Progress:
 
 @contextmanager
 def moving(screen: Screen, doing: str, *, lasting: bool = False) -> Generator[None]:
-    """Shows a live line about what is being done within the block; without a terminal, lines if it is `lasting`."""
+    """Shows a live line about the work in the block; without a terminal, prints lines if it is `lasting`."""
     if screen.live or not lasting:
         with Progress(screen, doing).turning():
             yield
@@ -132,7 +132,7 @@ def moving(screen: Screen, doing: str, *, lasting: bool = False) -> Generator[No
 
 
 def finished_line(call: CallRecord, screen: Screen) -> str:
-    """A call that has ended, in one line that fits the screen."""
+    """Formats a finished call in one line that fits the screen."""
     columns = screen.size.columns - 3
     called = _called(call)
     if call.error is None:

@@ -1,4 +1,4 @@
-"""Text on the outcome of a run, for people."""
+"""Formats the outcome of a run for people."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _TAB = " " * 4
 
 
 def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:
-    """The line of a place with its neighbours, numbered, and a caret below the column.
+    """Returns the numbered lines around a place, with a caret below the column.
 
-    `line` and `column` count from 1, `column` in UTF-16 units. Nothing if the source has no such line. A long line is
-    cut to `columns` so that the place is in view.
+    `line` and `column` count from 1, `column` in UTF-16 units. Empty if the source has no such line. Long lines are cut
+    to `columns` around the place.
     """
     lines = _LINE_END.split(source)
     if not 1 <= line <= len(lines):
         return []
     first, last = max(1, line - _LINES_AROUND), min(len(lines), line + _LINES_AROUND)
     if last > line and last == len(lines) and not lines[last - 1]:
-        last -= 1  # what follows the newline at the end of the file
+        last -= 1  # the empty line after the last newline
     gutter = len(str(last))
     room = columns - gutter - 4
     text, caret = _around(lines[line - 1], _index(lines[line - 1], column), room)
@@ -42,12 +42,12 @@ def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:
 
 
 def _index(line: str, column: int) -> int:
-    """The index in `line` of a column in UTF-16 units."""
+    """Returns the index in `line` of a column in UTF-16 units."""
     return len(line.encode("utf-16-le")[: 2 * (column - 1)].decode("utf-16-le", "ignore"))
 
 
 def _around(line: str, index: int, room: int) -> tuple[str, int]:
-    """`line` as shown, from so far to the right that `index` is in view, and the caret's offset in it."""
+    """Returns `line` for display, scrolled so that `index` is visible, and the caret's offset in it."""
     before = _shown(line[:index])
     if width(before) < room * 3 // 4:
         return _shown(line), width(before)
@@ -59,23 +59,23 @@ def _shown(line: str) -> str:
     return printable(line.replace("\t", _TAB))
 
 
-NO_TOOLS = "no tools were given: --tools PLACE or --mcp-config FILE says where they are, as in --tools app.tools"
+NO_TOOLS = "there are no tools; pass --tools PLACE or --mcp-config FILE, as in --tools app.tools"
 
 _CALLS_LISTED = 20
 _OF_A_CHECK = re.compile(r"TS\d|ty:")
 """Prefixes of the codes of language servers."""
 _DECLARED = "\n  declared: "
-"""Separator of a check's message and the declaration that the program does not fit."""
+"""Separates a check's message from the declaration that the program does not match."""
 _HELP = {
-    "program_timeout": "--wall-seconds and --cpu-seconds set what a run may take",
-    "memory_exceeded": "--memory-mb sets how much memory a run may use",
-    "call_budget_exceeded": "--calls sets how many tool calls a run may make",
-    "output_exceeded": "--value-bytes sets how large a result may be",
-    "message_too_large": "--tool-input-bytes and --tool-output-bytes set how large a call may be",
+    "program_timeout": "--wall-seconds and --cpu-seconds set the time limits of a run",
+    "memory_exceeded": "--memory-mb sets the memory limit of a run",
+    "call_budget_exceeded": "--calls sets the maximum number of tool calls",
+    "output_exceeded": "--value-bytes sets the maximum size of a result",
+    "message_too_large": "--tool-input-bytes and --tool-output-bytes set the maximum size of a call",
     "scope_denied": "--scope gives the run a scope",
-    "invalid_arguments": "corral types shows what the tools take",
+    "invalid_arguments": "corral types shows the tools' parameters",
     "tool_not_found": "corral types shows the tools that a program can call",
-    "tool_failed": "what the tool raised is printed above, where it happened",
+    "tool_failed": "the tool's exception is printed above",
 }
 """Remedies at the command line, by error code."""
 
@@ -83,21 +83,21 @@ _HELP = {
 def error_lines(
     result: ExecutionResult, source: str, file: str, screen: Screen, *, tools_given: bool = True
 ) -> Iterator[str]:
-    """The reason of a failure, its place in the source, and the remedy. Empty after success."""
+    """Yields the reason of a failure, its place in the source, and the remedy; nothing after success."""
     error = result.error
     if error is None:
         return
-    found = [remark for remark in result.diagnostics if remark.severity == "error"]
-    if found:  # the message has them all, without the source
+    errors = [remark for remark in result.diagnostics if remark.severity == "error"]
+    if errors:  # the message has them all, but no source
         summary, _, _ = _message(error).partition("\n")
         yield f"{_label('error', error.code, screen)}: {summary}"
-        for remark in found:
+        for remark in errors:
             yield from remark_lines(remark, source, file, screen)
     else:
         yield from _failure_lines(error, source, file, screen)
-    remedy = _HELP["invalid_arguments"] if found else _HELP.get(error.code)
+    remedy = _HELP["invalid_arguments"] if errors else _HELP.get(error.code)
     if "No module named 'corral'" in error.message:
-        remedy = f"what imports corral is for Python itself: python {file}; its tools are given as --tools {file}"
+        remedy = f"code that imports corral runs in Python itself: python {file}; pass its tools as --tools {file}"
     elif not tools_given and names_tools(source):
         remedy = NO_TOOLS
     if remedy is not None:
@@ -115,7 +115,7 @@ def _failure_lines(error: ExecutionError, source: str, file: str, screen: Screen
 
 
 def help_line(remedy: str, screen: Screen) -> str:
-    """A line with the next step for the person at the command line."""
+    """Formats a line with the next step for the user."""
     return f"{screen.paint('help', 'bold')}: {remedy}"
 
 
@@ -125,7 +125,7 @@ def names_tools(source: str) -> bool:
 
 
 def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> Iterator[str]:
-    """Findings of a check, their places in the source, and the declarations they do not fit."""
+    """Yields a finding of a check, its place in the source, and the declaration that the program does not match."""
     message, _, declared = printable(remark.message).partition(_DECLARED)
     yield f"{_label(remark.severity, remark.code, screen)}: {message}"
     yield from _place(remark.line, remark.column, source, file, screen)
@@ -134,7 +134,7 @@ def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> 
 
 
 def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[str]:
-    """Remarks about a run that are no errors."""
+    """Yields remarks about a run that are not errors."""
     for remark in result.diagnostics:
         if remark.severity == "error" or (result.success and _OF_A_CHECK.match(remark.code or "")):
             continue
@@ -143,14 +143,14 @@ def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[s
     for call in result.unawaited:
         place = "" if call.line is None else f" ({file}:{call.line}:{call.column})"
         outcome = "" if call.error is None else f"; it failed: {call.error}"
-        text = printable(f"tools.{call.tool} was not waited for{outcome}")
+        text = printable(f"tools.{call.tool} was not awaited{outcome}")
         yield f"{_label('warning', None, screen)}: {text}{place}"
     for what in result.truncated:
         yield f"{_label('info', None, screen)}: {what}"
 
 
 def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
-    """The calls that were made, and may have had effects, before it ended."""
+    """Yields the calls that were made, and may have taken effect, before a failure."""
     calls = result.tool_calls
     if calls:
         yield f"{counted(len(calls), 'tool call')} {'were' if len(calls) > 1 else 'was'} made:"
@@ -159,14 +159,14 @@ def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
 
 
 def _message(error: ExecutionError) -> str:
-    """Name and message; an error of corral's own has its name in the code already."""
+    """Returns name and message; corral's own errors only have a message, as the code is their name."""
     if error.name.lower() == error.code.replace("_", ""):
         return printable(error.message)
     return printable(f"{error.name}: {error.message}")
 
 
 def _in_file(frame: str, file: str) -> str:
-    """A frame of the stack, which calls every program `program.ts`, with the name of the file."""
+    """Puts the file's name into a stack frame, where every program is `program.ts`."""
     return re.sub(r"\bprogram\.ts(?=:\d+:\d+)", lambda _: file, frame)
 
 

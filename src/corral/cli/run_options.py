@@ -1,4 +1,4 @@
-"""Options of commands that run programs: sandbox, limits, check, environment, and what programs may use."""
+"""Options of commands that run programs: sandbox, limits, check, environment and resources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
 from corral import Directory, Language, Limits, Mount
-from corral.cli.options import given
+from corral.cli.options import passed_options
 from corral.errors import ConfigError
 from corral.isolation import TIERS, Tier
 from corral.packages import AnyPackages, NpmPackages, PythonPackages
@@ -27,11 +27,11 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "e2b": ("E2B_API_KEY",),
     "vercel": ("VERCEL_OIDC_TOKEN", "VERCEL_TOKEN"),
 }
-"""Variables of which the SDK of a cloud needs one, unless it finds a file of its own."""
+"""Variables of which a cloud's SDK needs one, unless it finds its own configuration file."""
 
 
 class Surroundings(TypedDict):
-    """The arguments of `Corral` that the options of `add_surroundings` set."""
+    """Arguments of `Corral` from the options of `add_surroundings`."""
 
     network: Any
     """A `Network`, whose module needs an extra; or None."""
@@ -40,7 +40,7 @@ class Surroundings(TypedDict):
 
 
 class Running(Surroundings):
-    """The arguments of `Corral` that the options of `add_running` set."""
+    """Arguments of `Corral` from the options of `add_running`."""
 
     sandbox: SandboxProvider
     limits: Limits
@@ -50,13 +50,13 @@ class Running(Surroundings):
 
 
 def add_running(parser: argparse.ArgumentParser) -> None:
-    """Adds what `running` reads."""
+    """Adds the options of `running`."""
     checking = parser.add_mutually_exclusive_group()
     checking.add_argument(
         "--check",
         choices=tuple(_CHECKS),
         default="auto",
-        help="type-check programs first, where that can be had; or refuse them where not; or never; default: auto",
+        help="type-check programs first if a checker is available; or require it; or never; default: auto",
     )
     checking.add_argument("--no-check", dest="check", action="store_const", const="off", help="the same as --check off")
     isolation = parser.add_argument_group("isolation")
@@ -64,19 +64,19 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         "--sandbox",
         default="auto",
         metavar="NAME",
-        help="deno, cpython, monty, e2b, daytona, vercel, or that of a package; default: what works here",
+        help="deno, cpython, monty, e2b, daytona, vercel, or a package's; default: the one that works here",
     )
     isolation.add_argument(
-        "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"
+        "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: one that works"
     )
     isolation.add_argument(
         "--tier",
         choices=("auto", *TIERS),
         default="auto",
-        help="the jail around the sandbox; default: the best there is",
+        help="the jail around the sandbox; default: the strongest available",
     )
     isolation.add_argument(
-        "--required-tier", choices=TIERS, default="landlock", help="do not run in a lower one; default: landlock"
+        "--required-tier", choices=TIERS, default="landlock", help="refuse to run in a lower tier; default: landlock"
     )
     isolation.add_argument(
         "--accept-unenforced",
@@ -84,39 +84,39 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="LIMIT",
-        help="run even if the sandbox does not enforce this limit here; may be repeated",
+        help="run even if the sandbox does not enforce this limit here; can be repeated",
     )
     add_surroundings(parser)
     add_limits(parser, {name: field.default for name, field in Limits.model_fields.items()})
 
 
 def add_surroundings(parser: argparse.ArgumentParser) -> None:
-    """Adds what `surroundings` reads, and `--package`."""
-    group = parser.add_argument_group("what programs may use")
+    """Adds the options of `surroundings`, and `--package`."""
+    group = parser.add_argument_group("resources of programs")
     group.add_argument(
         "--network",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="an origin that they may ask, such as https://api.example.com; may be repeated",
+        help="an origin that they may request, such as https://api.example.com; can be repeated",
     )
-    folder = "of `corral packages add"
-    group.add_argument("--modules", type=_folder, metavar="FOLDER", help=f"packages of npm: a folder {folder}`")
-    group.add_argument("--packages", type=_folder, metavar="FOLDER", help=f"and of Python: one {folder} --python`")
+    folder = "the folder of `corral packages add"
+    group.add_argument("--modules", type=_folder, metavar="FOLDER", help=f"npm packages: {folder}`")
+    group.add_argument("--packages", type=_folder, metavar="FOLDER", help=f"Python packages: {folder} --python`")
     group.add_argument(
         "--package",
         action="append",
         default=[],
         metavar="NAME",
-        help="a package of Python that is installed beside corral; may be repeated",
+        help="a Python package that is installed beside corral; can be repeated",
     )
     group.add_argument(
-        "--skills", type=_folder, action="append", default=[], metavar="FOLDER", help="with SKILL.md; may be repeated"
+        "--skills", type=_folder, action="append", default=[], metavar="FOLDER", help="with SKILL.md; can be repeated"
     )
 
 
 def add_limits(parser: argparse.ArgumentParser, defaults: Mapping[str, int | float]) -> None:
-    """Adds these limits, which `limits_of` reads."""
+    """Adds options for these limits, for `limits_of`."""
     group = parser.add_argument_group("limits")
     for name, default in defaults.items():
         kind = _seconds if Limits.model_fields[name].annotation is float else _count
@@ -125,37 +125,37 @@ def add_limits(parser: argparse.ArgumentParser, defaults: Mapping[str, int | flo
 
 
 def add_workspace(parser: argparse.ArgumentParser) -> None:
-    """Adds what `mounts` takes."""
+    """Adds the option for `mounts`."""
     parser.add_argument(
         "--workspace",
         type=_folder,
         metavar="FOLDER",
-        help="a folder that is /workspace in there, for reading and writing",
+        help="a folder to mount as /workspace, readable and writable",
     )
 
 
 def mounts(workspace: Path | None) -> list[Mount]:
-    """The directories of a session: the folder as /workspace, or an empty one."""
+    """Returns a session's mounts: the folder as /workspace, or an empty directory."""
     return [Mount("/workspace")] if workspace is None else [Mount("/workspace", Directory(workspace), write=True)]
 
 
 def add_env(parser: argparse.ArgumentParser) -> None:
-    """Adds what `env_of` reads."""
+    """Adds the option of `env_of`."""
     parser.add_argument(
         "--env",
         action="append",
         type=_variable,
         metavar="NAME=VALUE",
-        help="what a program finds in process.env, in Python os.environ; may be repeated",
+        help="a variable for process.env, or os.environ in Python; can be repeated",
     )
 
 
 def surroundings(arguments: argparse.Namespace) -> Surroundings:
-    """Makes what programs find besides the language and the tools.
+    """Returns the network, packages and skills of programs.
 
     Raises:
         ConfigError: an origin is wrong, or packages are not installed.
-        MissingExtra: `corral[egress]` is not installed, which sends requests.
+        MissingExtra: `corral[egress]`, which sends requests, is not installed.
     """
     origins = arguments.network
     return {
@@ -169,10 +169,10 @@ def surroundings(arguments: argparse.Namespace) -> Surroundings:
 
 
 def running(arguments: argparse.Namespace, language: Language, *, pool_size: int | None = None) -> Running:
-    """The settings for programs in this language; `pool_size` sandboxes are kept ready for them.
+    """Returns the settings for programs in this language; `pool_size` sandboxes are kept ready for them.
 
     Raises:
-        ConfigError: the options do not fit together.
+        ConfigError: options conflict.
     """
     return {
         "sandbox": _sandbox(arguments, language, pool_size),
@@ -185,12 +185,12 @@ def running(arguments: argparse.Namespace, language: Language, *, pool_size: int
 
 
 def limits_of(arguments: argparse.Namespace) -> Limits:
-    """The limits that the options name."""
-    return Limits(**given(arguments, *(name for name in Limits.model_fields if name in arguments)))
+    """Returns the limits in the options."""
+    return Limits(**passed_options(arguments, *(name for name in Limits.model_fields if name in arguments)))
 
 
 def env_of(arguments: argparse.Namespace) -> dict[str, str] | None:
-    """The environment that the options name."""
+    """Returns the environment in the options."""
     return None if arguments.env is None else dict(arguments.env)
 
 
@@ -198,7 +198,7 @@ def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int |
     engine, packages = arguments.engine, arguments.package
     if arguments.sandbox != "auto":
         if packages or engine != "auto" or arguments.tier != "auto":
-            raise ConfigError(f"--engine, --package and --tier do not go with --sandbox {arguments.sandbox}")
+            raise ConfigError(f"--engine, --package and --tier cannot be used with --sandbox {arguments.sandbox}")
         _require_key(arguments.sandbox)
         return load_by_name("corral.sandboxes", arguments.sandbox)
     if language == "typescript":
@@ -208,7 +208,7 @@ def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int |
         return DenoSandbox(tier=arguments.tier, isolation=isolation, pool_size=pool_size)
     if engine == "monty" or (engine == "auto" and not packages and arguments.tier == "auto"):
         if packages or arguments.tier != "auto":
-            raise ConfigError("Monty has no packages and no tiers; use --engine cpython")
+            raise ConfigError("Monty does not support packages and tiers; use --engine cpython")
         return load_by_name("corral.sandboxes", "monty" if engine == "monty" else "python")
     return CPythonSandbox(packages=packages, tier=arguments.tier, pool_size=pool_size)
 

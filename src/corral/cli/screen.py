@@ -1,4 +1,4 @@
-"""The two output streams of a command, and live lines below what has been printed on them."""
+"""Output streams of a command, with live lines below the printed text."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _COLUMNS_OF_A_FILE = 120
 class Screen:
     """Prints to standard output and error; on a terminal, keeps live lines at the bottom.
 
-    Live lines are on standard error. They are erased before anything is printed and drawn again after it, so that they
-    never stand in the way of other output. Tools may print from any thread.
+    Live lines are on standard error. They are erased before any output and redrawn after it. Tools can print from any
+    thread.
     """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -31,26 +31,26 @@ class Screen:
         self._lock = threading.Lock()
         self._lines: Sequence[str] = ()
         self._held: list[tuple[TextIO, str]] | None = None
-        """Output to print when `holding` is over."""
+        """Output to print when `holding` ends."""
         self.live = err.isatty() and os.environ.get("TERM") != "dumb"
         self.color = self.live and not os.environ.get("NO_COLOR")
 
     @property
     def size(self) -> os.terminal_size:
-        """Columns and rows of the terminal that standard error is."""
+        """Columns and rows of the terminal at standard error."""
         if self._err.isatty():
             size = os.get_terminal_size(self._err.fileno())
             return os.terminal_size((size.columns or 80, size.lines or 24))
         return os.terminal_size((_COLUMNS_OF_A_FILE, 24))
 
     def paint(self, text: str, *colors: Color) -> str:
-        """`text` in color, where standard error shows colors."""
+        """Colors `text` if standard error shows colors."""
         if not self.color:
             return text
         return f"\x1b[{';'.join(str(_SGR[color]) for color in colors)}m{text}\x1b[0m"
 
     def out(self, text: str) -> None:
-        """Prints what a program made to standard output: as it is, but without control characters on a terminal."""
+        """Prints a program's output to standard output, unchanged except for control characters on a terminal."""
         self._print(self._out, printable(text) if self._out.isatty() else text)
 
     def err(self, text: str) -> None:
@@ -69,15 +69,15 @@ class Screen:
 
     @contextmanager
     def holding(self) -> Generator[Callable[[str], None]]:
-        """Within the block only what it is given prints, to standard error; all else waits until the block is over."""
+        """Yields a function that prints to standard error; all other output waits until the end of the block."""
         with self._lock:
             self._held = []
         try:
             yield lambda text: self._write(self._err, text)
         finally:
             with self._lock:
-                held, self._held = self._held, None
-            for stream, text in held or ():
+                waiting, self._held = self._held, None
+            for stream, text in waiting or ():
                 self._print(stream, text)
 
     def _print(self, stream: TextIO, text: str) -> None:
@@ -97,7 +97,7 @@ class Screen:
             self._draw()
 
     def _erasing(self) -> str:
-        """Up to the first live line, then clear from there to the end of the screen."""
+        """Returns the escape sequence that clears the screen from the first live line on."""
         return f"\x1b[{len(self._lines)}F\x1b[J" if self._lines else ""
 
     def _draw(self) -> None:
@@ -107,10 +107,10 @@ class Screen:
 
 @contextmanager
 def screen() -> Generator[Screen]:
-    """A screen of its own on the standard streams.
+    """Yields a screen on the standard streams.
 
-    Within the block standard output belongs to the screen alone: what tools print, and what processes they start
-    print, goes to standard error.
+    During the block only the screen writes to standard output: output of tools, and of processes they start, goes to
+    standard error.
     """
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="backslashreplace") as out:
@@ -126,7 +126,7 @@ def screen() -> Generator[Screen]:
 
 
 class _Lines(io.TextIOBase):
-    """A text stream that hands on whole lines."""
+    """Text stream that passes on whole lines."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print_line = print_line
@@ -151,6 +151,6 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Hands on a line that was begun and not ended."""
+        """Passes on an unfinished line."""
         if self._begun:
             self.write("\n")

@@ -1,4 +1,4 @@
-"""Text for terminals: its width, cut to fit, without control characters."""
+"""Formats text for terminals: width, truncation, control characters."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things, of which `what` is one."""
+    """Formats a number of things; `what` is the singular."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """`text` with its control characters, other than tabs and newlines, as escapes."""
+    """Escapes control characters other than tabs and newlines."""
     return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
 
 
 def width(text: str) -> int:
-    """The columns that a terminal needs for one line without tabs."""
+    """Returns the terminal columns of one line without tabs."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def fitted(text: str, columns: int) -> str:
-    """`text`, or as much of its beginning as fits, with an ellipsis."""
+    """Returns `text`, cut to fit with an ellipsis."""
     used = 0
     room_ends = 0
     for index, character in enumerate(text):

@@ -1,4 +1,4 @@
-"""Tools from where `--tools` says: `module`, `module:attribute` or `path/to/file.py[:attribute]`."""
+"""Loads the tools of `--tools`: `module`, `module:attribute` or `path/to/file.py[:attribute]`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 _USUAL_NAMES = ("tools", "registry")
 _MODULES_NAMED = 10
 _NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
-"""Files whose traceback frames say nothing about the host's own code."""
+"""Files whose traceback frames are not the host's own code."""
 
 
 def load_tools(places: Sequence[str], mcp_configs: Sequence[Path] = (), *, required: bool = False) -> Tools:
-    """All tools of all `places`, and the servers of all configurations. The current directory can be imported from.
+    """Loads the tools of all `places`, and the servers of all configurations. Imports work from the current directory.
 
     Raises:
-        ConfigError: a place does not exist, cannot be imported, or holds no tools; a configuration is wrong; there is
-            neither, and that is `required`.
-        MissingExtra: there are MCP servers, and `corral[mcp]` is not installed.
+        ConfigError: a place does not exist, cannot be imported, or has no tools; a configuration is wrong; there is
+            neither although `required`.
+        MissingExtra: there are MCP servers, but `corral[mcp]` is not installed.
     """
     if required and not (places or mcp_configs):
-        raise ConfigError("there are no tools: --tools PLACE or --mcp-config FILE says where they are")
+        raise ConfigError("there are no tools; pass --tools PLACE or --mcp-config FILE")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return [*(found for place in places for found in _load(place)), *tools_from(*mcp_configs)]
+    return [*(tool for place in places for tool in _load(place)), *tools_from(*mcp_configs)]
 
 
 def _load(place: str) -> Tools:
@@ -50,11 +50,9 @@ def _load(place: str) -> Tools:
 
 
 def _import_module(name: str) -> ModuleType:
-    # An empty part is what importlib would take for a relative name, or for none.
+    # importlib would take an empty part for a relative name, or for no name.
     if not all(name.split(".")) or Path(name).is_file():
-        raise ConfigError(
-            f"--tools {name!r}: not the name of a module, and not a path that ends in .py{_as_file(name)}"
-        )
+        raise ConfigError(f"--tools {name!r}: neither the name of a module nor a path that ends in .py{_as_file(name)}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -66,7 +64,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _as_file(name: str) -> str:
-    """A hint, where a path was given that lacks its end, or is of something else."""
+    """Returns a hint for a path without its suffix, or of a folder."""
     path = Path(name)
     if path.with_name(f"{path.name}.py").is_file():
         return f"; did you mean {path}.py?"
@@ -79,7 +77,7 @@ def _import_file(name: str) -> ModuleType:
     path = Path(name).resolve()
     if not path.is_file():
         raise ConfigError(f"there is no file {name}")
-    # Not by its stem: a file may be called types.py.
+    # Not under its stem: a file can be called types.py.
     specification = importlib.util.spec_from_file_location(f"tools of {path}", path)
     assert specification is not None
     assert specification.loader is not None
@@ -94,7 +92,7 @@ def _import_file(name: str) -> ModuleType:
 
 
 def _import_failed(name: str, error: Exception | SystemExit) -> ConfigError:
-    """Prints the traceback, as far as it is the host's, and makes the error that ends the command."""
+    """Prints the host's part of the traceback, and returns the error that ends the command."""
     if isinstance(error, SystemExit):
         return ConfigError(f'{name} cannot be imported: it exits; do that below `if __name__ == "__main__":`')
     explained = traceback.TracebackException.from_exception(error)
@@ -116,9 +114,9 @@ def _attribute(module: ModuleType, module_name: str, attribute: str) -> Tools:
         value = _made_by(value, place)
         tools = _as_tools(value)
     if tools is None:
-        raise ConfigError(f"{place} is no tool, list of tools or ToolRegistry, but {type(value).__name__}")
+        raise ConfigError(f"{place} is not a tool, list of tools or ToolRegistry, but {type(value).__name__}")
     if not tools:
-        raise ConfigError(f"{place} holds no tools")
+        raise ConfigError(f"{place} has no tools")
     return tools
 
 
@@ -136,15 +134,15 @@ def _made_by(function: Callable[..., object], place: str) -> object:
 def _tools_of(module: ModuleType, name: str) -> Tools:
     for usual in _USUAL_NAMES:
         value: object = getattr(module, usual, None)
-        if not isinstance(value, Tool) and (named := _as_tools(value)):
-            return named
+        if not isinstance(value, Tool) and (listed := _as_tools(value)):
+            return listed
     tools: dict[Any, None] = {
         value: None for value in cast("Iterable[Any]", vars(module).values()) if isinstance(value, Tool | ToolSource)
     }
     if not tools and hasattr(module, "__path__") and (inside := _modules_in(module)):
-        raise ConfigError(f"{name} holds no tools itself, but modules, which have to be named: {', '.join(inside)}")
+        raise ConfigError(f"{name} has no tools itself; name one of its modules: {', '.join(inside)}")
     if not tools:
-        raise ConfigError(f"{name} holds no tools: decorate functions with @tool, or name what holds them, {name}:NAME")
+        raise ConfigError(f"{name} has no tools; decorate functions with @tool, or name the list of tools, {name}:NAME")
     return list(tools)
 
 

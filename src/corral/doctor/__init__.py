@@ -1,1 +1,1 @@
-"""Checks of this machine: the isolation that is really in force, and the language servers that start."""
+"""Checks of this machine: isolation in force, and working language servers."""

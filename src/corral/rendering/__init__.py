@@ -1,1 +1,1 @@
-"""Values and texts as people and models see them: shortened, escaped, without secrets."""
+"""Formats values and texts for people and models: shortened, escaped, without secrets."""

@@ -1,4 +1,4 @@
-"""Complete text of a value for a person who approves a call, with nothing in it that hides or imitates."""
+"""Complete text of a value for a person who approves a call, without characters that hide or imitate others."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from corral.errors import ApprovalDenied
 
 _LINE_CHARS = 80
 _LONG_CHARS = 200
-"""Of a member that is set apart from the short ones, so that it does not push them out of sight."""
+"""Minimum characters of a member that is separated from short ones, so that it does not push them out of sight."""
 _DEEPEST = 50
 _MOST_SPACES = 8
-"""In a row. More of them could pad a line so that what follows looks like a line of its own."""
+"""Maximum in a row. More could pad a line so that the following text looks like a separate line."""
 _MOST_MARKS = 2
-"""On one letter. More of them could be drawn over the lines around it."""
+"""Maximum on one letter. More could be drawn over adjacent lines."""
 _BLANK = (
     (0x034F, 0x034F),
     (0x115F, 0x1160),
@@ -37,20 +37,20 @@ _BLANK = (
     (0xFFA0, 0xFFA0),
     (0xE0000, 0xE0FFF),
 )
-"""Characters that count as printable and leave nothing to be seen: Unicode's `Default_Ignorable_Code_Point`, and the
-empty pattern of Braille."""
+"""Characters that count as printable but are invisible: Unicode's `Default_Ignorable_Code_Point`, and the empty Braille
+pattern."""
 _BLANK_STARTS = [first for first, _ in _BLANK]
 
 
 def full_text(value: object, most_chars: int, *, long_first: bool = False) -> str:
-    """The whole value as JSON, one member a line where it does not fit on one.
+    """Formats the whole value as JSON, one member per line unless it fits on one.
 
-    Models and dataclasses are shown with all fields, under the names that the tool reads them by, also those that
-    pydantic would leave out of a dump. Secrets of pydantic stay masked. Long members stand behind the short ones; with
-    `long_first` before them, for where the end is what is surely seen.
+    Models and dataclasses are shown with all fields, under the tool's names for them, including fields that pydantic
+    would leave out of a dump. Pydantic's secrets stay masked. Long members follow short ones; `long_first` reverses
+    this, for output whose end is certain to be seen.
 
     Raises:
-        ApprovalDenied: it takes more than `most_chars`, or holds what cannot be shown.
+        ApprovalDenied: the text has more than `most_chars`, or the value has parts that cannot be shown.
     """
     text = _Writer(most_chars, long_first).text(value, 0)
     if len(text) > most_chars:
@@ -59,10 +59,10 @@ def full_text(value: object, most_chars: int, *, long_first: bool = False) -> st
 
 
 def escape_hidden(text: str) -> str:
-    """One line of `text`: escapes for all that drives a terminal, ends a line, reorders it, or is not seen."""
+    """Makes `text` one line: escapes characters that control a terminal, end or reorder a line, or are invisible."""
     if text.isascii() and text.isprintable() and " " * (_MOST_SPACES + 1) not in text:
         return text
-    written: list[str] = []
+    parts: list[str] = []
     base, spaces, marks = "", 0, 0
     for each in text:
         spaces = spaces + 1 if each == " " else 0
@@ -73,8 +73,8 @@ def escape_hidden(text: str) -> str:
         hides = not each.isprintable() or _is_blank(each) or spaces > _MOST_SPACES
         if hides or marks > _MOST_MARKS or (marks and not base.isalnum()):
             each = f"\\u{{{ord(each):x}}}"
-        written.append(each)
-    return "".join(written)
+        parts.append(each)
+    return "".join(parts)
 
 
 def _is_blank(character: str) -> bool:
@@ -84,13 +84,13 @@ def _is_blank(character: str) -> bool:
 
 def _too_long(most_chars: int) -> ApprovalDenied:
     return ApprovalDenied(
-        f"its input takes more than {most_chars:,} characters to show, and nobody can approve what they have not seen; "
+        f"its input takes more than {most_chars:,} characters to show, and a person has to see all of it; "
         "pass less in one call"
     )
 
 
 class _Writer:
-    """Writes one value, and stops as soon as it takes too much room."""
+    """Formats one value, and stops as soon as the text is too long."""
 
     def __init__(self, most_chars: int, long_first: bool) -> None:
         self._most = most_chars
@@ -99,7 +99,7 @@ class _Writer:
 
     def text(self, value: object, depth: int) -> str:
         if depth > _DEEPEST:
-            raise ApprovalDenied(f"its input is nested more than {_DEEPEST} deep, which nobody can be shown")
+            raise ApprovalDenied(f"its input is nested more than {_DEEPEST} deep, which cannot be shown to a person")
         if (members := _members_of(value)) is not None:
             self._take(2)
             parts = [f"{self.text(key, depth + 1)}: {self.text(member, depth + 1)}" for key, member in members]
@@ -126,7 +126,7 @@ class _Writer:
             case None | bool():
                 text = json.dumps(value)
             case int():
-                self._require(value.bit_length() / 4)  # before it is written, which takes time
+                self._require(value.bit_length() / 4)  # before formatting it, which is slow
                 text = int.__repr__(value)
             case float():
                 text = float.__repr__(value)
@@ -143,7 +143,7 @@ class _Writer:
 
 
 def _fits(parts: Sequence[str]) -> bool:
-    """True if they can stand on one line, where those that are written from right to left would change places."""
+    """True if the parts fit on one line and none is written from right to left, which would reorder the line."""
     return sum(map(len, parts)) + 2 * len(parts) <= _LINE_CHARS and all(
         part.isascii() and "\n" not in part for part in parts
     )
@@ -153,19 +153,19 @@ def _bracketed(brackets: str, parts: Sequence[str]) -> str:
     first, last = brackets
     if _fits(parts):
         return f"{first}{', '.join(parts)}{last}"
-    inner = ",\n".join(parts).replace("\n", "\n  ")  # no text has a line end of its own
+    inner = ",\n".join(parts).replace("\n", "\n  ")  # line ends inside texts are escaped
     return f"{first}\n  {inner}\n{last}"
 
 
 def _members_of(value: Any) -> Iterable[tuple[object, object]] | None:
-    """Names and values of what is an object, or None."""
+    """Returns the names and values of an object's members; None if the value is not an object."""
     match value:
         case RootModel():
             return None
         case BaseModel():
             own, extra = value.__dict__, value.__pydantic_extra__ or {}
             if own.keys() & extra.keys():
-                raise ApprovalDenied("its input has two members of one name, which nobody can tell apart")
+                raise ApprovalDenied("its input has two members with the same name, which a person cannot tell apart")
             return [*own.items(), *extra.items()]
         case Mapping():
             return cast("Mapping[object, object]", value).items()
@@ -190,10 +190,10 @@ def _items_of(value: Any) -> Iterable[object] | None:
 
 
 def _as_data(value: Any) -> object:
-    """The JSON value of a value of some other type.
+    """Returns the JSON form of a value of another type.
 
     Raises:
-        ApprovalDenied: nobody knows that.
+        ApprovalDenied: the value has no JSON form.
     """
     if isinstance(value, RootModel):
         return cast("RootModel[Any]", value).root
@@ -208,7 +208,7 @@ def _as_data(value: Any) -> object:
             except Exception:
                 data = value
     if data is value:
-        raise ApprovalDenied(f"its input has a value of type {kind.__name__}, which nobody can be shown")
+        raise ApprovalDenied(f"its input has a value of type {kind.__name__}, which cannot be shown to a person")
     return data
 
 

@@ -1,4 +1,4 @@
-"""Values for a notebook, as HTML in which nothing is a tag that a value holds."""
+"""Formats values as HTML for a notebook, with all tags in values escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_ROWS, _MOST_COLUMNS, _CELL_CHARS, _TEXT_CHARS = 50, 12, 200, 10_000
 
 
 def value_html(value: Any) -> str:
-    """A table for a list of objects, else JSON or the text itself; then its pictures, such as models can see."""
+    """Returns a table for a list of objects, else JSON or the text itself, followed by the value's pictures."""
     shown, pictures = pictures_in(value)
     images = [
         f'<img src="{escape(each.url)}" alt="{escape(str(each))}" style="max-width: 100%">'
@@ -46,10 +46,10 @@ def _table(rows: list[Mapping[str, Any]]) -> str:
     columns = list(names)[:_MOST_COLUMNS]
     head = "".join(f"<th>{escape(preview_text(name, _CELL_CHARS))}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(row, name)}</td>' for name in columns)}</tr>" for row in first)
-    left = [f"{len(rows) - len(first)} more rows"] if len(rows) > len(first) else []
-    left += [f"{len(names) - len(columns)} or more other columns"] if len(names) > len(columns) else []
-    told = f"<p>… {' and '.join(left)}</p>" if left else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{told}"
+    omitted = [f"{len(rows) - len(first)} more rows"] if len(rows) > len(first) else []
+    omitted += [f"{len(names) - len(columns)} or more other columns"] if len(names) > len(columns) else []
+    note = f"<p>… {' and '.join(omitted)}</p>" if omitted else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

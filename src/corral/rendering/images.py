@@ -1,4 +1,4 @@
-"""Images in results of programs: found in the forms that tools use, and kept out of texts."""
+"""Finds images in programs' results, in the forms that tools use, and keeps them out of texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 _MOST = 20
 _MOST_BYTES = 20_000_000
-"""Of all of them."""
+"""Maximum bytes of all pictures together."""
 _MOST_VISITED = 20_000
 _DEEPEST = 50
 _SIGNATURES = {
@@ -27,7 +27,7 @@ _OF_A_PICTURE = {*_MEDIA_KEYS, *_DATA_KEYS} | {
     "_meta", "annotations", "cache_control", "detail", "extras", "id", "identifier", "index", "kind", "size",
     "source_type", "type", "vendor_metadata",
 }  # fmt: skip
-"""Members of an object that is a picture and nothing else, as MCP and agent frameworks write it."""
+"""Members of an object that is only a picture, as in MCP and agent frameworks."""
 _DATA_URL = "data:image/"
 _BYTES_START = r"(?:\\x89PNG|\\xff\\xd8\\xff|GIF8[79]a)"
 _IN_TEXT = re.compile(
@@ -41,14 +41,14 @@ _BY_START = {"iVBO": "image/png", "/9j/": "image/jpeg", "R0lG": "image/gif", "Uk
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture, which reads `[picture image/png, 12,345 bytes]` in a text."""
+    """Picture; as a string it is `[picture image/png, 12,345 bytes]`."""
 
     data: bytes = field(repr=False)
     media_type: str
 
     @property
     def is_common(self) -> bool:
-        """True if it is one of what all models that see pictures take: PNG, JPEG, GIF, WebP."""
+        """True for the formats that all models with vision accept: PNG, JPEG, GIF, WebP."""
         return image_type(self.data) is not None
 
     @property
@@ -57,7 +57,7 @@ class Picture:
 
     @property
     def url(self) -> str:
-        """A data URL."""
+        """Data URL of the picture."""
         return f"data:{self.media_type};base64,{self.base64}"
 
     def __str__(self) -> str:
@@ -69,28 +69,28 @@ Marker: TypeAlias = Callable[[Picture, int], object]
 
 
 def pictures_in(value: Any, marker: Marker = lambda picture, _: str(picture)) -> tuple[Any, tuple[Picture, ...]]:
-    """The value with what `marker` puts in place of each picture, and the pictures: 20 at most.
+    """Replaces each picture in a value by `marker(...)`; returns the new value and the pictures, 20 at most.
 
-    A picture is bytes that begin as one; an object with a media type and its data, as in MCP and in agent frameworks;
-    or a data URL. A value without any is returned as it is.
+    Pictures are bytes with a known signature; objects with a media type and data, as in MCP and agent frameworks; and
+    data URLs. A value without pictures is returned unchanged.
     """
     search = _Search(marker)
     return search.of(value, 0), tuple(search.found)
 
 
 def without_pictures(text: str) -> str:
-    """A text that a program printed, without pictures as base64 or as Python writes bytes."""
+    """Removes pictures from printed text, in base64 or as Python's `repr` of bytes."""
     return _IN_TEXT.sub(_shortened, text)
 
 
-def _shortened(found: re.Match[str]) -> str:
-    if found["start"] is None:
+def _shortened(match: re.Match[str]) -> str:
+    if match["start"] is None:
         return "[picture, as bytes]"
-    return f"[picture {_BY_START[found['start'][:4]]}, {(len(found['start']) + len(found['rest'])) * 3 // 4:,} bytes]"
+    return f"[picture {_BY_START[match['start'][:4]]}, {(len(match['start']) + len(match['rest'])) * 3 // 4:,} bytes]"
 
 
 def image_type(data: bytes) -> str | None:
-    """Media type of bytes that begin as a PNG, JPEG, GIF or WebP."""
+    """Returns the media type of bytes with the signature of PNG, JPEG, GIF or WebP, else None."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
@@ -150,7 +150,7 @@ class _Search:
 
 
 def _picture(data: str | bytes | bytearray, declared: str | None) -> Picture | None:
-    """The picture; its own bytes say better than anybody else of what kind it is."""
+    """Returns the picture, if it is one. The type in its bytes takes precedence over the declared type."""
     read = _decoded(data) if isinstance(data, str) else bytes(data)
     if not read:
         return None
@@ -161,9 +161,9 @@ def _picture(data: str | bytes | bytearray, declared: str | None) -> Picture | N
 
 
 def _decoded(text: str) -> bytes:
-    """Of base64 in either alphabet, with or without padding and line ends; nothing, if it is none."""
-    written = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")
+    """Decodes base64 in either alphabet, with or without padding and line ends; empty if it is invalid."""
+    digits = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")
     try:
-        return b64decode(written + "=" * (-len(written) % 4), validate=True)
+        return b64decode(digits + "=" * (-len(digits) % 4), validate=True)
     except ValueError:
         return b""

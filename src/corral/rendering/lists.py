@@ -1,4 +1,4 @@
-"""Lists cut to what a reader needs."""
+"""Formats short lists for readers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
-    """The first `most` items, and after them "and n more" if there are others."""
-    left = len(items) - most
-    return [*items[:most], f"and {left} more"] if left > 0 else list(items)
+    """Returns the first `most` items, followed by "and n more" if there are others."""
+    rest = len(items) - most
+    return [*items[:most], f"and {rest} more"] if rest > 0 else list(items)
 
 
 def either(words: Sequence[str]) -> str:
-    """The words as a choice: "a, b or c"; an empty string if there are none."""
+    """Joins words as a choice: "a, b or c"; an empty string without words."""
     return _joined(words, "or")
 
 
 def both(words: Sequence[str]) -> str:
-    """The words together: "a, b and c"; an empty string if there are none."""
+    """Joins words: "a, b and c"; an empty string without words."""
     return _joined(words, "and")
 
 

@@ -1,4 +1,4 @@
-"""Values shortened for a model's eyes: valid JSON, the first parts kept, what is missing counted."""
+"""Shortens values for models: valid JSON that keeps the first parts and counts the omitted ones."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from pydantic_core import to_json
 T = TypeVar("T")
 
 _MARKER_CHARS = 40
-"""Room for one "… 123 more items" with its quotes and comma."""
+"""Characters for one "… 123 more items" with its quotes and comma."""
 _DEEPEST = 100
 _MOST_COPIED = 20_000
 _MOST_BITS = 4_096
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _LEAST_MEMBER = 5
-"""Characters: a member of an object has at least a name in quotes, a colon, a value and a comma."""
+"""Minimum characters of an object's member: a name in quotes, a colon, a value and a comma."""
 
 
 def preview(value: Any, max_chars: int) -> Any:
-    """`value` itself if its JSON has at most `max_chars` characters, else a copy that fits, roughly.
+    """Returns `value` itself if its JSON has at most `max_chars` characters, else a copy of roughly that size.
 
     Lists keep their first items and end with a text that counts the rest; objects keep their first members; long texts
-    keep head and tail. Never raises. The value is written once, natively; all else takes a time that depends on
-    `max_chars` only.
+    keep head and tail. Never raises. The value is encoded once, natively; the rest takes time by `max_chars` only.
     """
     try:
         size = len(_written(value))
-    except Exception:  # then parts of it could not be written either
+    except Exception:  # parts of it could not be encoded either
         value = _tame(value, 0, _Room())
         size = _size(value)
     return value if size <= max_chars else _Shortening().shortened(value, max_chars)
 
 
 def preview_json(value: Any, max_chars: int) -> str:
-    """The preview as JSON text."""
+    """Returns the preview as JSON text."""
     return json_text(preview(value, max_chars))
 
 
 def preview_text(text: str, max_chars: int, *, tail: int | None = None) -> str:
-    """`text` itself, or its head and tail around a count of what is missing. `tail` is a third by default."""
+    """Returns `text` itself, or its head and tail around a count of the omitted characters. `tail` is a third by
+    default."""
     if len(text) <= max_chars:
         return text
     room = max(0, max_chars - _MARKER_CHARS)
@@ -53,7 +53,7 @@ def preview_text(text: str, max_chars: int, *, tail: int | None = None) -> str:
 
 
 class _Short(Repr):
-    """Values in a few characters, whatever their size."""
+    """Formats values in a few characters, whatever their size."""
 
     maxlevel, maxdict, maxlist, maxtuple, maxset, maxstring, maxother = 2, 4, 4, 4, 4, 60, 60
     maxfrozenset = 4
@@ -66,24 +66,24 @@ _short = _Short()
 
 
 def short_repr(value: object) -> str:
-    """The `repr` of a dataclass: of its fields those that are not as they are by default, each in a few characters."""
+    """Returns a dataclass's `repr`: its fields with other values than their defaults, each in a few characters."""
     shown: list[str] = []
     for field in fields(cast("Any", value)):
-        given: Any = getattr(value, field.name)
-        is_plain = isinstance(given, str | int | float | tuple | frozenset)
-        if field.repr and given is not field.default and not (is_plain and given == field.default):
-            many = cast("tuple[object, ...]", given) if isinstance(given, tuple) else ()
-            text = f"<{len(many)}>" if many and is_dataclass(many[0]) else _short.repr(given)
+        current: Any = getattr(value, field.name)
+        is_plain = isinstance(current, str | int | float | tuple | frozenset)
+        if field.repr and current is not field.default and not (is_plain and current == field.default):
+            many = cast("tuple[object, ...]", current) if isinstance(current, tuple) else ()
+            text = f"<{len(many)}>" if many and is_dataclass(many[0]) else _short.repr(current)
             shown.append(f"{field.name}={text}")
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
 class _Shortening:
-    """Makes one preview. What was measured of a value is known from then on, however deep that value is."""
+    """Creates one preview. Remembers measured sizes, at any depth."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, int, bool]] = {}
-        """By identity: the value, how long it is at least, and whether that is just how long it is."""
+        """By identity: the value, its minimum length, and whether that is its exact length."""
 
     def shortened(self, value: Any, max_chars: int) -> Any:
         match value:
@@ -103,43 +103,43 @@ class _Shortening:
 
     def _list(self, items: list[Any], max_chars: int) -> list[Any]:
         room = max_chars - _MARKER_CHARS - 2
-        kept: list[Any] = []
+        result: list[Any] = []
         for item in items:
             size = self._size(item, room) + 1
             if size > room:
                 break
-            kept.append(item)
+            result.append(item)
             room -= size
-        if not kept and room > _MARKER_CHARS and items:
-            kept.append(self._fitting(items[0], room))
-        missing = len(items) - len(kept)
-        return [*kept, f"… {missing} more item{'s' if missing != 1 else ''}"] if missing else kept
+        if not result and room > _MARKER_CHARS and items:
+            result.append(self._fitting(items[0], room))
+        missing = len(items) - len(result)
+        return [*result, f"… {missing} more item{'s' if missing != 1 else ''}"] if missing else result
 
     def _members(self, record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
-        """Small members whole, large ones sharing what room is left; over that, a count of the members left out."""
+        """Keeps small members whole and lets large ones share the remaining room; counts omitted members."""
         room = max_chars - _MARKER_CHARS - 2
         share = room // max(1, len(record))
         most = max(room // _LEAST_MEMBER, 0) + 1
         sizes = {key: self._member(key, member, share) for key, member in islice(record.items(), most)}
         small = [size for size in sizes.values() if size <= share]
         each = max((room - sum(small)) // max(1, len(record) - len(small)), _MARKER_CHARS)
-        kept: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         for key, size in sizes.items():
             member = record[key]
             shown = member if size <= share else self._fitting(member, each - len(text_of(key)) - 4)
             room -= self._member(key, shown, max_chars)
-            if room < 0 and kept:
+            if room < 0 and result:
                 break
-            kept[key] = shown
-        missing = len(record) - len(kept)
-        return kept | {"…": f"{missing} more member{'s' if missing != 1 else ''}"} if missing else kept
+            result[key] = shown
+        missing = len(record) - len(result)
+        return result | {"…": f"{missing} more member{'s' if missing != 1 else ''}"} if missing else result
 
     def _member(self, key: object, member: Any, most: int) -> int:
         named = len(text_of(key)) + 4
         return named + self._size(member, most - named)
 
     def _size(self, value: Any, most: int) -> int:
-        """Number of characters of the value's JSON, if at most `most`; else some number above that."""
+        """Returns the length of the value's JSON if it is at most `most`, else some greater number."""
         if type(value) is str and len(value) > most:
             return len(value)
         if type(value) in _PLAIN:
@@ -155,7 +155,7 @@ class _Shortening:
         match value:
             case dict():
                 for key, member in cast("dict[Any, Any]", value).items():
-                    total += _size({key: 0}) - 2  # with a colon, and a comma in place of the value
+                    total += _size({key: 0}) - 2  # with a colon, and a comma instead of the value
                     total += self._size(member, most + 1 - total)
                     if total > most + 1:
                         break
@@ -174,10 +174,11 @@ def _size(value: Any) -> int:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Any value as JSON: bytes as base64, NaN and the infinities as strings, lone surrogates replaced. Never raises."""
+    """Encodes any value as JSON: bytes as base64, NaN and the infinities as strings, lone surrogates replaced. Never
+    raises."""
     try:
         return _written(value, indent)
-    except Exception:  # a lone surrogate, a cycle, depth, or an object of a host's own that raises when it is read
+    except Exception:  # a lone surrogate, a cycle, excessive depth, or a host's object that raises
         return _written(_tame(value, 0, _Room()), indent)
 
 
@@ -186,7 +187,7 @@ def _written(value: Any, indent: int | None = None) -> str:
 
 
 def text_of(value: object) -> str:
-    """`str(value)`, or what kind of thing it is if that raises."""
+    """Returns `str(value)`, or the value's type if that raises."""
     try:
         return str(value).encode("utf-8", "replace").decode()
     except Exception:
@@ -195,13 +196,13 @@ def text_of(value: object) -> str:
 
 @dataclass
 class _Room:
-    """Number of values that a copy may still hold."""
+    """Number of values that a copy can still hold."""
 
     left: int = _MOST_COPIED
 
 
 def _tame(value: Any, depth: int, room: _Room) -> Any:
-    """A copy that can be written as JSON, in which what is too deep, or too much, is an ellipsis."""
+    """Returns a copy that can be encoded as JSON; an ellipsis replaces excess depth or values."""
     room.left -= 1
     if depth > _DEEPEST or room.left < 0:
         return "…"

@@ -15,7 +15,7 @@ _DEPTH = 8
 _ITEMS = 50
 _TEXT_CHARS = 200
 _ROOM_CHARS = 8000
-"""For a whole copy, roughly."""
+"""Approximate characters of a whole copy."""
 _SCHEMA_DEPTH = 64
 _SCHEMAS = 1000
 
@@ -23,15 +23,15 @@ _SCHEMAS = 1000
 def redacted(
     value: object, schema: Mapping[str, Any] | None = None, *, names: Iterable[str] = (), text_chars: int = _TEXT_CHARS
 ) -> object:
-    """A short copy of `value` as JSON, with `[redacted]` where a name or the schema says that a secret is.
+    """Returns a short copy of `value` as JSON, with `[redacted]` for secrets according to names or the schema.
 
-    `names` are further names of secrets. Each text has up to `text_chars`.
+    `names` are more names of secrets. Each text has up to `text_chars`.
     """
     return _Copy(secret_names(schema).union(names), text_chars).of(value)
 
 
 class _Copy:
-    """Copies one value, as far as there is room."""
+    """Copies one value within a size limit."""
 
     def __init__(self, secret_names: frozenset[str], text_chars: int) -> None:
         self._secret_names = secret_names
@@ -85,11 +85,11 @@ class _Copy:
 
 
 _names_by_schema: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
-"""By the schema's identity, which is no other's as long as the schema is kept here."""
+"""By the schema's identity, which is unique while the schema is kept here."""
 
 
 def secret_names(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """Names of the properties that a schema, wherever in it, describes as secrets."""
+    """Returns the names of properties that a schema, at any depth, describes as secrets."""
     if schema is None:
         return frozenset()
     if (known := _names_by_schema.get(id(schema))) is None:
@@ -102,14 +102,14 @@ def secret_names(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def _says_secret(node: object, names: set[str], depth: int = 0) -> bool:
-    """True if a subschema says so of its value or of nameless parts of it, as that of pydantic's `SecretStr` does.
+    """True if a subschema describes its value, or nameless parts of it, as secret, as for pydantic's `SecretStr`.
 
-    Properties of which theirs says so are added to `names`.
+    Adds properties with such subschemas to `names`.
     """
     if depth == _SCHEMA_DEPTH or not isinstance(node, dict | list):
         return False
     if isinstance(node, list):
-        return True in [_says_secret(each, names, depth + 1) for each in cast("list[object]", node)]  # looks into all
+        return True in [_says_secret(each, names, depth + 1) for each in cast("list[object]", node)]  # visits all
     keywords = cast("dict[str, object]", node)
     secret = keywords.get("format") == "password" or keywords.get("writeOnly") is True
     for keyword, member in keywords.items():

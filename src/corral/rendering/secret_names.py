@@ -1,4 +1,4 @@
-"""Names that say that their value is a secret."""
+"""Recognizes names of secrets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _AFTERTHOUGHTS = re.compile("again|confirm|confirmation|repeat|value")
 
 
 _ANY = re.compile(b"authorization|credential|jwt|key|pass|pwd|secret|token", re.IGNORECASE)
-"""One of these is in each name of a secret."""
+"""Every name of a secret contains one of these."""
 
 
 def may_name_secrets(text: bytes) -> bool:
-    """True if a name in the text may be one of a secret."""
+    """True if the text may contain the name of a secret."""
     return _ANY.search(text) is not None
 
 
 def names_a_secret(name: str) -> bool:
-    """True if a parameter or member of this name, in any spelling of its words, should hold a secret."""
+    """True if a parameter or member of this name holds a secret, in any spelling of its words."""
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and _AFTERTHOUGHTS.fullmatch(words[-1]):
         words.pop()

@@ -1,4 +1,4 @@
-"""Suggestions of known names for an unknown one."""
+"""Suggests known names for an unknown one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from heapq import nlargest
 from itertools import pairwise
 
 _MAX_CHARACTERS = 40
-"""Of a name that are compared: comparing two takes up to the product of their lengths."""
+"""Maximum characters of a name to compare: comparing two names takes up to the product of their lengths."""
 _MOST_NAMES = 20_000
 _MOST_VISITED = 2_000
-"""Names that share a pair of letters with one that is looked for; those with the rarest pairs come first."""
+"""Maximum number of names that share a pair of letters with the unknown one; rare pairs come first."""
 _MOST_COMPARED = 16
 
 
 class NearNames:
-    """Index of names by their pairs of letters. The cost of a look-up does not depend on the number of names."""
+    """Index of names by their pairs of letters. The cost of a look-up is independent of the number of names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(dict.fromkeys(names))[:_MOST_NAMES]
@@ -29,23 +29,23 @@ class NearNames:
             for pair in pairs:
                 self._by_pair[pair].append(number)
 
-    def of(self, wanted: str, most: int = 1, *, likeness: float = 0.6) -> list[str]:
-        """The nearest ones, at most `most`, best first; none if none is alike by the ratio of `difflib`."""
-        pairs = _pairs(wanted)
+    def of(self, name: str, most: int = 1, *, likeness: float = 0.6) -> list[str]:
+        """Returns up to `most` nearest names, best first, with at least the `likeness` ratio of `difflib`."""
+        pairs = _pairs(name)
         shared: Counter[int] = Counter()
-        left = _MOST_VISITED
+        remaining = _MOST_VISITED
         for having in sorted((self._by_pair[pair] for pair in sorted(pairs) if pair in self._by_pair), key=len):
-            shared.update(having[:left])
-            left -= len(having)
-            if left <= 0:
+            shared.update(having[:remaining])
+            remaining -= len(having)
+            if remaining <= 0:
                 break
 
-        # Tuples are compared without a call for each, which counts where thousands share a pair.
+        # Comparing tuples needs no call per name, which matters if thousands share a pair.
         alike = [(number / (len(pairs) + self._pairs[each] - number), -each) for each, number in shared.items()]
         likely = [-each for _, each in nlargest(_MOST_COMPARED, alike)]
         compared = {self._names[each][:_MAX_CHARACTERS]: self._names[each] for each in likely}
-        found = difflib.get_close_matches(wanted[:_MAX_CHARACTERS], compared, n=most, cutoff=likeness)
-        return [compared[each] for each in found]
+        matches = difflib.get_close_matches(name[:_MAX_CHARACTERS], compared, n=most, cutoff=likeness)
+        return [compared[each] for each in matches]
 
 
 def _pairs(text: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""`Corral`: the public class, which wires all stages of the pipeline."""
+"""`Corral`: the public class, which connects all stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _UNREADY_SECONDS = 15.0
 
 
 class SessionShells(Protocol):
-    """Shells in the directories of sessions; the plug-in `session` of `corral.shells`."""
+    """Shells in session directories; the plug-in `session` of `corral.shells`."""
 
     def mounts(self, files: Sequence[Mount], /) -> tuple[Mount, ...]:
         """Returns the mounts of a session with a shell."""
@@ -83,7 +83,7 @@ class SessionShells(Protocol):
         network: object,
         audit: AuditLog | None,
     ) -> tuple[OpenSession, Shell]:
-        """Opens a session, by `open_`, and a shell in it."""
+        """Opens a session with `open_`, and a shell in it."""
         ...
 
 
@@ -91,8 +91,8 @@ class SessionShells(Protocol):
 class Corral(Lifecycle):
     """Runs models' programs against tools, each in its own sandbox.
 
-    The constructor, but for `skills`, and `declarations` do no input or output. Executions may overlap. `aclose`, from
-    any task of the same event loop, cancels those that still run and frees all resources.
+    Constructing a Corral does no I/O, except that `skills` are read; nor does `declarations`. Executions can overlap.
+    `aclose`, from any task of the same event loop, cancels running ones and frees all resources.
 
     `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
     `packages` are those that programs may import, of npm and of Python, besides the ones of its sandbox.
@@ -101,16 +101,16 @@ class Corral(Lifecycle):
     bundle them. `compilers` are for programs in languages that become JavaScript, by the name that
     `execute(compiler=...)` takes.
 
-    `telemetry` sends spans and metrics to OpenTelemetry, by default to the providers of the process, if it has any.
+    `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
 
-    `learnt` is what is seen of the results of tools that declare none, which models are told; by default if they are
-    texts or JSON.
+    `learnt` records the results of tools that do not declare them, to describe these to models; by default it only
+    records whether they are plain text or JSON.
 
-    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
-    `log_code` every program is logged at level INFO, as the model wrote it.
+    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`.
+    `log_code` logs the source of every program at level INFO.
 
     Raises:
-        ConfigError: the options are wrong or do not fit together.
+        ConfigError: an option is wrong, or options conflict.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Corral(Lifecycle):
     ) -> None:
         if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
             raise ConfigError(
-                f"accept_unenforced={unknown[0]!r} is not a limit that a sandbox enforces; those are: "
+                f"accept_unenforced={unknown[0]!r} is not a limit that sandboxes enforce; these are: "
                 f"{', '.join(sorted(LIMITS_OF_SANDBOXES))}"
             )
         if not approval_seconds > 0:
@@ -155,7 +155,7 @@ class Corral(Lifecycle):
         self.hide_denied = hide_denied
         self.approve = approve
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
-        """True if it may be closed in another event loop, or by the process's exit."""
+        """True if it can be closed in another event loop, or by the exit of the process."""
         if any(each is not None for each in (audit, rates, sessions, network, learnt)):
             self.can_be_kept = False
         self.learnt = learnt or LearntResults()
@@ -224,14 +224,14 @@ class Corral(Lifecycle):
         self.executions = Executions(policy.parked, lambda: self._live)
         """Executions that run now."""
         self.first_language: Language | None = None
-        """Language to be ready for when it is opened, if it is known."""
+        """Language to warm up for when it is opened, if known."""
 
     @checked
     async def drain(self, seconds: float = 30.0) -> bool:
-        """Takes no new programs from now on, and waits until those that run have ended; cancels them after `seconds`.
+        """Rejects new programs and waits until the running ones have ended; cancels them after `seconds`.
 
-        Programs elsewhere count until their grant ends, and `aclose` ends them. Returns False if any was still
-        running then. `aclose` is to follow.
+        Programs elsewhere count until their grant ends; `aclose` ends them. Returns False if any program was still
+        running after `seconds`. Call `aclose` afterwards.
         """
         self._draining = True
         with anyio.move_on_after(seconds) as waiting:
@@ -248,9 +248,9 @@ class Corral(Lifecycle):
 
     @checked
     def unready(self) -> str | None:
-        """Returns the reason that a balancer should send no more requests here; None if programs can be run.
+        """Returns the reason why a load balancer should send no requests here; None if programs can run.
 
-        That is so if it is not open or draining, and for 15 s after a sandbox could not be started.
+        Not ready: while it is not open or is draining, and for 15 s after a failed sandbox start.
         """
         if self._draining:
             return "draining"
@@ -263,7 +263,7 @@ class Corral(Lifecycle):
     async def aclose(self) -> None:
         """Cancels running executions, waits for their end, and frees sandboxes and sources. Idempotent.
 
-        In a fork of the process that opened it, it leaves that process's resources alone.
+        In a fork of the process that opened it, that process's resources stay open.
         """
         if not self._owner.is_current:
             self._reset_in_fork()
@@ -359,9 +359,9 @@ class Corral(Lifecycle):
 
     @asynccontextmanager
     async def connected(self, *, bridges: bool = False) -> AsyncGenerator[Self]:
-        """Opens only the tool sources, for the duration of the block: enough to declare all tools.
+        """Opens only the tool sources for the duration of the block, which is enough to declare all tools.
 
-        `bridges` also opens the bridges, such as the server of a `GrpcBridge`: enough to serve programs elsewhere.
+        `bridges` also opens the bridges, such as a `GrpcBridge`'s server, which is enough to serve programs elsewhere.
 
         Raises:
             CorralError: a required tool source or a bridge cannot be opened.
@@ -385,17 +385,17 @@ class Corral(Lifecycle):
         if self._closed:
             raise ConfigError("this Corral is closed; `async with corral` opens it again")
         if self._draining:
-            raise ConfigError("this Corral is draining: it takes no new programs")
+            raise ConfigError("this Corral is draining and accepts no new programs")
 
     def _require_sources(self) -> None:
         if self._sources.missing:
             raise ConfigError(
-                "this Corral has tool sources, which are not open; open it with `async with corral` or `with corral`"
+                "this Corral's tool sources are not open; open it with `async with corral` or `with corral`"
             )
 
     @contextmanager
     def _lives(self, execution: Execution) -> Generator[None]:
-        """Keeps an execution among those that `aclose` ends, for the duration of the block."""
+        """Registers an execution for `aclose` to end, for the duration of the block."""
         self._live.add(execution)
         try:
             yield
@@ -404,13 +404,13 @@ class Corral(Lifecycle):
 
     @checked
     async def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
-        """Runs a program to its end. The result holds whatever the program did, errors included.
+        """Runs a program to its end. Errors of the program are part of the result.
 
-        `source` is the model's answer, or a request made before, which has its own options.
+        `source` is the model's answer, or a prepared request with its own options.
 
         Raises:
             StartFailed: the sandbox did not start.
-            ConfigError: the options do not fit together, or the Corral is closed.
+            ConfigError: options conflict, or the Corral is closed.
         """
         execution = self._execution(source, **options)
         with self._lives(execution):
@@ -419,7 +419,7 @@ class Corral(Lifecycle):
     @checked
     @asynccontextmanager
     async def start(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> AsyncGenerator[Run]:
-        """Starts a program and yields its handle; leaving the block cancels a program that still runs.
+        """Starts a program and yields its handle; leaving the block cancels the program if it still runs.
 
         Raises:
             As `execute`; a sandbox that does not start raises from `Run.result()`.
@@ -450,21 +450,21 @@ class Corral(Lifecycle):
         network: ServiceSource | None = None,
         shell: ShellLimits | bool = False,
     ) -> AsyncGenerator[Session]:
-        """Opens directories that programs of one user share, and yields their handle; they end with the block.
+        """Opens directories shared by the programs of one user, and yields their handle; they end with the block.
 
         `packages` are for its programs, in place of the Corral's of that language, and `network` besides it. `skills`
         are beside those of the Corral; programs find them all in /root/skills.
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
-        /tmp there is a scratch directory. They have `network` too, by a proxy; see docs/shells.md.
+        /tmp it is a scratch directory. Commands reach `network` through a proxy; see docs/shells.md.
 
-        `languages` are those of its programs, and have a guest ready when the block begins; None: all whose sandbox
-        has files and runs here, each from its first program on.
+        `languages` are its programs' languages, for which guests are ready when the block begins. None: all languages
+        whose sandbox runs here and has files, each from its first program on.
 
         Raises:
-            ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
-            LimitNotEnforceable: the jail of commands does not hold a bound here, and this was not accepted.
-            StartFailed: nothing on this system can make them, or contain commands.
+            ConfigError: mounts or skills conflict, a directory is missing, or no sandbox has files.
+            LimitNotEnforceable: the jail of commands cannot enforce a bound here, and this was not accepted.
+            StartFailed: this system cannot create the directories or contain commands.
         """
         self._require_usable()
         caller = context or ExecutionContext()
@@ -494,7 +494,7 @@ class Corral(Lifecycle):
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             npm = modules or self._runtime.modules
-            if npm is not None and (modules or skills):  # else those of the Corral, which have its skills already
+            if npm is not None and (modules or skills):  # else the Corral's, which include its skills already
                 npm = npm.with_skills(skill_set)
             yield Session(
                 self,
@@ -518,9 +518,9 @@ class Corral(Lifecycle):
     @checked
     @asynccontextmanager
     async def session_files(self, context: ExecutionContext) -> AsyncGenerator[SessionFiles]:
-        """Yields the files of the session in which programs of this context run, by `Corral(sessions=...)`.
+        """Yields the files of this context's session, which `Corral(sessions=...)` keeps.
 
-        The session is opened unless it is, and stays so for the duration of the block.
+        The session is open for the duration of the block.
 
         Raises:
             ConfigError: this Corral keeps no sessions, or the context has no `session_id`.
@@ -550,11 +550,11 @@ class Corral(Lifecycle):
         packages: PythonPackages | None = None,
         modules: NpmPackages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
-        """Providers that make directories for programs in these languages; None: in all that run here.
+        """Returns providers that create directories for programs in these languages; None: in all that run here.
 
         Raises:
-            ConfigError: the sandbox of one of these languages has no files.
-            StartFailed: none runs here.
+            ConfigError: the sandbox for one of these languages has no files.
+            StartFailed: no such provider runs here.
         """
         runtime = self._runtime
         failed: StartFailed | None = None
@@ -586,17 +586,17 @@ class Corral(Lifecycle):
             if host is not None:
                 hosts[language] = host, config
             elif languages is not None:
-                raise ConfigError(f"sandbox {provider.name!r}, for {language}, has no files of a session")
+                raise ConfigError(f"sandbox {provider.name!r}, for {language}, does not support session files")
         if failed is not None and not hosts:
             raise failed
         return hosts
 
     @checked
     def observe(self, callback: OnEvent, *, session_id: str | None = None) -> Observation:
-        """Calls a function, sync or async, with the events of all executions, or of one session's, from now on.
+        """Calls a sync or async function for every event of all executions, or of one session's, from now on.
 
-        The observation ends with its `with` or `async with` block, or by `close()`. No execution waits for an async
-        function; one that is 10,000 events behind misses the next ones. Exceptions are logged.
+        The observation ends with its `with` or `async with` block, or by `close()`. Executions do not wait for an async
+        function; once it is 10,000 events behind, further ones are dropped. Its exceptions are logged.
         """
         return Observation(callback, session_id, self._runtime.observations)
 
@@ -643,8 +643,8 @@ class Corral(Lifecycle):
     ) -> CheckResult:
         """Type-checks a program without running it; waits until a language server is ready.
 
-        `env`: True if the program would get an environment. `context`: the caller, if denied tools are hidden. On a
-        Corral that is not open, `aclose` ends the server.
+        `env`: True if the program would have environment variables. `context`: the caller, if denied tools are hidden.
+        If the Corral is not open, `aclose` ends the server.
 
         Raises:
             ConfigError: the language is unknown, or the Corral is closed.
@@ -690,11 +690,11 @@ class Corral(Lifecycle):
 
 
 class _LazyTokens:
-    """Makes the default issuer of tokens when the first token is needed."""
+    """Creates the default issuer of tokens when the first token is needed."""
 
-    def __init__(self, given: Tokens | None) -> None:
-        self._made: dict[str, Tokens] = {} if given is None else {"tokens": given}
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._made: dict[str, Tokens] = {} if tokens is None else {"tokens": tokens}
 
     def __call__(self) -> Tokens:
-        # `setdefault` is one step: of two threads, which would make two random keys, both get the first one's
+        # `setdefault` is atomic: two threads would create two random keys, and both get the first
         return self._made.get("tokens") or self._made.setdefault("tokens", load_by_name("corral.tokens", "http"))

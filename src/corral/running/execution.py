@@ -1,6 +1,6 @@
 """One execution, in five phases: prepare, admit, start, run, conclude.
 
-Deadline, cancellation and cleanup are here, and only here.
+Only this module handles deadlines, cancellation and cleanup.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Room(Protocol):
 
     @property
     def space(self) -> Space:
-        """The directories, for its sandbox.
+        """Returns the directories, for its sandbox.
 
         Raises:
             ConfigError: the session is closed.
@@ -85,33 +85,33 @@ class Room(Protocol):
 
     @property
     def program_files(self) -> ProgramFiles:
-        """The same, for a sandbox whose programs ask the host."""
+        """Returns the same for a sandbox whose programs access files through the host."""
         ...
 
     async def look(self, over: Callable[[str], None], /) -> FileChanges:
-        """Files that have changed since the last look; calls `over` if they are longer than they may be.
+        """Returns the files changed since the last look; calls `over` if they exceed the session's quota.
 
         Raises:
-            FileError: they cannot be listed.
-            Exception: they cannot be stored.
+            FileError: the files cannot be listed.
+            Exception: the files cannot be stored.
         """
         ...
 
 
 class Workspace(Protocol):
-    """A session, as an execution needs it."""
+    """Interface of a session for an execution."""
 
     def enter(self, over: Callable[[str], None], /) -> AbstractAsyncContextManager[Room]:
-        """Keeps the directories for the duration of the block, and calls `over` if they hold more than they may.
+        """Keeps the directories for the duration of the block, and calls `over` if they exceed their quota.
 
         Raises:
-            CorralError: they cannot be made.
+            CorralError: the directories cannot be created.
         """
         ...
 
 
 _MOST_LEARNT = 5
-"""Tools of whose results a model is told."""
+"""Maximum number of tools whose learnt results are described to a model."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
 
 
@@ -137,10 +137,10 @@ def rejected(error: ProgramRejected) -> Exit:
 
 
 def prefer_early_outcome(exit: Exit, early: Exit | None) -> Exit:
-    """Returns the outcome that the program had reported before its remaining calls were cut short, if it had."""
+    """Returns the outcome that the program reported before its remaining calls were cut short, if any."""
     if early is None or exit.error is None or exit.error.code not in _ENDED_FROM_OUTSIDE:
         return exit
-    message = f"calls that nobody awaited were cut short: {exit.error.message}"
+    message = f"unawaited calls were cut short: {exit.error.message}"
     remark = Diagnostic(severity="warning", message=message, code=exit.error.code)
     return replace(early, diagnostics=(*early.diagnostics, remark))
 
@@ -154,9 +154,9 @@ def concluded(
     gate: Gate | None,
     learnt: Callable[[str], str] = lambda name: "",  # noqa: ARG005
 ) -> ExecutionResult:
-    """Completes a result with the end of its program. No exit: the execution was cancelled.
+    """Completes a result with its program's exit; without one, the execution was cancelled.
 
-    `learnt` is what a model is told of the results of a tool that does not declare them.
+    `learnt` describes, for a model, the results of a tool that does not declare them.
     """
     if exit is None:
         error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
@@ -195,7 +195,7 @@ async def record_execution(
     error = (hidden_denial if result.status == "rejected" else None) or result.error
     outcome = outcome_of(error)
     if outcome == "denied" and result.status != "rejected":
-        outcome = "failed"  # the program threw the denial of a call; that call has its own event
+        outcome = "failed"  # the program threw the denial of a call, which has its own event
     event = AuditEvent(
         id=new_event_id(began),
         time=began,
@@ -221,14 +221,14 @@ async def record_execution(
 
 
 def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
-    """Returns recovery's remarks. The remark that a program has no result is left out if it has one."""
+    """Returns recovery's remarks, except "no result" for a program that did return one."""
     if program is None or exit.value is not None or exit.error is not None:
         return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
     return program.diagnostics
 
 
 def _looped_texts(program: Program | None, records: Sequence[CallRecord]) -> Iterator[Diagnostic]:
-    """Remarks on loops over results that were texts, of which they took the characters."""
+    """Yields remarks on loops over string results, which iterated over their characters."""
     texts: dict[str, str] = {}
     others: set[str] = set()
     for record in records:
@@ -240,7 +240,7 @@ def _looped_texts(program: Program | None, records: Sequence[CallRecord]) -> Ite
         return
     for loop in loops_over_calls(program):
         if (text := texts.get(loop.path)) is not None and loop.path not in others:
-            message = f"{loop.shown} was a text of {len(text):,} characters: the loop went through its characters"
+            message = f"{loop.shown} was a string of {len(text):,} characters: the loop iterated over its characters"
             yield Diagnostic(severity="warning", code="looped_text", message=message, line=loop.line)
 
 
@@ -255,14 +255,14 @@ def _check_remarks(gate: Gate | None) -> tuple[Diagnostic, ...]:
 def _learnt_remarks(
     program: Program | None, exit: Exit, records: Sequence[CallRecord], learnt: Callable[[str], str]
 ) -> Iterator[Diagnostic]:
-    """Yields what is known of results that no tool declares, if the program failed or was rejected."""
+    """Yields learnt descriptions of undeclared results, if the program failed or was rejected."""
     names: list[str] = []
     if exit.error is not None and exit.error.code == ProgramFailed.code:
         names = [record.name for record in records if record.progress == "returned"]
     elif exit.error is not None and exit.error.code == ProgramRejected.code and program is not None:
         names = [] if program.references is None else [each.path for each in program.references.named]
-    told = ((name, learnt(name)) for name in dict.fromkeys(names))
-    for name, text in islice(((name, text) for name, text in told if text), _MOST_LEARNT):
+    texts = ((name, learnt(name)) for name in dict.fromkeys(names))
+    for name, text in islice(((name, text) for name, text in texts if text), _MOST_LEARNT):
         yield Diagnostic(severity="info", code="seen_in_results", message=f"tools.{name}, {text}")
 
 
@@ -270,18 +270,18 @@ logger = get_logger("corral.running")
 
 
 _MANY_ENTRIES = 10_000
-"""Console entries that are kept from the garbage collector at a time."""
+"""Console entries that are hidden from the garbage collector at a time."""
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
 class Execution:
     """Takes one request through its phases. `run` is called once, `cancel` at any time.
 
-    `tools` and `services` are the tools that the caller sees. `service_sources` are further services of the host, after
-    the runtime's. `modules` and `packages` are for this program, in place of the runtime's.
+    `tools` and `services` are visible to the caller. `service_sources` are more services of the host, after the
+    runtime's. `modules` and `packages` replace the runtime's for this program.
 
     Raises:
-        ConfigError: the sandbox gives programs no packages.
+        ConfigError: the sandbox does not support packages.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class Execution:
         imported = self._modules or runtime.packages_for(request.language, packages)
         if imported is not None and not capabilities.modules:
             raise ConfigError(
-                f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(packages=...)"
+                f"sandbox {self._provider.name!r} does not support packages here; leave out Corral(packages=...)"
             )
         self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
@@ -421,8 +421,8 @@ class Execution:
     # --- admit
 
     def _admit(self, program: Program) -> Exit | None:
-        """Begins the check of the program. Returns the refusal of one that names tools beyond its scopes, or that an
-        earlier check has rejected."""
+        """Begins the check of the program. Returns a rejection if it names tools beyond its scopes, or if an earlier
+        check has rejected it."""
         if (references := program.references) is not None:
             self._capabilities = capabilities_of(references, self._tools)
             self._hidden_denial = hidden_denial(references, self._tools, self._grant.scopes)
@@ -468,7 +468,7 @@ class Execution:
                 try:
                     exit = await self._run_in_sandbox(program)
                     await gate.wait()
-                except Exception as error:  # raised below: a task group would wrap it
+                except Exception as error:  # raised below, because a task group would wrap it
                     failure = error
                     tasks.cancel_scope.cancel()
         finally:
@@ -480,7 +480,7 @@ class Execution:
             raise failure
         if exit is None or not gate.is_open:
             reason = gate.verdict.unchecked if gate.verdict else "the program ended first"
-            raise StartFailed(f"the program could not be checked, as it must be: {reason}; {_CHECK_HELP}")
+            raise StartFailed(f"the program could not be checked, but check='required': {reason}; {_CHECK_HELP}")
         return exit
 
     def _emit_checked(self, gate: Gate) -> None:
@@ -500,10 +500,10 @@ class Execution:
     # --- start and run
 
     async def _run_in_sandbox(self, program: Program) -> Exit:
-        """Runs a program in a sandbox, in the directories of its session if it has one, with the host's services."""
+        """Runs a program in a sandbox, with the directories of its session, if any, and the host's services."""
         runtime, limits = self._runtime, self._limits
         over: list[str] = []
-        exit = failed_exit(ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take"))
+        exit = failed_exit(ProgramTimeout(f"the program exceeded its time limit of {limits.wall_seconds:g} s"))
         with anyio.CancelScope() as scope:
 
             def end(reason: str) -> None:
@@ -543,13 +543,13 @@ class Execution:
         return prefer_early_outcome(exit, self._early_outcome)
 
     async def _look(self, room: Room, over: Callable[[str], None]) -> None:
-        """Notes the files of the session that are others now, and calls `over` if they are longer than they may be."""
+        """Records the session's changed files, and calls `over` if they exceed its quota."""
         try:
             self._file_changes = await room.look(over)
-        except Exception as error:  # of the user's own store too
+        except Exception as error:  # the user's own store can raise anything
             expected = isinstance(error, FileError)
             logger.warning(
-                "%s: its files are not known: %s",
+                "%s: its changed files are unknown: %s",
                 self.execution_id,
                 error,
                 exc_info=not expected,
@@ -568,7 +568,7 @@ class Execution:
             modules=self._modules,
         )
         if self._room is not None and await self._provider.space_host(config) is None:
-            raise ConfigError(f"sandbox {name!r} has no files of a session; those on this machine do")
+            raise ConfigError(f"sandbox {name!r} does not support session files; those on this machine do")
         seconds = self._provider.capabilities.start_timeout_seconds
         try:
             with anyio.move_on_after(seconds):
@@ -600,7 +600,7 @@ class Execution:
     # --- conclude
 
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
-        """Makes the result, records it and emits it. No exit: the execution was cancelled."""
+        """Creates the result, records it and emits it. No exit: the execution was cancelled."""
         records = self._recorder.records
         if exit is None or exit.error is not None or exit.unawaited:
             self._recorder.look_up(self._tools)

@@ -23,7 +23,7 @@ class LiveOptions(TypedDict, total=False):
 
 
 class RunOptions(LiveOptions, total=False):
-    """Options of one execution, over the defaults of its `Corral`."""
+    """Options of one execution, overriding the defaults of its `Corral`."""
 
     language: Language
     compiler: str | None
@@ -36,10 +36,10 @@ class RunOptions(LiveOptions, total=False):
 
 
 def request_of(source: str | ExecutionRequest, options: RunOptions) -> ExecutionRequest:
-    """Returns the request that the arguments of `execute` are, or make.
+    """Returns the request in the arguments of `execute`, or creates it from them.
 
     Raises:
-        ConfigError: a request comes with options that it has itself.
+        ConfigError: a request is combined with options that belong in the request.
     """
     own: dict[str, Any] = {name: value for name, value in options.items() if name not in LiveOptions.__annotations__}
     if isinstance(source, str):

@@ -1,4 +1,4 @@
-"""A request to run a program: plain data, which can be stored, sent, and run in another process."""
+"""Request to run a program: plain data that can be stored, sent, and run in another process."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from pydantic import Field, field_serializer
 from corral.types import ExecutionContext, Frozen, Language, Limits
 
 Check: TypeAlias = bool | Literal["required"]
-"""True: programs are type-checked before their first call if a checker is available. False: never. "required": a
-program that cannot be checked does not run."""
+"""True: programs are type-checked before their first call if a checker is available. False: they are not checked.
+"required": a program that cannot be checked does not run."""
 
 
 class ExecutionRequest(Frozen):
-    """Request to run one program. `Corral.execute` takes it in place of a source.
+    """Request to run one program. `Corral.execute` accepts it instead of a source.
 
     It has a JSON form (`model_dump_json`, `model_validate_json`) and can be pickled; only `context.local` is left out.
-    None in `limits`, `check` and `hide_denied` stands for the setting of the Corral that runs it.
+    None in `limits`, `check` and `hide_denied` means the setting of the Corral that runs it.
     """
 
     source: str = Field(repr=False)
     """The model's whole answer."""
     language: Language = "typescript"
     compiler: str | None = None
-    """Name of the compiler of `Corral(compilers=...)` for the source; None, "typescript" and "javascript": the engine
-    takes it as it is."""
+    """Name of a compiler in `Corral(compilers=...)`. None, "typescript" and "javascript" need no compiler."""
     context: ExecutionContext = Field(default_factory=ExecutionContext)
     """Caller of the program."""
     limits: Limits | None = None
@@ -35,7 +34,7 @@ class ExecutionRequest(Frozen):
     check: Check | None = None
     hide_denied: bool | None = None
     tool_call_id: str | None = None
-    """The agent framework's id of the model's tool call that sent the program, for the events."""
+    """Agent framework's id of the model's tool call that sent the program, for the events."""
 
     @field_serializer("source", when_used="json")
     def _as_unicode(self, source: str) -> str:

@@ -1,4 +1,4 @@
-"""The handle of a running execution."""
+"""Handle of a running execution."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Run:
         self._execution.cancel()
 
     async def result(self) -> ExecutionResult:
-        """Waits for the end and returns the result.
+        """Waits for the execution to end and returns its result.
 
         Raises:
             StartFailed: the sandbox did not start.

@@ -1,4 +1,4 @@
-"""Shared parts of the executions of one Corral, and the first phase of each."""
+"""Parts shared by the executions of one Corral, and the first phase of each."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ _LONG_SOURCE_CHARS = 8_000
 """Longer sources are prepared in a worker process."""
 _NO_TOOLS = ToolRegistry()
 _PARSE_HERE_SECONDS = 0.02
-"""Shorter sources too, if parsing takes longer; usual programs take a millisecond."""
+"""Sources that take longer to parse are prepared there too; usual programs take a millisecond."""
 _READ_HERE_NODES = 4_000
-"""Shorter sources too, if they are denser: a program by a model has a node for two characters at most."""
+"""Denser sources are prepared there too: a model's program has at most one node per two characters."""
 _READ_SECONDS = 5.0
 """Processor time in a worker; the largest programs take one second."""
 
 
 @dataclass(kw_only=True)
 class Runtime:
-    """Parts and settings of one Corral that all its executions share."""
+    """Parts and settings shared by all executions of one Corral."""
 
     tools: ToolRegistry
     limits: Limits
-    """Limits of requests without their own."""
+    """Default limits of requests."""
     check: Check
-    """Check of requests without their own."""
+    """Default check of requests."""
     providers: Providers
     checker: Checker
     required_tier: Tier
@@ -84,21 +84,21 @@ class Runtime:
     modules: NpmPackages | None = None
     """Packages that programs in TypeScript may import."""
     packages: PythonPackages | None = None
-    """Packages that programs in Python may import."""
+    """Packages that Python programs may import."""
     skills: SkillSet = field(default_factory=SkillSet)
     compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
-    """By the name in requests."""
+    """Compilers by their name in requests."""
     code_logger: Logger | None = None
-    """Logs every program as the model wrote it."""
+    """Logs the source of every program."""
     learnt: LearntResults = field(default_factory=LearntResults)
-    """Types of results that tools do not declare, as they were seen."""
+    """Observed types of results that tools do not declare."""
     values: ValueRoom = field(default_factory=ValueRoom)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""
     keeps_warm: bool = False
-    """True while the Corral is open: what is kept ready then will be closed with it."""
+    """True while the Corral is open: only then are sandboxes kept ready, since its end closes them."""
     start_failed: float = -math.inf
-    """Time of the clock `time.monotonic` at which a sandbox could not be started, if none was started since."""
+    """Time by `time.monotonic` of the last failed sandbox start; None after a successful one."""
     _warm: set[Language] = field(default_factory=set[Language])
     _warming: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -107,7 +107,7 @@ class Runtime:
 
         Raises:
             UnknownProvider: no provider runs this language.
-            LimitNotEnforceable: the provider does not enforce a limit here that has to be.
+            LimitNotEnforceable: the provider cannot enforce a required limit here.
         """
         provider = self.providers.get(language)
         missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
@@ -120,7 +120,7 @@ class Runtime:
         return provider
 
     def check_of(self, request: ExecutionRequest) -> Check:
-        """Returns how the program of a request is to be checked."""
+        """Returns the check setting for a request's program."""
         return self.check if request.check is None else request.check
 
     def loads_modules(
@@ -130,7 +130,7 @@ class Runtime:
         return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
 
     def packages_for(self, language: Language, packages: PythonPackages | None) -> PythonPackages | None:
-        """Returns the packages of Python for a program: its own, or those of the Corral."""
+        """Returns the Python packages for a program: its own, else the Corral's."""
         return None if LANGUAGES[language].npm else packages or self.packages
 
     def sandbox_config(
@@ -144,8 +144,8 @@ class Runtime:
         packages: PythonPackages | None = None,
         modules: NpmPackages | None = None,
     ) -> SandboxConfig:
-        """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
-        found = self.packages_for(language, packages)
+        """Returns the key of a sandbox: equal for a prepared sandbox and the execution that takes it."""
+        python_packages = self.packages_for(language, packages)
         npm = (modules or self.modules) if LANGUAGES[language].npm else None
         config = _config(
             language,
@@ -153,32 +153,32 @@ class Runtime:
             self.required_tier,
             trust_domain,
             self.loads_modules(language) if loads_modules is None else loads_modules,
-            None if found is None else found.modules,
+            None if python_packages is None else python_packages.modules,
             None if npm is None else npm.preloads,
         )
         return config if space is None else config.model_copy(update={"space": space})
 
     def compiler(self, request: ExecutionRequest) -> Compiler | None:
-        """Returns the compiler for the source of a request; None if the engine takes it as it is.
+        """Returns the compiler for a request's source; None if the source needs none.
 
         Raises:
-            ConfigError: there is no such compiler, or the program is not to become JavaScript.
+            ConfigError: the compiler is unknown, or the request's language is not TypeScript.
         """
         name = request.compiler
         if name is None or name in _ENGINES_OWN:
-            found = None
-        elif (found := self.compilers.get(name)) is None:
+            compiler = None
+        elif (compiler := self.compilers.get(name)) is None:
             known = ", ".join(sorted({*_ENGINES_OWN, *self.compilers}))
-            raise ConfigError(f"compiler={name!r} is not known; known: {known}; Corral(compilers=...) names others")
+            raise ConfigError(f"unknown compiler={name!r}; known: {known}; add others with Corral(compilers=...)")
         if name is not None and not LANGUAGES[request.language].npm:
-            raise ConfigError(f"compiler={name!r} makes JavaScript; leave language={request.language!r} out")
-        return found
+            raise ConfigError(f"compiler={name!r} produces JavaScript; leave out language={request.language!r}")
+        return compiler
 
     async def warm_up(self, language: Language) -> None:
         """Keeps sandboxes of this language ready from now on, if the Corral is open.
 
         Raises:
-            StartFailed: no sandbox can be started.
+            StartFailed: a sandbox cannot be started.
         """
         if not self.keeps_warm or language in self._warm:
             return
@@ -190,7 +190,7 @@ class Runtime:
                 self._warm.add(language)
 
     def renew(self, providers: Providers | None = None) -> None:
-        """Takes new parts in place of those that a fork does not inherit, or that were closed."""
+        """Replaces parts that a fork does not inherit, or that were closed."""
         if providers is not None:
             self.providers = providers
             self.protocols = self.protocols.copy()
@@ -222,7 +222,7 @@ def _config(
 async def prepare_request(
     request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: ToolRegistry
 ) -> Program:
-    """Finds, compiles and prepares the program in a request, which may call `tools`.
+    """Finds, compiles and prepares the program in a request. `tools` are the tools that it can call.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -231,25 +231,25 @@ async def prepare_request(
     if compiler is None:
         return await prepare(source, request.language, limits, request.context, tools)
     _expect_size(source, limits)
-    way: SourceMap | None = None
+    source_map: SourceMap | None = None
     try:
         with anyio.fail_after(limits.wall_seconds):
             name = request.compiler or ""
             compiled = await compiled_code(source, name, compiler)
-            way = await _source_map(compiled, name, request.context)
+            source_map = await _source_map(compiled, name, request.context)
         program = await prepare(compiled.code, request.language, limits, request.context)
     except TimeoutError:
-        raise ProgramRejected("the program took longer to compile than it may run; write a smaller one") from None
+        raise ProgramRejected("compiling the program took longer than its time limit; write a smaller one") from None
     except ProgramRejected as error:
-        if way is None or error.line is None:
+        if source_map is None or error.line is None:
             raise
-        place = way(error.line, error.column or 1)
+        place = source_map(error.line, error.column or 1)
         raise ProgramRejected(str(error), line=place.line, column=place.column) from error
-    return with_source(program, source, way)
+    return with_source(program, source, source_map)
 
 
 async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) -> SourceMap | None:
-    """Reads the map that a compiler gave, which may be a hostile package."""
+    """Reads a compiler's source map, in a worker if it is large: the compiler can be a hostile package."""
     text = compiled.source_map
     if text is None:
         return None
@@ -258,13 +258,13 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
             read_source_map, text, compiled.margin, size=len(text), seconds=_READ_SECONDS, tenant=context.trust_domain
         )
     except (ValueError, WorkerError) as error:
-        raise ProgramRejected(f"the compiler {name!r} gave a source map that cannot be read: {error}") from error
+        raise ProgramRejected(f"the compiler {name!r} returned an unreadable source map: {error}") from error
 
 
 def _tool_names(by_path: Mapping[str, Tool]) -> ToolNames:
-    def is_member(path: str, way: tuple[str | None, ...], name: str) -> bool:
+    def is_member(path: str, steps: tuple[str | None, ...], name: str) -> bool:
         tool = by_path.get(path)
-        return tool is not None and not tool.stream and has_member(tool.output_schema, way, name)
+        return tool is not None and not tool.stream and has_member(tool.output_schema, steps, name)
 
     return ToolNames(by_path, lambda path: by_path[path].input_schema if path in by_path else None, is_member)
 
@@ -282,7 +282,7 @@ async def prepare(
     context: ExecutionContext | None = None,
     tools: ToolRegistry | None = None,
 ) -> Program:
-    """Finds and prepares the program in a model's answer, and mends what it surely means by `tools`.
+    """Finds and prepares the program in a model's answer, and corrects unmistakable errors in its use of `tools`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -297,4 +297,4 @@ async def prepare(
             return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
         except WorkerError as error:
             raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
-    raise ProgramRejected("the program took longer to prepare than it may run; write a smaller one")
+    raise ProgramRejected("preparing the program took longer than its time limit; write a smaller one")

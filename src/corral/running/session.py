@@ -1,4 +1,4 @@
-"""The handle of a session."""
+"""Handle of a session."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class _Runs(Protocol):
 
 
 class Session:
-    """Files that programs of both languages share, for one user of one organization; made by `Corral.session`.
+    """Files shared by programs of both languages, for one user of one organization; opened by `Corral.session`.
 
-    Executions of one session may overlap. They then see each other's files as they are written.
+    Executions of one session can overlap. They see each other's files as they are written.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Session:
 
     @property
     def files(self) -> SessionFiles:
-        """The session's files, for the host to read and change."""
+        """Session files, for the host to read and change."""
         return self.opened.files
 
     @property
@@ -70,7 +70,7 @@ class Session:
 
     @property
     def exact_quota(self) -> bool:
-        """True if the kernel holds the quotas of scratch directories. False: they are on disk, without."""
+        """True if the kernel enforces the quotas of scratch directories; False if they are on disk."""
         return self.opened.exact_quota
 
     async def execute(self, source: str | ExecutionRequest, **options: Any) -> ExecutionResult:
@@ -82,15 +82,15 @@ class Session:
         return self._corral.start(source, session=self, **options)
 
     def expect(self, context: ExecutionContext, language: Language) -> None:
-        """Finds out if an execution may run here.
+        """Checks that an execution may run here.
 
         Raises:
-            ConfigError: its user or organization is another, or the session is not for its language, or is closed.
+            ConfigError: its user, organization or language does not match the session's, or the session is closed.
         """
         if self.opened.closed:
             raise ConfigError("this session is closed")
         if context.trust_domain != self.context.trust_domain:
-            raise ConfigError("a session is for one user of one organization; open another one for this context")
+            raise ConfigError("this session belongs to another user or organization; open one for this context")
         if language not in self.opened.languages:
             names = ", ".join(sorted(self.opened.languages))
-            raise ConfigError(f"this session is for programs in {names}; Corral.session(languages=...) names more")
+            raise ConfigError(f"this session is for programs in {names}; add others with Corral.session(languages=...)")

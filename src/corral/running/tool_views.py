@@ -1,4 +1,4 @@
-"""Views of a Corral's tools: the tools that a caller sees, as registry, catalog or search tools."""
+"""Views of a Corral's tools for a caller: registry, catalog and search tools."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _LISTED = 20
-"""Names in one warning."""
+"""Maximum number of names in one warning."""
 _MOST_KEPT = 64
 """Maximum number of cached catalogs, and of cached pairs of `tools.search` and `tools.describe`."""
 _ANYBODY = ExecutionContext()
 
 
 class ToolViews:
-    """Makes views of a registry, and caches them for callers with the same tools."""
+    """Creates views of a registry, and caches them for callers with the same tools."""
 
     def __init__(
         self, tools: ToolRegistry, implied: ImpliedScopes, *, hide_denied: bool, learnt: LearntResults
@@ -39,7 +39,7 @@ class ToolViews:
         self._discoveries: OrderedDict[tuple[ToolRegistry, Language], Mapping[str, Tool]] = OrderedDict()
         self._catalogs: OrderedDict[tuple[object, ...], tuple[Mapping[ToolName, Tool], Catalog]] = OrderedDict()
         self._shown: Mapping[ToolName, Tool] = {}
-        """Snapshot of all tools for which the cached catalogs were made."""
+        """Snapshot of the tools in the cached catalogs."""
         self._warned = False
 
     def registry(
@@ -48,10 +48,10 @@ class ToolViews:
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> ToolRegistry:
-        """Returns `tools`, or the Corral's; only those that the caller may call, if denied tools are hidden.
+        """Returns `tools`, else the Corral's; only those that the caller may call if denied tools are hidden.
 
         Raises:
-            ConfigError: `tools` has a tool source.
+            ConfigError: `tools` contains a tool source.
         """
         registry = self._tools if tools is None else registry_of(tools)
         if self._hides(hide_denied):
@@ -61,19 +61,19 @@ class ToolViews:
     def callable_tools(
         self, tools: Tools | None, context: ExecutionContext | None, hide_denied: bool | None, language: Language
     ) -> tuple[ToolRegistry, Services]:
-        """Returns all that one execution may call: the tools that its caller sees, and Corral's own."""
+        """Returns the tools that one execution can call: those visible to its caller, and Corral's own."""
         registry = self.registry(tools, context, hide_denied)
         return registry, self.discovery(registry, language, keep=tools is None)
 
     def discovery(self, registry: ToolRegistry, language: Language, *, keep: bool = True) -> Mapping[str, Tool]:
-        """Returns `tools.search` and `tools.describe` by name; cached ones keep their index."""
+        """Returns `tools.search` and `tools.describe` by name. Cached ones keep their search index."""
         key = registry, language
-        found = self._discoveries.get(key)
-        if found is None:
-            found = {str(name): tool for name, tool in discovery_tools(registry, language, self._learnt).items()}
+        services = self._discoveries.get(key)
+        if services is None:
+            services = {str(name): tool for name, tool in discovery_tools(registry, language, self._learnt).items()}
             if keep:
-                _keep(self._discoveries, key, found)
-        return found
+                _keep(self._discoveries, key, services)
+        return services
 
     def catalog(
         self,
@@ -86,7 +86,7 @@ class ToolViews:
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> Catalog:
-        """Returns a catalog of `tools`, or of the Corral's. Its text is cached for the same tools and options.
+        """Returns a catalog of `tools`, else of the Corral's. Its text is cached for the same tools and options.
 
         Raises:
             ConfigError: the budget is too small.
@@ -118,31 +118,31 @@ class ToolViews:
         return self._hide_denied if hide_denied is None else hide_denied
 
     def warn_once(self) -> None:
-        """Warns the host once of tools without a return type, and of parameters that look like secrets."""
+        """Warns the host once about tools without a return type and parameters that look like secrets."""
         if self._warned:
             return
         self._warned = True
         if untyped := self._tools.untyped():
             logger.warning(
-                "%s not declare a return type, so models have to guess: %s",
+                "%s not declare a return type, so models have to guess it: %s",
                 "1 tool does" if len(untyped) == 1 else f"{len(untyped)} tools do",
                 ", ".join(first_few(list(map(str, untyped)), _LISTED)),
             )
         secret = [
             f"{name}({path})"
             for name, tool in self._tools.snapshot().items()
-            if tool.has_schemas  # to make thousands takes seconds of the event loop
+            if tool.has_schemas  # creating thousands would block the event loop for seconds
             for path in secret_parameters(tool.input_schema)
         ]
         if secret:
             logger.warning(
-                "%s secrets that models would have to write: %s; take them from the context",
+                "%s secrets that models would have to write: %s; take them from the context instead",
                 "1 parameter looks like" if len(secret) == 1 else f"{len(secret)} parameters look like",
                 ", ".join(first_few(secret, _LISTED)),
             )
 
 
-def _keep(kept: OrderedDict[K, V], key: K, value: V) -> None:
-    kept[key] = value
-    while len(kept) > _MOST_KEPT:
-        kept.popitem(last=False)
+def _keep(cache: OrderedDict[K, V], key: K, value: V) -> None:
+    cache[key] = value
+    while len(cache) > _MOST_KEPT:
+        cache.popitem(last=False)

@@ -154,8 +154,8 @@ async def test_what_is_not_short_stands_behind_the_rest_and_what_cannot_be_shown
     assert message.index('"euros": 1') < message.index('"note"')
     assert "x" * 9_000 in message
     assert result.structured_content["error"]["message"] == (
-        "tools.pay was not approved: its input takes more than 10,000 characters to show, and nobody can approve what "
-        "they have not seen; pass less in one call"
+        "tools.pay was not approved: its input takes more than 10,000 characters to show, and a person has to see all "
+        "of it; pass less in one call"
     )
 
 
@@ -234,7 +234,7 @@ async def test_only_so_many_programs_wait_for_their_clients(corral: Corral, monk
     async with Client(mcp_server(corral), elicitation_callback=Elicitation(lambda _: YES)) as client:
         first = await ask(client)
         refused = await ask(client)
-        assert "too many of your programs wait" in refused.structured_content["error"]["message"]
+        assert "too many of your programs are waiting" in refused.structured_content["error"]["message"]
         assert (await ask(client, **answers(first))).structured_content["value"] == "paid 1"
 
 

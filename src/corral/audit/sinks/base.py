@@ -1,4 +1,4 @@
-"""The contract of a sink, and the sink that is any callable."""
+"""Interface of audit sinks, and the sink for any callable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _left_behind: list[object] = []
 
 
 class AuditSink(ABC):
-    """Destination of events. All methods run in one thread of the log; async ones on an event loop of that thread.
+    """Destination of events. All methods run in one thread of the log; async ones on that thread's event loop.
 
-    The loop may be another one after a pause. `aclose` is called before it ends, and `write` opens what it needs anew.
+    After a pause there can be another loop. `aclose` is called before a loop ends; the next `write` reopens resources.
     """
 
     @abstractmethod
@@ -27,20 +27,20 @@ class AuditSink(ABC):
         """Returns when the events are durable. If it raises, all of them are written again later."""
 
     def is_outage(self, error: BaseException) -> bool:
-        """True if an error of `write` has nothing to do with its events. Otherwise they are written one by one
-        after some failures, and those that fail while others do not are taken out."""
+        """True if an error of `write` is unrelated to its events. Otherwise they are written one by one after some
+        failures, and events that fail while others succeed are dropped."""
         return isinstance(error, OSError) or not isinstance(error, Exception)
 
     def aclose(self) -> Awaitable[None] | None:
         """Closes files and connections."""
 
     def after_fork(self) -> None:
-        """Drops, in a forked process, files and connections that belong to its parent."""
+        """Drops, in a forked process, the parent's files and connections."""
 
 
 @checked
 class CallbackSink(AuditSink):
-    """Hands batches of events to a sync or async function; a batch on which it raised is tried again."""
+    """Passes batches of events to a sync or async function; a batch for which it raises is retried."""
 
     def __init__(self, function: Callable[[Sequence[AuditEvent]], object]) -> None:
         self._function = function
@@ -55,22 +55,22 @@ class CallbackSink(AuditSink):
 
 
 def create_private(path: Path) -> None:
-    """Creates a file that only its owner may read, if there is none, and makes its name durable.
+    """Creates a file readable only by its owner, unless it exists, and makes its name durable.
 
     Raises:
-        PermissionError: there is one that somebody else has put into a directory that all may write.
+        PermissionError: it exists and belongs to another user, in a world-writable directory.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        directory, found = path.parent.stat(), path.lstat()
+        directory, status = path.parent.stat(), path.lstat()
         if (
             os.name == "posix"
             and directory.st_mode & stat.S_IWOTH
-            and found.st_uid not in (os.geteuid(), directory.st_uid)
+            and status.st_uid not in (os.geteuid(), directory.st_uid)
         ):
             raise PermissionError(
-                errno.EPERM, "the file belongs to another user, in a directory that all may write", str(path)
+                errno.EPERM, "the file belongs to another user, in a world-writable directory", str(path)
             ) from None
         return
     directory = os.open(path.parent, os.O_RDONLY)
@@ -81,14 +81,14 @@ def create_private(path: Path) -> None:
 
 
 def identity(file: Path | int) -> tuple[int, int] | None:
-    """Tells a file from one that took its place, as log rotation does; None if there is none."""
+    """Returns the device and inode of a file, which change when log rotation replaces it; None if it is missing."""
     try:
-        found = os.stat(file)  # noqa: PTH116 - also of a descriptor
+        status = os.stat(file)  # noqa: PTH116 - also of a descriptor
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def leave_behind(resource: object) -> None:
-    """Keeps a resource of the parent process alive, so that garbage collection here does not close it."""
+    """Keeps a resource of the parent process alive, so that garbage collection in this process does not close it."""
     _left_behind.append(resource)

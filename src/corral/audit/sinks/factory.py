@@ -1,4 +1,4 @@
-"""The sink for a path, a URL or a function."""
+"""Creates the sink for a path, a URL or a function."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from corral.audit.sinks.sqlite import SqliteSink
 from corral.errors import ConfigError
 
 AuditSource: TypeAlias = str | Path | AuditSink | Callable[[Sequence[AuditEvent]], object]
-"""A file by its name, the URL of a database, a sink, or a function that takes batches of events."""
+"""Path of a file, URL of a database, sink, or function that takes batches of events."""
 
 
 def as_sink(source: Any) -> AuditSink:
-    """The sink that `source` stands for. Raises ConfigError."""
+    """Returns the sink for `source`. Raises ConfigError."""
     match source:
         case AuditSink():
             return source

@@ -1,4 +1,4 @@
-"""Events in a file, one JSON object a line."""
+"""Stores events in a file, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from corral.audit.sinks.base import AuditSink, create_private, identity
 
 @checked
 class JsonLinesSink(AuditSink):
-    """Appends to a file, which several processes may share on one machine. POSIX only.
+    """Appends to a file, which several processes can share on one machine. POSIX only.
 
-    A batch is written as a whole or not at all: under a lock of the file, what was written of one that failed is taken
-    away again. If the file was renamed or deleted, the next batch goes to a new one under the old name.
+    A batch is written completely or not at all: a partly written batch is removed under a lock of the file. If the
+    file was renamed or deleted, the next batch goes to a new file with the old name.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -31,7 +31,7 @@ class JsonLinesSink(AuditSink):
     def write(self, events: Sequence[AuditEvent]) -> None:
         text = b"".join([json_of(event) + b"\n" for event in events])
         file = self._opened()
-        import fcntl  # not everywhere
+        import fcntl  # POSIX only
 
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
@@ -45,7 +45,7 @@ class JsonLinesSink(AuditSink):
             self._file = None
 
     def after_fork(self) -> None:
-        self._file = None  # left open: a lock belongs to all who inherited the file
+        self._file = None  # left open: closing it would release the lock for every process that inherited it
 
     def _opened(self) -> int:
         if self._file is None or self._identity != identity(self.path):
@@ -59,7 +59,7 @@ class JsonLinesSink(AuditSink):
 def _append(file: int, text: bytes) -> None:
     before = os.fstat(file).st_size
     if before and os.pread(file, 1, before - 1) != b"\n":
-        text = b"\n" + text  # a process was killed while it wrote
+        text = b"\n" + text  # a process was killed while writing
     try:
         while text:
             text = text[os.write(file, text) :]

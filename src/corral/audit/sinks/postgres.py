@@ -1,4 +1,4 @@
-"""Events in a table of PostgreSQL."""
+"""Stores events in a PostgreSQL table."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from corral.errors import ConfigError, MissingExtra
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
 _STATES_OF_ROWS = ("22", "23", "54", "XX")
-"""Classes of SQLSTATE that a row may be the cause of: its data, a constraint, a limit of the program, a bug."""
+"""SQLSTATE classes of errors that a row can cause: by its data, a constraint, a program limit, or a bug."""
 _COLUMNS = columns(integer="bigint", real="double precision", json="jsonb")
 
 
 async def connect(dsn: str) -> Any:
-    """An asyncpg connection. Raises MissingExtra, or what asyncpg raises."""
+    """Opens an asyncpg connection. Raises MissingExtra, and asyncpg's errors."""
     return await driver().connect(dsn, timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS)
 
 
 async def columns_of(connection: Any, table: str) -> list[str]:
-    """Names of the columns of a table."""
+    """Returns the names of a table's columns."""
     query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"
     return [row[0] for row in await connection.fetch(query, table)]
 
 
 def driver() -> Any:
-    """asyncpg. Raises MissingExtra."""
+    """Imports asyncpg. Raises MissingExtra."""
     try:
         import asyncpg
     except ImportError:
@@ -41,9 +41,9 @@ def driver() -> Any:
 
 @checked
 class PostgresSink(AuditSink):
-    """Inserts into a table, which is created if there is none; a role that may only insert is enough if there is one.
+    """Inserts into a table, which is created if missing; a role with only INSERT is enough if the table exists.
 
-    An event that was inserted already is not inserted again.
+    Events already inserted are skipped.
 
     Raises:
         MissingExtra: `corral[postgres]` is not installed.
@@ -99,10 +99,10 @@ class PostgresSink(AuditSink):
             self._connection = None
 
     async def _add_columns(self) -> None:
-        """Adds the columns that a table of an earlier version lacks.
+        """Adds the columns missing in a table of an earlier version.
 
         Raises:
-            ConfigError: the role may not.
+            ConfigError: the role lacks the permission.
         """
         if missing := missing_columns(await columns_of(self._connection, self.table)):
             added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column} text" for column in missing)
@@ -111,7 +111,7 @@ class PostgresSink(AuditSink):
                 await self._connection.execute(statement)
             except driver().InsufficientPrivilegeError as error:
                 raise ConfigError(
-                    f"the table {self.table} is of an earlier version, and this role may not add its columns "
+                    f"the table {self.table} is from an earlier version, and this role may not add its columns "
                     f"{', '.join(missing)}; let its owner run: {statement}"
                 ) from error
 

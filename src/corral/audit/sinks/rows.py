@@ -12,7 +12,7 @@ from corral.rendering.preview import json_text
 
 INDEXED = ("time", "organization_id", "user_id", "execution_id", "tool", "outcome")
 _LATER = ("decision", "decided_by")
-"""Columns of text that tables of earlier versions lack."""
+"""Text columns missing in tables of earlier versions."""
 _ARGUMENTS = AuditEvent._fields.index("arguments")
 _CONSTRAINTS = {
     **dict.fromkeys(("time", "kind", "outcome", "duration_ms", "protocol"), " NOT NULL"),
@@ -21,30 +21,30 @@ _CONSTRAINTS = {
 
 
 def columns(*, integer: str, real: str, json: str) -> str:
-    """The columns of a table with these types of the database; `position` is not among them. The rest is text."""
+    """Returns column definitions with a database's types, without `position`. Other columns are text."""
     types = {"time": real, "duration_ms": real, "sequence": integer, "calls": integer, "arguments": json}
     return ", ".join(f"{name} {types.get(name, 'text')}{_CONSTRAINTS.get(name, '')}" for name in AuditEvent._fields)
 
 
 def missing_columns(columns: Iterable[str]) -> list[str]:
-    """Columns that a table with these lacks because an earlier version made it."""
+    """Returns the columns missing in a table because an earlier version created it."""
     there = set(columns)
     return [column for column in _LATER if column not in there]
 
 
 def selected(columns: Iterable[str]) -> str:
-    """The list of a SELECT for `event_of`; NULL stands for the columns that an earlier version did not make."""
+    """Returns the list of a SELECT for `event_of`, with NULL for columns missing in a table of an earlier version."""
     missing = missing_columns(columns)
     return ", ".join("NULL" if field in missing else field for field in AuditEvent._fields)
 
 
 def row_of(event: AuditEvent) -> tuple[object, ...]:
-    """The values of an event in the order of its fields."""
+    """Returns an event's values in the order of its fields."""
     arguments = None if event.arguments is None else json_text(event.arguments)
     return (*event[:_ARGUMENTS], arguments, *event[_ARGUMENTS + 1 :])
 
 
 def event_of(row: Sequence[Any]) -> AuditEvent:
-    """The inverse of `row_of`."""
+    """Inverse of `row_of`."""
     arguments = row[_ARGUMENTS]
     return AuditEvent._make(row)._replace(arguments=None if arguments is None else from_json(arguments))

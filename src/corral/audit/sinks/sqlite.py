@@ -1,4 +1,4 @@
-"""Events in a SQLite database."""
+"""Stores events in a SQLite database."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ON CONFLICT (id) DO NOTHING
 
 @checked
 class SqliteSink(AuditSink):
-    """Inserts into the table `audit` of a database file, in WAL mode and durably; several processes may share it.
+    """Inserts into the table `audit` of a database file, in WAL mode and durably; several processes can share it.
 
-    If it is open when a process forks, it cannot be written in the new one.
+    If it is open when a process forks, the new process cannot write to it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -49,7 +49,7 @@ class SqliteSink(AuditSink):
             connection.executemany(_INSERT, map(row_of, events))
             connection.execute("COMMIT")
         except BaseException:
-            self.aclose()  # which rolls back
+            self.aclose()  # rolls back
             raise
 
     def is_outage(self, error: BaseException) -> bool:
@@ -71,7 +71,7 @@ class SqliteSink(AuditSink):
     def _connected(self) -> Connection:
         import sqlite3  # most hosts need none
 
-        if self._forked:  # SQLite keeps, per process, which locks of a file it has; the new process has none of them
+        if self._forked:  # SQLite tracks its file locks per process; the new process does not hold them
             raise RuntimeError(f"{self.path} was open when this process was forked: close the AuditLog before a fork")
         if self._connection is None or self._identity != identity(self.path):
             self.aclose()
@@ -85,7 +85,7 @@ class SqliteSink(AuditSink):
                 connection.executescript(_SCHEMA)
                 if _missing(connection):
                     connection.execute("BEGIN IMMEDIATE")
-                    for column in _missing(connection):  # another process may have added them meanwhile
+                    for column in _missing(connection):  # another process could have added them meanwhile
                         connection.execute(f"ALTER TABLE audit ADD COLUMN {column} TEXT")
                     connection.execute("COMMIT")
             except BaseException:

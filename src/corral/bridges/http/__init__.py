@@ -1,6 +1,6 @@
-"""Bridge over HTTP, for programs that run elsewhere. docs/http.md specifies the protocol.
+"""Bridge over HTTP, for programs elsewhere. docs/http.md specifies the protocol.
 
-Needs the extra `http`.
+Requires the extra `http`.
 """
 
 from corral.errors import MissingExtra

@@ -1,4 +1,4 @@
-"""Routes beside `/calls`: `/tools/{tool}` for any HTTP client, tokens, documents and runtimes."""
+"""Routes besides `/calls`: `/tools/{tool}` for any HTTP client, tokens, documents and runtimes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Serve = Callable[[Request, RequestHead, Grant], Awaitable[Response]]
 
 
 def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
-    """Builds the app over a pipeline. All routes except `/health` and the runtimes require a token."""
+    """Builds the app. All routes except `/health` and the runtimes require a token."""
 
     def authenticated(serve: Serve) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -62,7 +62,7 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
         if not head.is_json:
             return failed(NOT_JSON, 415)
         name: str = request.path_params["tool"][:MAX_TOOL_PATH]
-        if _accepts_lines(request) and (found := grant.peek_tool(name)) is not None and found.stream:
+        if _accepts_lines(request) and (target := grant.peek_tool(name)) is not None and target.stream:
             return _Streaming(partial(stream, head, grant, name))
         body_came = False
         async with (
@@ -79,7 +79,7 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
         return failed(ended() if body_came or grant.ended else late())
 
     async def stream(head: RequestHead, grant: Grant, name: str, receive: Receive, send: Send) -> Response | None:
-        """Writes the lines of a stream; or returns another response, for a call that failed before its first line."""
+        """Writes the lines of a stream, or returns another response if the call failed before its first line."""
         lines = ReplyLines(send)
         items = PlainLineStream(items_writer(1, lines.write))
         body_came = False
@@ -120,9 +120,9 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
         load_of(grant).count(1)
         async with watch_request(grant, request.receive, _no_heartbeat) as watch:
             watch.body_received()  # a GET has no body
-            found = await bridge.document(grant)
-            assert found is not None
-            return Response(found.content, headers=_NO_STORE, media_type=found.media_type)
+            description = await bridge.document(grant)
+            assert description is not None
+            return Response(description.content, headers=_NO_STORE, media_type=description.media_type)
         return failed(ended())
 
     async def health(request: Request) -> Response:  # noqa: ARG001
@@ -140,12 +140,12 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
             Route("/token", authenticated(token), methods=["POST"]),
             Route("/openapi.json", authenticated(document), methods=["GET"]),
             Route("/health", health, methods=["GET"]),
-            *(Route(path, runtime(*found), methods=["GET"]) for path, found in RUNTIMES.items()),
+            *(Route(path, runtime(*served), methods=["GET"]) for path, served in RUNTIMES.items()),
             Route("/calls", _only_post, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _not_served},
     )
-    app.router.redirect_slashes = False  # a redirect might take the token elsewhere
+    app.router.redirect_slashes = False  # a redirect could send the token elsewhere
     return app
 
 
@@ -155,7 +155,7 @@ def _request(name: str, body: bytes, grant: Grant) -> CallRequest:
 
 
 class _Streaming(Response):
-    """Response that `answer` writes itself, unless it returns another one."""
+    """Response that `answer` writes itself, unless it returns another."""
 
     def __init__(self, answer: Callable[[Receive, Send], Awaitable[Response | None]]) -> None:
         super().__init__()
@@ -177,12 +177,12 @@ def _accepts_lines(request: Request) -> bool:
 
 
 async def _only_post(request: Request) -> Response:  # noqa: ARG001
-    """Never called: `RequestFilter` handles POST /calls. The route makes the router answer other methods with 405."""
+    """Never called: `RequestFilter` handles POST /calls. The route makes the router answer 405 to other methods."""
     return Response(status_code=500)
 
 
 async def _no_heartbeat() -> None:
-    """Sends nothing: the response cannot begin before its status is known."""
+    """Does nothing, because the response cannot begin before its status is known."""
 
 
 async def _not_served(_request: Request, error: Exception) -> Response:

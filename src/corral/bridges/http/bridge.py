@@ -43,7 +43,7 @@ from corral.types import CallError, JsonSchema, Language, ToolName
 
 
 class CallsEndpoint:
-    """Writes one line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
+    """Writes a line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
 
     def __init__(self, host: BridgeHost) -> None:
         self._host = host
@@ -58,7 +58,7 @@ class CallsEndpoint:
             await response({"type": "http"}, receive, send)
 
     async def _respond(self, head: RequestHead, grant: Grant, lines: ReplyLines, receive: Receive) -> Response | None:
-        """Writes the lines of the reply; or returns another response, for a request that failed as a whole."""
+        """Writes the lines of the reply, or returns another response if the request failed as a whole."""
         if not head.is_json:
             return failed(NOT_JSON, 415)
         batch: Batch | None = None
@@ -92,9 +92,9 @@ _ERROR: JsonSchema = {
     "required": ["code", "name", "message"],
 }
 _REFUSALS = {
-    "400": "The request is not well formed.",
-    "401": "The token is missing or not valid.",
-    "403": "A policy does not allow it.",
+    "400": "The request is malformed.",
+    "401": "The token is missing or invalid.",
+    "403": "A policy denies the call.",
     "413": "The request is too large.",
     "414": "The request's address is too long.",
     "415": "The request is not JSON.",
@@ -102,8 +102,8 @@ _REFUSALS = {
     "431": "The request has too many headers.",
 }
 _TOOL_REFUSALS = {
-    "404": "There is no such tool.",
-    "422": "The input does not fit, or the tool has a message.",
+    "404": "Tool not found.",
+    "422": "The input does not match the schema, or the tool reported an error.",
     "429": "Too many calls.",
     "502": "The tool failed.",
     "503": "The execution ended.",
@@ -111,19 +111,19 @@ _TOOL_REFUSALS = {
 
 
 def openapi(tools: Mapping[ToolName, Tool]) -> bytes:
-    """Makes the document, OpenAPI 3.1, as JSON. Its paths are relative to its own address."""
+    """Returns an OpenAPI 3.1 document as JSON. Its paths are relative to its own address."""
     body = dict(CALLS_SCHEMA)
     own: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
     schemas = {name: to_json(schema) for name, schema in own.items()}
     paths: dict[str, Any] = {
-        "/calls": {"post": _operation("call_many", "Calls tools; each line of the reply is one call's.", _CALLS_BODY)},
-        "/token": {"post": _operation("renew_token", "Gives a fresh token for this execution.", {})},
+        "/calls": {"post": _operation("call_many", "Calls tools; each line is the reply to one call.", _CALLS_BODY)},
+        "/token": {"post": _operation("renew_token", "Returns a fresh token for this execution.", {})},
         "/health": {
-            "get": {"operationId": "health", "security": [], "responses": {"200": {"description": "It runs."}}}
+            "get": {"operationId": "health", "security": [], "responses": {"200": {"description": "Running."}}}
         },
     }
     paths["/calls"]["post"]["responses"]["200"] = {
-        "description": "Lines of JSON, in the order in which the calls ended.",
+        "description": "JSON lines, in the order in which the calls end.",
         "content": {NDJSON: {}},
     }
     for name, tool in tools.items():
@@ -154,7 +154,7 @@ def _operation(name: str, summary: str, more: Mapping[str, Any]) -> dict[str, An
 
 
 def _tool(name: str, tool: Tool, schemas: dict[str, bytes]) -> dict[str, Any]:
-    """Makes the operation of one tool; its schemas go into `schemas`, as JSON."""
+    """Returns the operation of one tool; adds its schemas to `schemas`, as JSON."""
     number = len(schemas)
 
     def referred(schema: JsonSchema | None, role: str) -> JsonSchema:
@@ -182,10 +182,10 @@ def _refused(reasons: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _rebased(schema: JsonSchema, base: str) -> bytes:
-    """Moves a schema into the document: its internal references now begin with `base`.
+    """Moves a schema into the document, so that its internal references begin with `base`.
 
-    In its JSON, because a copy takes several times as long. A quote of a text has a backslash there, that of a member's
-    name has none.
+    It edits the JSON, because a copy takes several times as long. Quotes inside strings have a backslash there, quotes
+    of member names do not.
     """
     return _REFERENCE.sub(rb'"$ref":"' + base.encode(), to_json(schema))
 
@@ -194,10 +194,10 @@ def _rebased(schema: JsonSchema, base: str) -> bytes:
 class HttpBridge(WebBridge):
     """Calls as JSON over HTTP, to an app that is mounted in a web server.
 
-    `url` is the address that programs use, by default the environment variable TOOL_BRIDGE_URL if that is set; only
-    executions whose sandbox runs elsewhere need it. The Host of a request
-    must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. A request with an Origin comes
-    from a web page, and is accepted from `allowed_origins` only.
+    `url` is the bridge's address for programs, by default the environment variable TOOL_BRIDGE_URL; only executions
+    whose sandbox runs elsewhere need it. The Host of a request must be that of `url`, one of `allowed_hosts`, or a
+    loopback name; `"*"` allows any. A request with an Origin comes from a web page, and is only accepted from
+    `allowed_origins`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.

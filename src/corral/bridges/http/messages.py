@@ -15,7 +15,7 @@ from corral.types import CallError
 def failed(
     error: CallError | CorralError, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Makes the response to a request that failed. `status` replaces the error's own."""
+    """Returns the response to a failed request. `status` replaces the error's own."""
     if not isinstance(error, CallError):
         error = CallError.of(error)
     status = status or status_of(error)

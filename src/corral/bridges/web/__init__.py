@@ -1,4 +1,4 @@
-"""Base of bridges over HTTP: checks of every request, authentication by token, and bounds for each execution."""
+"""Base of bridges over HTTP: request checks, authentication by token, and bounds for each execution."""
 
 from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
 from corral.bridges.web.batches import CALLS_SCHEMA, Batch, calls_of, error_content, items_writer, line

@@ -1,4 +1,4 @@
-"""Calls of one request of corral's own runtimes, in the form that all protocols over HTTP share."""
+"""Calls in one request from corral's own runtimes, in the form common to all protocols over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas
 
 
 class WriteLine(Protocol):
-    """Writes a line of a reply. The last one ends the reply, and may be empty."""
+    """Writes a line of a reply. The last one ends the reply and can be empty."""
 
     async def __call__(self, data: bytes, /, *, last: bool = False) -> None: ...
 
@@ -54,24 +54,24 @@ class Batch:
     """Calls of one request.
 
     Raises:
-        CallBudgetExceeded: as `RequestLoad.count`.
+        CallBudgetExceeded: see `RequestLoad.count`.
     """
 
     @classmethod
     async def read(cls, host: BridgeHost, grant: Grant, protocol: str, body: bytes) -> Self:
-        """Reads the calls of a body, of a large one in a thread.
+        """Reads the calls in a body, in a thread if it is large.
 
         Raises:
             MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
-            CallBudgetExceeded: as `RequestLoad.count`.
+            CallBudgetExceeded: see `RequestLoad.count`.
         """
         if len(body) <= INLINE_BYTES:
-            found, reads_streams = calls_of(parse_json(body), len(body), grant)
+            calls, reads_streams = calls_of(parse_json(body), len(body), grant)
         else:
-            found, reads_streams = await grant.run_by_size(
+            calls, reads_streams = await grant.run_by_size(
                 lambda: calls_of(parse_json(body), len(body), grant), size=len(body)
             )
-        return cls(host, grant, protocol, found, reads_streams=reads_streams)
+        return cls(host, grant, protocol, calls, reads_streams=reads_streams)
 
     def __init__(
         self, host: BridgeHost, grant: Grant, protocol: str, found: list[CallRequest], *, reads_streams: bool
@@ -87,7 +87,7 @@ class Batch:
         self._streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
 
     async def answer(self, write: WriteLine) -> None:
-        """Makes the calls at the same time. Writes one line for each as soon as it has a reply."""
+        """Makes the calls concurrently. Writes a line for each as soon as it has a reply."""
         if self._alone:
             [number] = self._unanswered
             await self._answer(number, write)
@@ -98,7 +98,7 @@ class Batch:
         await write(b"", last=True)
 
     async def end(self, write: WriteLine) -> None:
-        """Answers the calls that have no reply, because their execution ended."""
+        """Answers the calls that have no reply because their execution ended."""
         for number in self._unanswered:
             await write(line(number, Reply(error=ended())))
         await write(b"", last=True)
@@ -107,7 +107,7 @@ class Batch:
         call = self._unanswered[number]
         if number not in self._streaming:
             data = line(number, await self._host.handle(call))
-        elif not self._alone:  # else the stream would keep the replies of the others from being read
+        elif not self._alone:  # the stream would block the replies to the other calls
             data = b'{"sequence":%d,"alone":true}\n' % number
         else:
             stream = LineStream(items_writer(number, write))
@@ -126,12 +126,12 @@ def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], 
         MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
     """
     try:
-        given = _calls.validator.validate_python(body)
+        request = _calls.validator.validate_python(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
-    calls = given["calls"]
+    calls = request["calls"]
     if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
         raise MalformedMessage("two calls of the request have the same sequence number")
     made: list[CallRequest] = []
@@ -146,11 +146,11 @@ def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], 
         if tagged:
             value = revive_value(value)
         made.append(CallRequest(call["tool"], value, call["sequence"], size, reread))
-    return made, given.get("stream", False)
+    return made, request.get("stream", False)
 
 
 def with_own_size(call: CallRequest) -> CallRequest:
-    """Returns a call of plain JSON with the size of its own input. Its record keeps that encoded."""
+    """Returns a call of plain JSON with the size of its own input, which its record keeps encoded."""
     text = to_json(call.input, inf_nan_mode="constants")
     return call._replace(size=len(text), reread=partial(decode_value, text, tagged=False))
 
@@ -178,7 +178,7 @@ def items_line(number: int, items: Sequence[bytes], *, tagged: bool) -> bytes:
 
 
 def items_writer(number: int, write: WriteLine) -> WriteItems:
-    """Makes the function that writes items of a call, several as one line."""
+    """Returns the function that writes items of a call, several as one line."""
 
     async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
         await write(items_line(number, items, tagged=tagged))

@@ -1,4 +1,4 @@
-"""`WebBridge`: a bridge protocol that is an app in a web server."""
+"""`WebBridge`: base of bridge protocols that are mounted in a web server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 class WebBridge(BridgeProtocol):
-    """Base of protocols over HTTP. Its app checks the headers of each request, Host and Origin among them.
+    """Base of protocols over HTTP. Its app checks the headers of each request, including Host and Origin.
 
-    `url` is the address that programs use; only executions whose sandbox runs elsewhere need it. The Host of a request
-    must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. A request with an Origin comes
-    from a web page, and is accepted from `allowed_origins` only.
+    `url` is the bridge's address for programs; only executions whose sandbox runs elsewhere need it. The Host of a
+    request must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. A request with an
+    Origin comes from a web page, and is only accepted from `allowed_origins`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.
@@ -44,11 +44,11 @@ class WebBridge(BridgeProtocol):
         self._hosts = frozenset(hosts)
         self._origins = frozenset(allowed_origins)
         self._has_page = False
-        """The app serves a page, whose requests are accepted."""
+        """True if the app serves a page, whose requests are accepted."""
 
     @abstractmethod
     def routes(self, host: BridgeHost) -> ASGIApp:
-        """Returns the app for requests that have passed the checks, and are not on a fast path."""
+        """Returns the app for requests that passed the checks and are not on a fast path."""
 
     def fast_paths(self, host: BridgeHost) -> Mapping[tuple[str, str], FastPath]:  # noqa: ARG002
         """Returns endpoints that bypass `routes`, by method and path, such as `("POST", "/calls")`."""
@@ -56,7 +56,7 @@ class WebBridge(BridgeProtocol):
 
     @abstractmethod
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        """Returns the response to a request that failed the checks, in the form that clients of the protocol read."""
+        """Returns the response to a request that failed the checks, in the protocol's form."""
 
     @override
     @asynccontextmanager
@@ -70,7 +70,7 @@ class WebBridge(BridgeProtocol):
 
     @override
     def asgi_app(self, host: BridgeHost) -> ASGIApp:
-        """Returns the app, to mount in a Starlette or FastAPI app, or to serve as it is."""
+        """Returns the app, to mount in a Starlette or FastAPI app or to serve directly."""
         return RequestFilter(
             self.routes(host),
             self.fast_paths(host),
@@ -83,9 +83,9 @@ class WebBridge(BridgeProtocol):
 
 
 async def grant_of(host: BridgeHost, head: RequestHead, protocol: str) -> Grant | CallError:
-    """Finds the grant of a request's token, or the error that refuses the token.
+    """Finds the grant of a request's token, or returns the error that refuses the token.
 
-    A refused token passes the pipeline as a call, so that it is audited like any other.
+    A refused token passes through the pipeline as a call, so that it is audited.
     """
     try:
         return host.find(head.token)

@@ -1,4 +1,4 @@
-"""Cache of documents that describe tools: one for all callers with the same tools."""
+"""Cache of documents that describe tools, shared by callers with the same tools."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from corral.types import ToolName
 
 T = TypeVar("T")
 _MOST_BYTES = 64_000_000
-"""Bytes of all cached documents; the newest is kept whatever its size."""
+"""Maximum bytes of all cached documents; the newest is always kept."""
 
 
 class DocumentCache(Generic[T]):
-    """Documents of one protocol; `size_of` gives their bytes.
+    """Documents of one protocol; `size_of` returns their bytes.
 
-    They are made one at a time, in a thread outside the pool of tools.
+    They are created one at a time, in a thread outside the tools' pool.
     """
 
     def __init__(self, make: Callable[[Mapping[ToolName, Tool]], T], size_of: Callable[[T], int] = len) -> None:  # pyright: ignore[reportArgumentType]
         self._make = make
         self._size_of = size_of
         self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], T]] = OrderedDict()
-        """Keyed by the identity of the tools."""
+        """Keyed by the tools' identity."""
         self._bytes = 0
         self._making: RunVar[anyio.Lock] = RunVar("making")
 
     async def of(self, grant: Grant) -> T:
-        """Returns the document of the tools that the scopes of a grant allow."""
+        """Returns the document of the tools that a grant's scopes allow."""
         tools = grant.tools.visible_to(grant.scopes).snapshot()
-        found = self._known(tools)
-        if found is not None:
-            return found
+        cached = self._known(tools)
+        if cached is not None:
+            return cached
         try:
             lock = self._making.get()
         except LookupError:
             self._making.set(lock := anyio.Lock())
         async with lock:
-            found = self._known(tools)  # others may have waited for it too
-            return found if found is not None else self._keep(tools, await self._made(tools))
+            cached = self._known(tools)  # others may have waited for it too
+            return cached if cached is not None else self._keep(tools, await self._made(tools))
 
     def _known(self, tools: Mapping[ToolName, Tool]) -> T | None:
         shown, text = self._kept.get(id(tools), (None, None))

@@ -1,4 +1,4 @@
-"""Headers that bind a page in the browser."""
+"""Security headers of pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIRECTIVES = {
 
 
 def page_headers(**directives: str) -> dict[str, str]:
-    """Headers of a page whose parts come from its own origin; `style_src="..."` replaces or adds a directive."""
+    """Returns headers for a page that only loads from its own origin; `style_src="..."` sets a directive."""
     policy = _DIRECTIVES | {name.replace("_", "-"): sources for name, sources in directives.items()}
     return {
         "content-security-policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),

@@ -1,4 +1,4 @@
-"""Errors of requests that fail as a whole, and their HTTP statuses. Each protocol writes them in its own form."""
+"""Errors of requests that fail as a whole, and their HTTP statuses. Each protocol has its own form for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATUS = {
 }
 
 NOT_JSON = CallError.of(BridgeError("the request's content-type must be application/json"))
-"""Error of a body that is not declared as JSON, with status 415: the form of a web page cannot declare JSON."""
+"""Error of a body that is not declared as JSON, with status 415. A web page's form cannot declare JSON."""
 
 
 def status_of(error: CallError) -> int:

@@ -1,4 +1,4 @@
-"""Checks of every request before its body is read: bounds on its headers, and Host and Origin."""
+"""Checks every request before its body is read: header bounds, Host and Origin."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"or
 
 
 class RequestHead:
-    """Head of a request. The headers that bridges use are unparsed; None for a missing header."""
+    """Head of a request, with the unparsed headers that bridges use; None for a missing header."""
 
     __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "scope", "size", "twice")
 
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
-        found: dict[bytes, bytes] = dict(headers)
+        by_name: dict[bytes, bytes] = dict(headers)
         self.scope = scope
-        self.host = found.get(b"host")
-        self.origin = found.get(b"origin")
-        self.authorization = found.get(b"authorization")
-        self.content_type = found.get(b"content-type")
-        self.content_length = found.get(b"content-length")
+        self.host = by_name.get(b"host")
+        self.origin = by_name.get(b"origin")
+        self.authorization = by_name.get(b"authorization")
+        self.content_type = by_name.get(b"content-type")
+        self.content_length = by_name.get(b"content-length")
         self.size = len(b"".join(chain.from_iterable(headers)))
-        self.twice = len(found) < len(headers) and _comes_twice(headers)
-        """True if one of them came twice, so that a proxy might read the request differently."""
+        self.twice = len(by_name) < len(headers) and _comes_twice(headers)
+        """True if a header occurs twice, so that a proxy could read the request differently."""
 
     @classmethod
     def of(cls, scope: Scope) -> RequestHead:
-        """Returns the head of a request that passed the filter, which has parsed it."""
+        """Returns the head that the filter parsed."""
         head: RequestHead | None = scope.get(_PARSED)
         return cls(scope) if head is None else head
 
@@ -53,7 +53,7 @@ class RequestHead:
 
     @property
     def length(self) -> int | None:
-        """Announced bytes of the body, if any; an unreadable length counts as too large."""
+        """Announced size of the body, if any; an unreadable one counts as too large."""
         announced = self.content_length
         if announced is None:
             return None
@@ -68,14 +68,14 @@ class RequestHead:
 FastPath: TypeAlias = Callable[[RequestHead, Receive, Send], Awaitable[None]]
 """Endpoint of one method and path."""
 Refuse: TypeAlias = Callable[[RequestHead, CallError, int], ASGIApp]
-"""Makes the response to a request that fails with this error and HTTP status."""
+"""Returns the response to a request that fails with this error and HTTP status."""
 
 
 class RequestFilter:
-    """Refuses requests that are too large, or that a web page of another site may have sent; routes the others.
+    """Refuses requests that are too large or can come from another site's web page; routes the others.
 
-    A page of another site can send requests to a bridge on this machine; its Origin gives it away. With DNS rebinding,
-    its Host does. Requests of `fast_paths`, which are methods and paths, bypass the router of `app`.
+    A page of another site can send requests to a bridge on this machine; its Origin reveals it, or with DNS rebinding
+    its Host. Requests that match the methods and paths in `fast_paths` bypass the router of `app`.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class RequestFilter:
         options_of: str,
         same_origin: bool = False,
     ) -> None:
-        """`same_origin`: the app is a page's own server, whose Origin names the Host of the request."""
+        """`same_origin`: the app also serves the page, so that an Origin equal to the request's Host is accepted."""
         self._app = app
         self._fast_paths = fast_paths
         self._refuse = refuse
         self._options_of = options_of
-        """Name of the class that has the options, for errors."""
+        """Name of the class with the options, for errors."""
         self._hosts = hosts
         self._origins = origins
         self._same_origin = same_origin
@@ -125,11 +125,11 @@ class RequestFilter:
 
     def _refused(self, scope: Scope, head: RequestHead) -> tuple[CorralError, int] | None:
         if head.size > _HEADER_BYTES or len(scope["headers"]) > _HEADERS:
-            return MessageTooLarge("the request has too many headers, or too long ones"), 431
+            return MessageTooLarge("the request's headers are too many or too long"), 431
         if len(scope["path"]) + len(scope["query_string"]) > _PATH_BYTES:
             return MessageTooLarge("the request's address is too long"), 414
         if head.twice:
-            return MalformedMessage("a header came twice"), 400
+            return MalformedMessage("a header occurs twice"), 400
         if not self._knows((head.host or b"").decode("latin-1")):
             remedy = f"add it to {self._options_of}(allowed_hosts=[...])"
             return AccessDenied(f"the request's Host is not allowed; {remedy}"), 421
@@ -156,7 +156,7 @@ def _comes_twice(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _readable_by(origin: bytes, send: Send) -> Send:
-    """Marks a response as one that pages of this origin may read."""
+    """Allows pages of this origin to read the response."""
 
     async def marked(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -167,12 +167,12 @@ def _readable_by(origin: bytes, send: Send) -> Send:
 
 
 async def _allow(head: RequestHead, send: Send) -> None:
-    """Answers what pages of a listed origin may send: all that they ask for, because the token decides."""
-    wanted = dict(head.scope["headers"]).get(b"access-control-request-headers", b"authorization, content-type")
+    """Answers a preflight of a listed origin: allows everything requested, because the token decides."""
+    requested = dict(head.scope["headers"]).get(b"access-control-request-headers", b"authorization, content-type")
     headers = [
         *_cors_headers(head.origin or b""),
         (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-allow-headers", wanted),
+        (b"access-control-allow-headers", requested),
         (b"access-control-max-age", b"600"),
     ]
     await send({"type": "http.response.start", "status": 204, "headers": headers})

@@ -1,4 +1,4 @@
-"""Bounds on the calls and the bytes in memory that one execution sends over HTTP."""
+"""Bounds on the calls and bytes in memory of one execution over HTTP."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from corral.concurrency.garbage import gc_disabled
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 
 MAX_CALLS = 64
-"""Calls in one request."""
+"""Maximum number of calls in one request."""
 _BODY_BYTES = 8_000_000
-"""Bytes of concurrent bodies, as they arrive; as Python objects they can take 25 times as much."""
+"""Maximum bytes of concurrent bodies, as received; as Python objects they can take 25 times as much."""
 _LEAST_BODY_BYTES = 1_000_000
 """Maximum input of a batch of the runtimes, unless one call has more."""
 _BESIDE_INPUT_BYTES = 100_000
@@ -31,30 +31,30 @@ def most_body_bytes(grant: Grant) -> int:
 
 
 class RequestLoad:
-    """Calls and bytes of the requests of one execution. For a pipe, `GuestSession` has the same bounds."""
+    """Calls and bytes of one execution's requests. For a pipe, `GuestSession` has the same bounds."""
 
     def __init__(self, grant: Grant) -> None:
         self._most_calls = grant.limits.calls + MAX_CALLS
         self._calls = 0
         self.room = Capacity(_BODY_BYTES)
-        """In bytes, of bodies."""
+        """Size of its bodies, in bytes."""
 
     def count(self, calls: int) -> int:
         """Counts calls on arrival; returns the number of the first.
 
         Raises:
-            CallBudgetExceeded: so many calls are over the budget that they are refused without a record.
+            CallBudgetExceeded: the budget is exceeded by so much that the calls are refused without a record.
         """
         self._calls += calls
         if self._calls > self._most_calls:
-            raise CallBudgetExceeded("the execution made many more tool calls than it may")
+            raise CallBudgetExceeded("the execution far exceeded its budget of tool calls")
         return self._calls - calls + 1
 
 
 class Body:
-    """Context of a body, with reserved memory. Entering it raises as `read_body`.
+    """Context of a body, with reserved memory. Entering it raises the errors of `read_body`.
 
-    `expands`: the body is compressed, so that memory for `most_bytes` is reserved.
+    `expands`: the body is compressed, so memory for `most_bytes` is reserved.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ _load: WeakKeyDictionary[Grant, RequestLoad] = WeakKeyDictionary()
 
 def load_of(grant: Grant) -> RequestLoad:
     """Returns the load of an execution, from its first request to its end."""
-    found = _load.get(grant)
-    if found is None:
-        found = _load[grant] = RequestLoad(grant)
-    return found
+    load = _load.get(grant)
+    if load is None:
+        load = _load[grant] = RequestLoad(grant)
+    return load
 
 
 async def read_body(head: RequestHead, receive: Receive, most_bytes: int) -> bytes:
     """Reads the body of a request.
 
     Raises:
-        MessageTooLarge: it has more than `most_bytes`; no more is read.
-        MalformedMessage: it ends too soon.
+        MessageTooLarge: the body has more than `most_bytes`; reading stops there.
+        MalformedMessage: the body ends too soon.
     """
     if (head.length or 0) > most_bytes:
         raise MessageTooLarge(f"the request announces {head.length} bytes; {most_bytes} are allowed")
@@ -119,7 +119,7 @@ def parse_json(body: bytes) -> Any:
     """Parses a body as JSON; an empty one is `{}`.
 
     Raises:
-        MalformedMessage: it is not JSON, or is nested too deeply.
+        MalformedMessage: the body is not JSON, or is nested too deeply.
     """
     try:
         if len(body) <= _LONG_BYTES:

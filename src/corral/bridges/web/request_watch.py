@@ -1,8 +1,8 @@
-"""Ends a request with its execution, when its body is late, and when its client disconnects.
+"""Ends a request when its execution ends, its body is late, or its client disconnects.
 
 A server gives each request its own task, in which anyio's first task group costs more than all guards together. So on
-asyncio this cancels the task itself, and watches the client only if the calls take more than a moment. A timer of the
-loop for each request would cost as much as its guards too: all requests that wait for the same time have one.
+asyncio this cancels the task itself, and watches the client only if the calls take more than a moment. A timer per
+request would also cost as much as the guards, so requests that wait for the same time share one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from corral.calls.grants import Grant
 
 BODY_SECONDS = 30.0
 _UNWATCHED_SECONDS = 0.05
-"""Most calls have a reply before this, and need no watch of their client."""
+"""Seconds within which most calls have a reply, so that their client need not be watched."""
 _HEARTBEAT_SECONDS = 15.0
-"""Silence after which `heartbeat` is called, so that no proxy takes the connection for dead."""
+"""Seconds of silence after which `heartbeat` is called, so that proxies do not close the connection."""
 
 
 def watch_request(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> RequestWatch:
-    """Context that ends early, without an exception, if the grant ends, the body is late or the client disconnects."""
+    """Returns a context that ends early, without an exception, if the grant ends, the body is late or the client
+    disconnects."""
     try:
         return _OnAsyncio(asyncio.get_running_loop(), grant, receive, heartbeat)
     except RuntimeError:
@@ -35,7 +36,7 @@ def watch_request(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) 
 
 
 class RequestWatch:
-    """See `watch_request`. Before `body_received` only the block itself may call `receive`."""
+    """See `watch_request`. Before `body_received`, only the block itself may call `receive`."""
 
     def __init__(self, grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> None:
         self._grant = grant
@@ -51,7 +52,7 @@ class RequestWatch:
         raise NotImplementedError
 
     def body_received(self) -> None:
-        """Ends the time limit of the body, and starts to watch the client."""
+        """Ends the body's time limit, and starts watching the client."""
         raise NotImplementedError
 
     def _cut(self) -> None:
@@ -71,17 +72,17 @@ class RequestWatch:
 
 
 class _Waiting:
-    """Requests of one event loop that wait for as long as each other, first the one whose time ends first."""
+    """Requests of one event loop that wait for the same time, in order of its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[_OnAsyncio], object]) -> None:
         self._loop = loop
         self._act = act
         self._ends: dict[_OnAsyncio, float] = {}
         self._next = math.inf
-        """Time of the earliest timer, which may find nobody."""
+        """Time of the earliest timer. Its request can be gone by then."""
 
     def add(self, request: _OnAsyncio, seconds: float) -> None:
-        """Acts on the request after so many seconds, unless it is removed before."""
+        """Acts on the request after that many seconds, unless it is removed before."""
         end = self._ends[request] = self._loop.time() + seconds
         if end < self._next:
             self._set(end)
@@ -107,7 +108,7 @@ class _Waiting:
 
 
 class _Loop(threading.local):
-    """The requests of the event loop that runs in this thread."""
+    """Requests of the event loop that runs in this thread."""
 
     loop: asyncio.AbstractEventLoop | None = None
     late: _Waiting

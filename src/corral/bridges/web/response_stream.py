@@ -1,4 +1,4 @@
-"""Streamed body of a response, whose head leaves with its first part."""
+"""Streamed body of a response whose head is sent with the first part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ResponseStream:
         self._headers = headers
 
     async def write(self, data: bytes, /, *, last: bool = False) -> None:
-        """Sends a part, before the first one the head; `last` ends the response."""
+        """Sends a part, preceded by the head if it is the first; `last` ends the response."""
         if not self.started:
             self.started = True
             length = [(b"content-length", b"%d" % len(data))] if last else []

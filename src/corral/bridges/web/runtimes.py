@@ -10,4 +10,4 @@ RUNTIMES: Mapping[str, tuple[Language, str]] = {
     "/corral.mjs": ("typescript", "text/javascript; charset=utf-8"),
     "/corral_tools.py": ("python", "text/x-python; charset=utf-8"),
 }
-"""Language and media type of each."""
+"""Language and media type of each path."""

@@ -19,16 +19,16 @@ class EventStream(ResponseStream):
     """Streamed body of whole events; writers wait for each other."""
 
     heartbeat_event = b":\n\n"
-    """A comment; clients may need another event."""
+    """A comment; some clients need another event."""
 
     def __init__(self, send: Send) -> None:
         super().__init__(send, *_HEADERS)
         self._busy = False
         self._free: anyio.Event | None = None
-        """Set when the writer is done, if others wait. A lock of anyio costs a turn of the loop for each event."""
+        """Set when the writer is done, if others wait. An anyio lock would cost a loop iteration per event."""
 
     async def heartbeat(self) -> None:
-        """Sends something without meaning, once it is known that the response has events."""
+        """Sends an empty comment or event, once it is known that the response has events."""
         if self.begins:
             await self.write(self.heartbeat_event)
 

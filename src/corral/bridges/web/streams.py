@@ -1,4 +1,4 @@
-"""Items of a stream on their way to a client: they leave as fast as it reads them."""
+"""Sends a stream's items to a client, as fast as it reads them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from corral.guest import plain_json, revive_value
 from corral.types import EncodedValue
 
 _LINE_BYTES = 64_000
-"""Bytes that wait for the client before the tool does; beyond them are the buffers of the server and the socket."""
+"""Bytes queued for the client before the tool has to wait, besides the buffers of the server and the socket."""
 
 
 class WriteItems(Protocol):
-    """Writes items, each as JSON; with tags of the value codec if `tagged`."""
+    """Writes items, each as JSON, with tags of the value codec if `tagged`."""
 
     async def __call__(self, items: Sequence[bytes], /, *, tagged: bool) -> None: ...
 
 
 class LineStream:
-    """Collects items until they leave together."""
+    """Collects items and sends them together."""
 
     def __init__(self, write: WriteItems) -> None:
         self._write = write
@@ -36,12 +36,12 @@ class LineStream:
         self._writing = anyio.Lock()
 
     def open(self, _abandon: Callable[[], object]) -> LineStream:
-        """Opens the stream. The client ends it by disconnecting, which cancels the call."""
+        """Opens the stream. The client ends it by disconnecting, which also cancels the call."""
         self._ready.set()
         return self
 
     def put(self, item: EncodedValue) -> bool:
-        """Takes an item. False: `room` must be awaited before the next one."""
+        """Queues an item. Returns False if `room` must be awaited before the next one."""
         self._items.append(item.text)
         self._size += len(item.text)
         self._tagged = self._tagged or item.tagged
@@ -49,14 +49,14 @@ class LineStream:
         return self._size < _LINE_BYTES
 
     async def room(self) -> None:
-        """Waits until the items have left."""
+        """Waits until the items have been sent."""
         if self._size >= _LINE_BYTES:
             self._room = anyio.Event()
             await self._room.wait()
 
     @asynccontextmanager
     async def written(self) -> AsyncGenerator[None]:
-        """Writes lines within the block, as items come; at its end all have been written."""
+        """Writes lines during the block as items arrive; at its end all have been written."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write_lines)
             yield
@@ -69,7 +69,7 @@ class LineStream:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Writes a line with the items that wait, the first one also without any."""
+        """Writes a line with the queued items; the first line is written even without items."""
         async with self._writing:
             if not self._ready.is_set():
                 return

@@ -1,1 +1,1 @@
-"""The commands of `corral`, one file each."""
+"""Commands of `corral`, one file each."""

@@ -1,4 +1,4 @@
-"""`corral audit`: prints what an audit log holds."""
+"""`corral audit`: prints the events of an audit log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ examples:
   corral audit audit.sqlite --organization acme --json
   corral audit postgresql://localhost/app --tool orders.refund --follow
 
-exit codes: 0 it was read, whether or not it holds such events, 2 wrong usage or it cannot be read
+exit codes: 0 the log was read, even if no event matches, 2 wrong usage or unreadable log
 """
 
 
@@ -46,48 +46,48 @@ def add_audit(commands: Commands) -> None:
         "audit",
         _audit,
         takes="SOURCE",
-        help="print what an audit log holds",
-        description="Prints the last events of an audit log that fit all options, oldest first.",
+        help="print the events of an audit log",
+        description="Prints the last events of an audit log that match all options, oldest first.",
         epilog=_EPILOG,
     )
     parser.add_argument("source", metavar="SOURCE", help="a .jsonl or .sqlite file, or a postgresql:// URL")
     for option in ("user", "organization", "session", "execution"):
         parser.add_argument(f"--{option}", metavar="ID", dest=f"{option}_id", help=f"only of this {option}")
     parser.add_argument("--tool", metavar="NAME", help="only calls of this tool, as name or namespace.name")
-    parser.add_argument("--outcome", choices=get_args(Outcome), help="only what ended so")
-    parser.add_argument("--code", help="only what ended with this error, such as scope_denied")
+    parser.add_argument("--outcome", choices=get_args(Outcome), help="only events with this outcome")
+    parser.add_argument("--code", help="only events with this error, such as scope_denied")
     parser.add_argument("--kind", choices=("call", "execution"), help="only calls, or only executions")
     parser.add_argument("--since", metavar="TIME", help="15m, 2h, 7d, or a date and time such as 2026-01-31T12:00")
     parser.add_argument("--until", metavar="TIME", help="before this time; as --since")
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="at most the last N; default: 100")
     parser.add_argument("--json", action="store_true", help="print each event as a line of JSON")
-    parser.add_argument("--follow", action="store_true", help="go on, and print events as they are written")
+    parser.add_argument("--follow", action="store_true", help="continue, and print events as they are written")
 
 
 def _audit(arguments: argparse.Namespace) -> int:
     if arguments.limit < 1:
         raise ConfigError(f"--limit {arguments.limit} is too small; it must be at least 1")
     fields = vars(arguments)
-    wanted = AuditFilter(**{name: fields[name] for name in AuditFilter._fields})
-    wanted = wanted._replace(since=_seconds(fields["since"], "--since"), until=_seconds(fields["until"], "--until"))
+    criteria = AuditFilter(**{name: fields[name] for name in AuditFilter._fields})
+    criteria = criteria._replace(since=_seconds(fields["since"], "--since"), until=_seconds(fields["until"], "--until"))
     reader = open_audit(arguments.source)
     with screen() as view:
-        anyio.run(_print, reader, wanted, arguments, view)
+        anyio.run(_print, reader, criteria, arguments, view)
     return 0
 
 
-async def _print(reader: AuditReader, wanted: AuditFilter, arguments: argparse.Namespace, view: Screen) -> None:
+async def _print(reader: AuditReader, criteria: AuditFilter, arguments: argparse.Namespace, view: Screen) -> None:
     try:
         if not arguments.json:
             view.out(_row([name for name, _ in _COLUMNS]))
-        events = await _read(reader, wanted, arguments.limit)
+        events = await _read(reader, criteria, arguments.limit)
         while True:
             for event in events:
                 view.out(_json(event) if arguments.json else _row(_cells(event)))
             if not arguments.follow:
                 break
             await anyio.sleep(_FOLLOW_SECONDS)
-            events = await _read(reader, wanted, 1_000_000)
+            events = await _read(reader, criteria, 1_000_000)
     finally:
         if reader.torn:
             view.err(f"{counted(reader.torn, 'torn line')} left out")
@@ -95,17 +95,17 @@ async def _print(reader: AuditReader, wanted: AuditFilter, arguments: argparse.N
             await reader.aclose()
 
 
-async def _read(reader: AuditReader, wanted: AuditFilter, limit: int) -> list[AuditEvent]:
+async def _read(reader: AuditReader, criteria: AuditFilter, limit: int) -> list[AuditEvent]:
     try:
-        return list(await reader.read(wanted, limit))
+        return list(await reader.read(criteria, limit))
     except ConfigError:
         raise
-    except Exception as error:  # of three libraries
+    except Exception as error:  # from three libraries
         raise ConfigError(f"the audit log cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _json(event: AuditEvent) -> str:
-    """In ASCII, so that it is the same JSON on a terminal as in a pipe."""
+    """Encodes an event in ASCII, so that the JSON is the same on a terminal and in a pipe."""
     return json.dumps(json.loads(event.to_json()), separators=(",", ":"))
 
 
@@ -139,7 +139,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _seconds(text: str | None, option: str) -> float | None:
-    """Seconds since the epoch of `15m` (ago) or of an ISO date and time, which are local unless they say so."""
+    """Parses `15m` (ago) or an ISO date and time, local unless it has a zone, into seconds since the epoch."""
     if text is None:
         return None
     if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):

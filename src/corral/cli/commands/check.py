@@ -1,4 +1,4 @@
-"""`corral check`: says what is wrong with a program, without running it."""
+"""`corral check`: reports errors in a program without running it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _REJECTED = 1
 _UNCHECKED = 3
 _NO_MODULE = re.compile(r"imported module `(\w+)[\w.]*`")
 _LOADED = re.compile(r"""\$load\w*\(\s*["']([^"']+)["']\s*\)""")
-"""A module in the code that runs, where the program uses something of it."""
-_PYTHON_PACKAGES = "--packages FOLDER or --package NAME gives them packages of Python"
-_NPM_PACKAGES = "--modules FOLDER gives them packages of npm"
+"""A module of which the program uses something, in the code that runs."""
+_PYTHON_PACKAGES = "--packages FOLDER or --package NAME adds Python packages"
+_NPM_PACKAGES = "--modules FOLDER adds npm packages"
 _EPILOG = """\
-What is found is on standard error; standard output has one line that says what came of it, or JSON.
+Findings go to standard error; standard output has one line with the verdict, or JSON.
 
 exit codes: 0 the program would run, 1 it would be rejected, 2 wrong usage or set-up, 3 it could not be type-checked
 """
@@ -54,7 +54,7 @@ def add_check(commands: Commands) -> None:
     add_tools(parser)
     add_workspace(parser)
     add_surroundings(parser)
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON, and nothing else")
+    parser.add_argument("--json", action="store_true", help="print only the findings, as JSON")
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -88,17 +88,17 @@ async def _result(corral: Corral, program: GivenProgram, arguments: argparse.Nam
     context = ExecutionContext(session_id="check") if _in_session(arguments) else ExecutionContext()
     async with corral.connected():
         try:
-            found = await corral.check(program.source, program.language, env=program.env is not None, context=context)
-            if not found.passed:
-                return found
+            result = await corral.check(program.source, program.language, env=program.env is not None, context=context)
+            if not result.passed:
+                return result
             if program.language == "python":
-                return replace(found, diagnostics=tuple(_imported(corral, program, found, arguments)))
+                return replace(result, diagnostics=tuple(_imported(corral, program, result, arguments)))
             missing = [each async for each in _missing(corral, program, arguments)]
         finally:
             await corral.aclose()
     places = {(each.line, each.column) for each in missing}
-    others = [each for each in found.diagnostics if (each.line, each.column) not in places]
-    return replace(found, diagnostics=(*missing, *others))
+    others = [each for each in result.diagnostics if (each.line, each.column) not in places]
+    return replace(result, diagnostics=(*missing, *others))
 
 
 def _in_session(arguments: argparse.Namespace) -> bool:
@@ -109,15 +109,15 @@ def _in_session(arguments: argparse.Namespace) -> bool:
 
 
 def _imported(
-    corral: Corral, program: GivenProgram, found: CheckResult, arguments: argparse.Namespace
+    corral: Corral, program: GivenProgram, result: CheckResult, arguments: argparse.Namespace
 ) -> Iterator[Diagnostic]:
-    """Yields the diagnostics, where a module that is not there is an error unless the program only tries to import it.
+    """Yields the diagnostics; a missing module is an error unless the program only tries to import it.
 
     The language server knows neither packages nor the workspace.
     """
     packages = corral.model.surroundings("python").packages
     lines = program.source.splitlines()
-    for each in found.diagnostics:
+    for each in result.diagnostics:
         names = _NO_MODULE.findall(each.message) if each.code == "ty:import-not-found" else []
         if not names or each.line is None:
             yield each
@@ -146,12 +146,12 @@ async def _missing(corral: Corral, program: GivenProgram, arguments: argparse.Na
 
 
 def _absent(name: str, remedy: str) -> str:
-    return f"no module {name!r} is there for programs; {remedy}"
+    return f"module {name!r} is not available to programs; {remedy}"
 
 
 def _json(result: CheckResult) -> str:
-    found = {"passed": result.passed, "checked": result.checked, "language": result.language}
-    return json_text(found | {"diagnostics": result.diagnostics}, indent=2)
+    content = {"passed": result.passed, "checked": result.checked, "language": result.language}
+    return json_text(content | {"diagnostics": result.diagnostics}, indent=2)
 
 
 def _show(result: CheckResult, program: GivenProgram, view: Screen) -> None:
@@ -169,4 +169,4 @@ def _show(result: CheckResult, program: GivenProgram, view: Screen) -> None:
         view.err(help_line(install_command(program.language), view))
     else:
         view.out(f"{file} was not type-checked: {result.unchecked}")
-        view.err(help_line("corral run tries whether it runs, corral doctor whether the server does", view))
+        view.err(help_line("corral run runs the program, corral doctor tests the language server", view))

@@ -1,4 +1,4 @@
-"""`corral mcp`: tools, and those of MCP servers, as one MCP server."""
+"""`corral mcp`: serves tools, including those of MCP servers, as one MCP server."""
 
 from __future__ import annotations
 
@@ -39,33 +39,32 @@ _MEMBER = r'"(?:jsonrpc|method)"\s*:\s*"[\w./-]{1,100}"\s*'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")\s*'
 _REQUEST = re.compile(rf"\s*\{{\s*(?:{_MEMBER},\s*){{0,2}}{_ID},")
 _REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s*\Z")
-"""The number of a request, before or after its parameters; any other `"id"` may be of its data."""
+"""The id of a request, before or after its parameters; any other `"id"` can be part of its data."""
 
 _PATH = "/mcp"
 _TOKEN_VARIABLE = "CORRAL_MCP_TOKEN"  # noqa: S105  # its name
 _PORT = 8_789
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
-"""Of a client: the longest program is 256,000 bytes, each of which JSON may write as six."""
+"""Maximum size of a client's message: the longest program has 256,000 bytes, each of which can take six in JSON."""
 _HEAD_CHARS = 300
-"""Bytes kept of the start and the end of an overlong line, to find its request id."""
+"""Bytes kept from the start and end of an overlong line, to find its request id."""
 _SESSIONS = 1_000
-"""Sessions over HTTP that may be open; each takes some 40 kB. One that is idle for half an hour is closed."""
+"""Maximum number of open HTTP sessions, about 40 kB each. Sessions idle for half an hour are closed."""
 _SHUTDOWN_SECONDS = 1
-"""Seconds that pending output may take once the input has ended."""
+"""Maximum seconds for pending output after the input has ended."""
 _EPILOG = """\
-A client of MCP starts it with a configuration such as
+An MCP client starts it with a configuration such as
 
   {"mcpServers": {"corral": {"command": "corral", "args": ["mcp", "--mcp-config", "servers.json"]}}}
 
-and finds three tools: execute_code, search_tools and describe_tools. Programs call all tools of the servers that
-servers.json names in the same way, and those of --tools. What is printed goes to standard error; standard output has
-nothing but the protocol.
+and finds three tools: execute_code, search_tools and describe_tools. Programs can call all tools of the servers in
+servers.json, and those of --tools. Log output goes to standard error; standard output is for the protocol only.
 
 --http serves at http://HOST:PORT/mcp. With CORRAL_MCP_TOKEN in the environment, clients need this bearer token; with
---oauth-issuer, access tokens of that issuer. With neither, everybody who can connect may run programs. GET /healthz
-and GET /readyz answer probes. SIGTERM waits for programs that run, refuses others meanwhile, and then ends the server;
-a second signal ends it at once.
+--oauth-issuer, access tokens of that issuer. With neither, everyone who can connect may run programs. GET /healthz
+and GET /readyz answer probes. SIGTERM refuses new programs, waits for running ones, and then ends the server; a
+second signal ends it at once.
 
 exit codes: 0 it was ended, 2 wrong usage or set-up
 """
@@ -76,8 +75,8 @@ def add_mcp(commands: Commands) -> None:
         commands,
         "mcp",
         _mcp,
-        help="serve tools to a client of MCP",
-        description="Serves tools, and those of MCP servers, as one MCP server whose clients write programs.",
+        help="serve tools to an MCP client",
+        description="Serves tools, including those of MCP servers, as one MCP server whose clients write programs.",
         epilog=_EPILOG,
     )
     add_tools(parser)
@@ -85,22 +84,20 @@ def add_mcp(commands: Commands) -> None:
     parser.add_argument(
         "--budget", type=int, default=4_000, metavar="TOKENS", help="for declarations of tools; default: 4000"
     )
-    parser.add_argument("--list", action="store_true", help="print how many tokens the lists of tools take, and end")
+    parser.add_argument("--list", action="store_true", help="print the token counts of the tool lists, and exit")
     http = parser.add_argument_group("over HTTP, instead of standard input and output")
     http.add_argument("--http", action="store_true", help="serve at a URL")
     add_address(http, default_port=_PORT)
     add_drain(http)
-    http.add_argument("--oauth-issuer", metavar="URL", help="take access tokens of this OAuth issuer only")
-    http.add_argument(
-        "--oauth-resource", metavar="URL", help="what those tokens are for (aud); default: the URL that is served"
-    )
+    http.add_argument("--oauth-issuer", metavar="URL", help="only accept access tokens of this OAuth issuer")
+    http.add_argument("--oauth-resource", metavar="URL", help="audience (aud) of those tokens; default: the served URL")
     http.add_argument(
         "--oauth-scope",
         dest="oauth_scopes",
         action="append",
         default=[],
         metavar="SCOPE",
-        help="that those tokens need; may be repeated",
+        help="required in those tokens; can be repeated",
     )
     add_env(parser)
     context = add_caller(parser)
@@ -108,7 +105,7 @@ def add_mcp(commands: Commands) -> None:
         "--approve",
         choices=("ask", "all", "none"),
         default="ask",
-        help="calls that need an approval; ask, the default, asks by elicitation",
+        help="for calls that require approval; ask, the default, asks by elicitation",
     )
     add_running(parser)
 
@@ -158,31 +155,31 @@ def _approve(how: str, served: Any) -> Approve | None:
 
 
 def _context(arguments: argparse.Namespace, served: Any) -> Any:
-    """The caller that the options name; an OAuth token's subject is the user instead, with the token's scopes.
+    """Returns the caller in the options; with an OAuth token, its subject is the user, with the token's scopes.
 
-    Each MCP session is a session of theirs, unless the options name one.
+    Each MCP session is a session of the caller, unless the options name one.
     """
-    named = caller(arguments)
-    if arguments.skills and named.session_id is None:  # files of a session, which a client at a pipe does not name
-        named = named.model_copy(update={"session_id": secrets.token_hex(8)})
+    from_options = caller(arguments)
+    if arguments.skills and from_options.session_id is None:  # session files; a client at a pipe names no session
+        from_options = from_options.model_copy(update={"session_id": secrets.token_hex(8)})
     token_of = _authorization().access_token_of if arguments.oauth_issuer else None
 
     def context(request: Any) -> ExecutionContext:
-        said: dict[str, Any] = {}
+        from_request: dict[str, Any] = {}
         token = None if token_of is None else token_of(request)
         if token is not None:
-            said = {"user_id": token.subject, "scopes": frozenset(token.scopes)}
+            from_request = {"user_id": token.subject, "scopes": frozenset(token.scopes)}
         session = served.session_of(request)
         if session is not None and arguments.session_id is None:
-            said["session_id"] = session
-        return named.model_copy(update=said) if said else named
+            from_request["session_id"] = session
+        return from_options.model_copy(update=from_request) if from_request else from_options
 
     return context
 
 
 @asynccontextmanager
 async def _open(corral: Corral, server: Any, view: Screen, where: str) -> AsyncGenerator[None]:
-    """Within the block it is open. What is served is said, and how much of a model's context that takes and saves."""
+    """Opens the Corral for the block, and prints the tools served and the tokens they take and save."""
     async with AsyncExitStack() as stack:
         with moving(view, "starting"):
             await stack.enter_async_context(corral)
@@ -197,9 +194,9 @@ async def _open(corral: Corral, server: Any, view: Screen, where: str) -> AsyncG
 
 @contextmanager
 def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
-    """Standard input and output for the protocol alone. Within the block others read nothing, and print to stderr.
+    """Yields standard input and output for the protocol alone. Other code reads nothing and prints to stderr.
 
-    Neither is closed: a thread may be reading or writing, as nothing can interrupt that.
+    They are not closed, because a thread can be reading or writing, which nothing can interrupt.
     """
     sys.stdout.flush()
     received = io.TextIOWrapper(os.fdopen(os.dup(0), "rb", closefd=False), encoding="utf-8", errors="replace")
@@ -216,9 +213,9 @@ def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
 
 
 class _Input(anyio.AsyncFile[str]):
-    """Lines of a file that one need not wait for: what ends the server does not end the reading.
+    """Reads lines of a file; the server can end while a read is pending.
 
-    `refuse` is called with a part of each line that is too long. Those are left out.
+    Lines that are too long are skipped; `refuse` is called with a part of each.
     """
 
     refuse: Callable[[str], Awaitable[None]]
@@ -231,7 +228,7 @@ class _Input(anyio.AsyncFile[str]):
             await self.refuse(line)
 
     def _read(self) -> tuple[str, bool]:
-        """A line, or the head and the tail of one, and whether it is whole."""
+        """Returns a line, or head and tail of a long one, and whether it is complete."""
         line = self.wrapped.readline(_MESSAGE_BYTES)
         if len(line) < _MESSAGE_BYTES or line.endswith("\n"):
             return line, True
@@ -242,7 +239,7 @@ class _Input(anyio.AsyncFile[str]):
 
 
 class _Output:
-    """A file whose reader one need not wait for: it holds nothing back that closing would have to write."""
+    """Writes to a file without buffering, so that closing it never waits for the reader."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
@@ -251,9 +248,9 @@ class _Output:
         await anyio.to_thread.run_sync(self._write, text.encode(), abandon_on_cancel=True)
 
     def _write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[self._file.write(left) :]
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     async def flush(self) -> None: ...
 
@@ -264,7 +261,7 @@ async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO
     with anyio.CancelScope() as scope, interruptible(scope.cancel):
         async with _open(corral, server, view, "for a client at standard input"):
             if wire[0].isatty():
-                view.err("this is a terminal: a client of MCP is to start this command, or --http serves at a URL")
+                view.err("this is a terminal: let an MCP client start this command, or serve at a URL with --http")
             with anyio.CancelScope() as talk:
                 async with stdio_server(received, sent) as (read, write):
 
@@ -277,13 +274,13 @@ async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO
 
 
 def _refusal(line: str) -> Any:
-    """The answer to a message that is too long: an error for its request, if it is one and says its number."""
+    """Returns the response to a message that is too long: an error, with the request's id if it can be found."""
     types = import_module("mcp_types")
-    found = _REQUEST.match(line) or _REQUEST_ENDS.search(line)
+    match = _REQUEST.match(line) or _REQUEST_ENDS.search(line)
     error = types.ErrorData(
         code=types.INVALID_REQUEST, message=f"the message is longer than {_MESSAGE_BYTES} characters"
     )
-    answer = types.JSONRPCError(jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=error)
+    answer = types.JSONRPCError(jsonrpc="2.0", id=None if match is None else json.loads(match[1]), error=error)
     return import_module("mcp.shared.message").SessionMessage(answer)
 
 
@@ -302,7 +299,7 @@ async def _serve_http(
         max_sessions=_SESSIONS,
         transport_security=_security(url, arguments.allowed_hosts, arguments.allowed_origins),
     )
-    probed = Drainable(app, lambda _method, _path: False, corral.unready)  # a program's own requests come one by one
+    probed = Drainable(app, lambda _method, _path: False, corral.unready)  # running programs still send requests
     serving = http_server(import_module("uvicorn"), probed, lifespan="on")
 
     def stop() -> None:
@@ -310,8 +307,8 @@ async def _serve_http(
 
     if not (authorization or is_loopback(arguments.host)):
         view.err(
-            f"warning: everybody who can connect may run programs; {_TOKEN_VARIABLE} in the environment, or"
-            " --oauth-issuer, asks for tokens"
+            f"warning: everyone who can connect may run programs; to require tokens, set {_TOKEN_VARIABLE} or"
+            " --oauth-issuer"
         )
     async with _open(corral, server, view, f"at {url}{_PATH}"):
         with interruptible(stop, lambda: corral.drain(arguments.drain_seconds)):
@@ -319,11 +316,11 @@ async def _serve_http(
 
 
 def _authorized(arguments: argparse.Namespace, url: str) -> dict[str, Any]:
-    """Arguments of the SDK's application that ask for tokens; none if everybody may connect."""
+    """Returns the arguments that make the SDK's application require tokens; empty if everyone may connect."""
     token = os.environ.get(_TOKEN_VARIABLE)
     if arguments.oauth_issuer is not None:
         if token is not None:
-            raise ConfigError(f"--oauth-issuer and {_TOKEN_VARIABLE} do not go together")
+            raise ConfigError(f"--oauth-issuer and {_TOKEN_VARIABLE} cannot be used together")
         issued = _authorization().OAuthTokens(arguments.oauth_issuer, arguments.oauth_resource or url)
         return {"token_verifier": issued, "auth": issued.settings(arguments.oauth_scopes)}
     if token is None:
@@ -341,7 +338,7 @@ def _authorization() -> Any:
 
 
 def _security(url: str, hosts: list[str], origins: list[str]) -> Any:
-    """Host names that requests may use: protects against DNS rebinding."""
+    """Returns the host names that requests may use, as protection against DNS rebinding."""
     settings = import_module("mcp.server.transport_security").TransportSecuritySettings
     if "*" in hosts:
         return settings(enable_dns_rebinding_protection=False)
@@ -366,13 +363,13 @@ async def _list(corral: Corral, server: Any, view: Screen) -> None:
 
 
 async def _own(server: Any) -> list[Any]:
-    """The list of tools as a client gets it."""
+    """Returns the list of tools as clients receive it."""
     async with import_module("mcp").Client(server) as client:
         return [each.model_dump(by_alias=True, exclude_none=True) for each in (await client.list_tools()).tools]
 
 
 def _each(corral: Corral) -> list[tuple[str, dict[str, Any]]]:
-    """All tools as a list of an MCP server would have them, and where they are."""
+    """Returns all tools as an MCP server would list them, each with its place."""
     return [
         (
             name.namespace or "--tools",
@@ -394,5 +391,5 @@ def _row(what: str, tools: Iterable[Any]) -> str:
 
 
 def _tokens(tools: Sequence[Any]) -> int:
-    """Roughly, at four bytes each."""
+    """Estimates tokens, at four bytes each."""
     return -(-len(to_json(tools)) // 4)

@@ -1,4 +1,4 @@
-"""`corral packages`: packages that programs may import, in a folder that belongs to the user's code."""
+"""`corral packages`: installs packages that programs may import, in a folder of the user's project."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _FONTS = """\
 import json
 from matplotlib import font_manager as fonts
 
-kept = []
-fonts.json_dump = lambda data, path: kept.extend([path.name, json.dumps(data, cls=fonts._JSONEncoder)])
+saved = []
+fonts.json_dump = lambda data, path: saved.extend([path.name, json.dumps(data, cls=fonts._JSONEncoder)])
 fonts._load_fontmanager(try_read_cache=False)
-kept
+saved
 """
 _FONT_LIMITS = Limits(memory_mb=512, wall_seconds=120, cpu_seconds=60, value_bytes=5_000_000)
 _EPILOG = """\
 examples:
-  corral packages add jszip@3.10.1 docx@9.5.1   in exactly these versions
-  corral packages add jszip                     in the newest one, which is written down exactly
-  corral packages add exceljs@4.4.0 --browser   its build for browsers
+  corral packages add jszip@3.10.1 docx@9.5.1   exactly these versions
+  corral packages add jszip                     the newest version, which is pinned
+  corral packages add exceljs@4.4.0 --browser   the build for browsers
   corral packages list
   corral packages remove docx
-  corral packages install                       what the lock says, after a checkout
-  corral packages add pandas==2.2.3 --python    wheels of Python, by a lock of their own
+  corral packages install                       the locked packages, after a checkout
+  corral packages add pandas==2.2.3 --python    Python wheels, with a separate lock
 
-Keep deno.json, deno.lock and python/*.lock of the folder with your code. No script of a package is run.
+Commit the folder's deno.json, deno.lock and python/*.lock with your code. Scripts of packages are not run.
 """
 
 
@@ -58,12 +58,12 @@ def add_packages(commands: Commands) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="to add: NAME@VERSION, of Python NAME==VERSION, or NAME for the newest; to remove: NAME",
+        help="to add: NAME@VERSION, in Python NAME==VERSION, or NAME for the newest; to remove: NAME",
     )
     parser.add_argument("--folder", type=Path, default=_FOLDER, metavar="PATH", help=f"default: {_FOLDER}")
-    parser.add_argument("--python", action="store_true", help="packages of Python: wheels for this Python and system")
+    parser.add_argument("--python", action="store_true", help="Python packages: wheels for this Python and system")
     parser.add_argument(
-        "--browser", action="store_true", help="for `add`: bundle its build for browsers, which needs less of node"
+        "--browser", action="store_true", help="for `add`: bundle the build for browsers, which depends less on node"
     )
 
 
@@ -79,7 +79,7 @@ def _packages(arguments: argparse.Namespace) -> int:
 def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     if isinstance(folder, PythonFolder):
         if arguments.browser:
-            raise ConfigError("`corral packages add --python` takes no --browser: that is for packages of npm")
+            raise ConfigError("`corral packages add --python` takes no --browser, which is for npm packages")
         names = _named(arguments, "pandas==2.2.3")
         with moving(view, "looking for the newest versions", lasting=not all("==" in each for each in names)):
             packages = [folder.parse(each) if "==" in each else folder.newest(each) for each in names]
@@ -101,17 +101,17 @@ def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
 
 
 def _list_fonts(folder: _Folder, view: Screen) -> None:
-    """Has matplotlib make its list of fonts, once for all programs. Its code runs in a jail, as everywhere."""
+    """Makes matplotlib create its font list once for all programs. Its code runs in a jail."""
     if not isinstance(folder, PythonFolder) or not folder.has_matplotlib:
         return
-    with moving(view, "listing the fonts of matplotlib", lasting=True):
+    with moving(view, "creating matplotlib's font list", lasting=True):
         corral = Corral(packages=PythonPackages(folder.path), limits=_FONT_LIMITS, check=False)
         result = corral.sync.execute(_FONTS, language="python")
     try:
         folder.keep_fonts(result.value)
     except ConfigError:
         reason = "" if result.error is None else f": {result.error.message}"
-        view.err(f"matplotlib has no list of fonts, so each program that plots makes one{reason:.300}")
+        view.err(f"matplotlib has no font list, so each program that plots creates one{reason:.300}")
 
 
 def _installing(packages: Sequence[Pinned | Wheel]) -> str:
@@ -135,8 +135,8 @@ def _remove(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> Non
 
 def _install(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     if arguments.names:
-        raise ConfigError("`corral packages install` takes no names: it installs all that the lock has")
-    with moving(view, "installing what the lock says", lasting=True):
+        raise ConfigError("`corral packages install` takes no names: it installs all locked packages")
+    with moving(view, "installing the locked packages", lasting=True):
         folder.install()
     _list_fonts(folder, view)
     view.out(f"installed {counted(len(folder.packages()), 'package')}")

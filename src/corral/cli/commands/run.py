@@ -1,4 +1,4 @@
-"""`corral run`: runs one program and shows what it does."""
+"""`corral run`: runs one program and shows its calls, output and result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ examples:
   corral run program.ts --tools app.tools
   cat answer.md | corral run - --tools app/tools.py:registry --calls 20
 
-Standard output has what the program logs with console.log, info and debug, and then its result: a text as it is,
-anything else as JSON, nothing for null. All else is on standard error. --quiet leaves only the result and errors.
-corral doctor tells whether programs can be type-checked here.
+Standard output has the program's console.log, info and debug, followed by its result: strings unchanged, other values
+as JSON, nothing for null. Everything else goes to standard error. --quiet prints only the result and errors. corral
+doctor shows whether programs can be type-checked here.
 
 exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 cancelled
 """
@@ -45,15 +45,15 @@ def add_run(commands: Commands) -> None:
     add_program(parser)
     add_tools(parser)
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="print the whole result as JSON, and nothing else")
+    output.add_argument("--json", action="store_true", help="print only the whole result, as JSON")
     output.add_argument("--quiet", action="store_true", help="print only the result and errors")
-    output.add_argument("--progress", action="store_true", help="a line per tool call, also where there is no terminal")
+    output.add_argument("--progress", action="store_true", help="print a line per tool call, even without a terminal")
     context = add_caller(parser)
     context.add_argument(
         "--approve",
         choices=("ask", "all", "none"),
         default="ask",
-        help="calls that need an approval; ask, the default, denies them where there is no terminal",
+        help="for calls that require approval; ask, the default, denies them without a terminal",
     )
     add_workspace(parser)
     add_running(parser)
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         with nullcontext() if progress is None else progress.turning():
             corral = Corral(
                 load_tools(arguments.tools, arguments.mcp_configs),
-                **running(arguments, program.language, pool_size=0),  # for one program, so that none is kept ready
+                **running(arguments, program.language, pool_size=0),  # one program needs no pool
                 audit=arguments.audit,
                 hide_denied=arguments.hide_denied,
                 approve=_approve(arguments.approve, view, terminal),
@@ -91,7 +91,7 @@ async def _execute(
     async with AsyncExitStack() as opened:
         await opened.enter_async_context(corral)
         session: Session | None = None
-        if arguments.workspace is not None or arguments.skills:  # which are files of a session
+        if arguments.workspace is not None or arguments.skills:  # both require a session
             files = mounts(arguments.workspace)
             session = await opened.enter_async_context(corral.session(context=context, files=files))
         started = corral.start(source, language=language, context=context, env=env, session=session)

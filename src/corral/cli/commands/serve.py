@@ -1,4 +1,4 @@
-"""`corral serve`: tools for programs that run elsewhere."""
+"""`corral serve`: serves tools to programs elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from corral.errors import ConfigError, MissingExtra
 from corral.plugins import load_by_name
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
-"""Limits of calls and their defaults here: the programs of one server count together."""
+"""Limits on calls and their defaults here. All programs of one server count together."""
 _WEB_PROTOCOLS = ("http", "connect", "graphql", "trpc")
 _PROTOCOLS = (*_WEB_PROTOCOLS, "grpc")
 _PORT = 8_787
@@ -41,20 +41,20 @@ _OPTIONS = {
     "--grpc-port": ("grpc_port", ("grpc",)),
     "--graphiql": ("graphiql", ("graphql",)),
 }
-"""Options that not all protocols have: their argument, and the protocols."""
+"""Options of some protocols only: their argument, and the protocols."""
 _FRESH_SECONDS = 60.0
-"""Largest age of the token of --env-file."""
+"""Maximum age of the token in --env-file."""
 _EPILOG = """\
-Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., which connectFromEnvironment of the
-runtime reads, in Python connect_from_environment. GET /corral.mjs is that runtime, GET /corral_tools.py the one for
-Python. A token holds for five minutes, and whoever holds it can renew it as long as the server runs; --env-file has
-the same lines with a token that is never old. All programs make calls on behalf of the same user.
+Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., for the runtime's connectFromEnvironment
+or, in Python, connect_from_environment. GET /corral.mjs returns that runtime, GET /corral_tools.py the one for Python.
+A token is valid for five minutes, and its holder can renew it while the server runs; --env-file has the same lines
+with a fresh token. All programs make calls on behalf of the same user.
 
   corral serve --tools app.tools --env-file bridge.env &
   set -a; . ./bridge.env; node program.mjs
 
-GET /healthz and GET /readyz answer probes. Ctrl-C cancels the calls that run, and ends the server. SIGTERM waits for
-them, refuses others meanwhile, and then does the same; a second signal ends it at once.
+GET /healthz and GET /readyz answer probes. Ctrl-C cancels running calls and ends the server. SIGTERM refuses new calls,
+waits for running ones, and then ends the server; a second signal ends it at once.
 
 exit codes: 0 it was ended, 2 wrong usage or set-up
 """
@@ -66,7 +66,7 @@ def add_serve(commands: Commands) -> None:
         "serve",
         _serve,
         help="serve tools over HTTP, GraphQL, gRPC, Connect or tRPC",
-        description="Serves tools for programs that run elsewhere, over HTTP or another protocol.",
+        description="Serves tools to programs elsewhere, over HTTP or another protocol.",
         epilog=_EPILOG,
     )
     add_tools(parser)
@@ -78,14 +78,14 @@ def add_serve(commands: Commands) -> None:
         dest="protocols",
         action="append",
         choices=_PROTOCOLS,
-        help="protocol to serve; several, by repeating it, are at /http, /trpc and so on, gRPC at a port of its own; "
+        help="protocol to serve; can be repeated: several are at /http, /trpc and so on, gRPC on a separate port; "
         "default: http",
     )
     address.add_argument(
         "--grpc-port",
         type=int,
         metavar="N",
-        help=f"port of --protocol grpc; 0 takes a free one; default: {_GRPC_PORT}",
+        help=f"port of --protocol grpc; 0 chooses a free port; default: {_GRPC_PORT}",
     )
     address.add_argument(
         "--graphiql",
@@ -97,12 +97,12 @@ def add_serve(commands: Commands) -> None:
         "--env-file",
         type=Path,
         metavar="FILE",
-        help="keep address and a fresh token in FILE, which nobody else may read",
+        help="keep the address and a fresh token in FILE, readable only by you",
     )
     add_drain(parser)
     context = add_caller(parser)
     context.add_argument(
-        "--approve", choices=("all", "none"), default="none", help="calls that need an approval; default: none"
+        "--approve", choices=("all", "none"), default="none", help="for calls that require approval; default: none"
     )
     add_limits(parser, _LIMITS)
 
@@ -134,18 +134,14 @@ def _serve(arguments: argparse.Namespace) -> int:
             drainable = Drainable(app, lambda _method, _path: True)
             server = http_server(uvicorn, drainable, lifespan="off")
             if not (is_loopback(arguments.host) or arguments.allowed_hosts):
-                view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
+                view.err(f"warning: only requests to {url} or this machine are accepted; allow others by --allow-host")
             web = _Web(server, listener, url, drainable)
             asyncio.run(_until_stopped(_Serving(corral, web, grpc, arguments), view))
     return 0
 
 
 def _refuse_ignored(arguments: argparse.Namespace, protocols: list[str]) -> None:
-    """Refuses options that none of the protocols has.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Raises ConfigError for an option that no selected protocol uses."""
     for option, (name, having) in _OPTIONS.items():
         if getattr(arguments, name) not in (None, []) and not set(having) & set(protocols):
             needed = " or ".join(filter(None, (", ".join(having[:-1]), having[-1])))
@@ -155,7 +151,7 @@ def _refuse_ignored(arguments: argparse.Namespace, protocols: list[str]) -> None
 
 
 class _Web(NamedTuple):
-    """The HTTP server, and the address of the first protocol."""
+    """HTTP server, and the address of the first protocol."""
 
     server: Any
     listener: socket.socket
@@ -164,7 +160,7 @@ class _Web(NamedTuple):
 
 
 class _Serving(NamedTuple):
-    """Servers of a Corral: one over HTTP, one over gRPC, or both."""
+    """Servers of a Corral: HTTP, gRPC, or both."""
 
     corral: Corral
     web: _Web | None
@@ -173,29 +169,29 @@ class _Serving(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Address in CORRAL_URL. That of gRPC is known once it listens."""
+        """Address for CORRAL_URL. With gRPC alone it is known once the server listens."""
         return f"http://{self.grpc.address}" if self.web is None else self.web.url
 
 
 def _grpc(arguments: argparse.Namespace) -> Any:
-    """Makes the bridge over gRPC.
+    """Creates the gRPC bridge.
 
     Raises:
-        ConfigError: it would send tokens in plaintext, or the port is taken.
+        ConfigError: tokens would be sent in plaintext, or the port is taken.
     """
     if not is_loopback(arguments.host):
         raise ConfigError(
             f"--protocol grpc on {arguments.host} would send tokens in plaintext; leave out --host, and put a "
-            "proxy with a certificate before it"
+            "proxy with a certificate in front of it"
         )
     port = _GRPC_PORT if arguments.grpc_port is None else arguments.grpc_port
-    with listening(arguments.host, port, "--grpc-port"):  # gRPC would write what is wrong to stderr
+    with listening(arguments.host, port, "--grpc-port"):  # gRPC would only print the error to stderr
         pass
     return load_by_name("corral.bridges", "grpc", host=arguments.host, port=port)
 
 
 def _app(corral: Corral, url: str, protocols: list[str], arguments: argparse.Namespace) -> tuple[Any, str]:
-    """The app of all protocols over HTTP that are asked for, and the address of the first."""
+    """Returns the app of all selected protocols over HTTP, and the address of the first."""
     alone = len(protocols) == 1
     apps: dict[str, Any] = {}
     for name in protocols:
@@ -250,7 +246,7 @@ async def _served(serving: _Serving, view: Screen) -> None:
                             tasks.start_soon(each.drain, arguments.drain_seconds)
 
             url = serving.url
-            variables = _variables(url, execution)  # which needs the extra, and says so before anything else is said
+            variables = _variables(url, execution)  # first, because it raises if the extra is missing
             with interruptible(stop, drain):
                 keeping: asyncio.Task[None] | None = None
                 if (path := arguments.env_file) is not None:
@@ -278,18 +274,15 @@ async def _keep_fresh(path: Path, url: str, execution: RemoteExecution) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, so that no reader sees half of it.
-
-    It is written under a name that nobody can have taken before, and then put in the place of what bears its name.
-    """
+    """Writes a file atomically, readable only by its owner: under a unique name that then replaces the file."""
     try:
-        file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        file, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(file, "w", encoding="utf-8") as opened:
                 opened.write(text)
-            Path(written).replace(path)
+            Path(temporary).replace(path)
         except BaseException:
-            Path(written).unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -15,7 +15,7 @@ from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError
 
 _CLIENTS = {"graphql": "graphql", "openapi": "http", "proto": "grpc", "trpc": "trpc"}
-"""Bridge whose document describes the tools for clients of this kind."""
+"""Bridge whose document describes the tools, by kind of client."""
 
 
 def add_types(commands: Commands) -> None:
@@ -24,14 +24,14 @@ def add_types(commands: Commands) -> None:
         "types",
         _types,
         help="print the declarations of tools",
-        description="Prints the declarations of tools, as a model is shown them.",
+        description="Prints the declarations of tools, as models see them.",
     )
     add_tools(parser)
     parser.add_argument("--language", choices=get_args(Language), help="default: typescript")
     parser.add_argument(
-        "--budget", type=int, metavar="N", help="print what a model is told within N tokens: all, or less of each tool"
+        "--budget", type=int, metavar="N", help="print a model's catalog within N tokens, shortened if necessary"
     )
-    parser.add_argument("--client", choices=sorted(_CLIENTS), help="print what generators of typed clients read")
+    parser.add_argument("--client", choices=sorted(_CLIENTS), help="print a document for generators of typed clients")
     parser.add_argument(
         "--scope", dest="scopes", action="append", metavar="SCOPE", help="with --client: only tools for these scopes"
     )
@@ -40,8 +40,8 @@ def add_types(commands: Commands) -> None:
 def _types(arguments: argparse.Namespace) -> int:
     if arguments.client is None and arguments.scopes:
         raise ConfigError("--scope has no effect without --client; leave it out, or add --client")
-    for option, given in ("--language", arguments.language), ("--budget", arguments.budget):
-        if arguments.client is not None and given is not None:
+    for option, value in ("--language", arguments.language), ("--budget", arguments.budget):
+        if arguments.client is not None and value is not None:
             raise ConfigError(f"{option} has no effect with --client; leave one of them out")
     with screen() as view:
         with moving(view, "loading tools"):
