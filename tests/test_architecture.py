@@ -19,6 +19,7 @@ from corral.types import Language
 
 SOURCE = Path(__file__).parents[1] / "src" / "corral"
 MODULES = sorted(SOURCE.rglob("*.py"))
+ROOMS = Path(__file__).parents[1] / "docs" / "design" / "rooms.md"
 INDIRECT = re.compile(r"\s*(?:What|Whether|Which|Who|Whose|Where|When|Why|How|For how|For what|Those)\b")
 """Openings of a clause, where a docstring names its subject or says what the code does."""
 MOST_LINES = 1_000
@@ -370,6 +371,13 @@ def test_imports_point_downwards_only() -> None:
 
 def test_the_core_reaches_products_only_by_entry_points() -> None:
     assert not {part: products for part, others in ALLOWED.items() if (products := others & PRODUCTS.keys())}
+
+
+def test_the_map_of_rooms_has_each_of_them_in_its_place() -> None:
+    core, products = ROOMS.read_text(encoding="utf-8").split("## Products")[:2]
+    for text, parts in ((core, ALLOWED), (products.partition("\n## ")[0], PRODUCTS)):
+        rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == parts.keys() - {"__init__", "__main__"}
 
 
 def test_the_allowed_imports_have_no_cycle() -> None:

@@ -28,19 +28,19 @@ PATTERNS = {
     "hears of": r"\b(?:hears?|heard|knows?|known|told) of\b",
 }
 LIMITS = {
-    "a clause with what as a noun": 485,
-    "may for can": 515,
-    "X is none": 115,
-    "of its own": 102,
-    "nobody": 48,
-    "as it is": 94,
-    "so many": 23,
-    "is no X": 66,
-    "all that": 106,
-    "is told": 35,
-    "that of": 134,
-    "hears of": 18,
-    "participles as names": 779,
+    "a clause with what as a noun": 14,
+    "may for can": 182,
+    "X is none": 25,
+    "of its own": 13,
+    "nobody": 1,
+    "as it is": 20,
+    "so many": 2,
+    "is no X": 1,
+    "all that": 4,
+    "is told": 1,
+    "that of": 84,
+    "hears of": 0,
+    "participles as names": 7,
 }
 """The most places in the whole tree. Lower a limit when you have rewritten some; never raise one."""
 
