@@ -117,7 +117,7 @@ def connect(data: bytes, *, as_json: bool) -> object:
     exchange: Any = ConnectExchange(form, cast("Any", None), 1_000_000, compressed=False)
     if as_json:
         data = json.dumps({"tool": "t", "input": b64encode(data).decode(), "tagged": True}).encode()
-    message = exchange._parsed(CallMessage, data)
+    message = exchange._parse(CallMessage, data)
     return decode_value(message.input or b"{}", tagged=message.tagged)
 
 

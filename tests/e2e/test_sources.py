@@ -212,7 +212,7 @@ async def test_tools_are_made_of_what_there_is() -> None:
     made = [*tools_from(own, plain, [registry], namespace="all"), *tools_from(source)]
     assert [each.label for each in made if isinstance(each, Tool)] == ["all.own", "all.plain", "all.third"]
     assert made[-1] is source
-    with pytest.raises(ToolDefinitionError, match="made of an int"):
+    with pytest.raises(ToolDefinitionError, match="an int cannot be converted to tools"):
         tools_from(7)
 
 

@@ -93,7 +93,7 @@ async def test_a_code_that_no_call_failed_with_is_only_a_failure(opened: Corral,
             assert result.error is not None
             assert (result.status, result.error.code) == ("failed", "program_failed")
             assert "nothing ran" not in result.model_text()
-            assert "effects stand" in result.model_text()
+            assert "Calls that took effect; do not repeat them" in result.model_text()
     assert wrong == []
 
 

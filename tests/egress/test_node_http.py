@@ -134,7 +134,7 @@ async def test_what_is_of_sockets_is_refused_by_its_name(run: Run, web: Site) ->
         '"ca" is not available',
         '"rejectUnauthorized: false" is not available',
         'Protocol "https:" not supported',
-        "WebSocket is there for web sockets",
+        "use WebSocket for web sockets",
         "a trailer is not available",
         "the method CONNECT is not available",
         "net.connect() was not done; programs have no sockets: use fetch",

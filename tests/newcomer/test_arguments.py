@@ -187,7 +187,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Corral([untyped(Store())]), "not a Store; to make tools of its methods, pass [store.put, store.get];"),
     (lambda: tools_from(Store()), "; or pass its methods, tools_from(store.put, store.get)"),
     (lambda: tools_from({"a": add}), "tools_from takes functions one by one, or a list of them, not a dict"),
-    (lambda: Network(allow=["http://10.1.2.3"], credentials={"10.1.2.3": Header("x-key", "secret")}), "reached only with exempt_networks=['10.1.2.3']"),
+    (lambda: Network(allow=["http://10.1.2.3"], credentials={"10.1.2.3": Header("x-key", "secret")}), "allow it with exempt_networks=['10.1.2.3']"),
     (lambda: Corral(*untyped([add, add])), "got 2; did you mean one list, tools=[...]?"),
     (lambda: Corral([add, untyped(3)]), "tools[1] takes Tool, ToolSource or a function, not 3; corral.tools_from(...)"),
     (lambda: Corral(sandbox="dneo"), "unknown name 'dneo' in corral.sandboxes; did you mean 'deno'?"),

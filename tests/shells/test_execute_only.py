@@ -231,7 +231,7 @@ async def test_it_needs_the_address_of_the_bridge(tmp_path: Path) -> None:
     accepted: Any = {"accept_unenforced": {"cpu_seconds", "memory_mb"}, "check": False}
     with pytest.raises(ConfigError, match=r"HttpBridge\(url=...\)"):
         await Corral(sandbox=ShellSandbox(shell), bridge=HttpBridge(), **accepted).execute("1", language="python")
-    with pytest.raises(ConfigError, match="supports 'connect' and 'graphql' and 'grpc' and 'http' and 'trpc'"):
+    with pytest.raises(ConfigError, match=": 'connect' and 'graphql' and 'grpc' and 'http' and 'trpc'"):
         await Corral(sandbox=ShellSandbox(shell), **accepted).execute("1", language="python")
     with pytest.raises(ConfigError, match='bridge="http"'):
         ShellSandbox(shell, bridge="pipe")

@@ -215,9 +215,9 @@ async def test_the_base_url_is_the_hosts_or_the_first_server(service: Service) -
         ([], "http://", "a base URL is http or https, with a host"),
         ([], "example.com", "base_url='example.com' needs http:// or https:// and a host"),
         ([], "127.0.0.1:1", "base_url='127.0.0.1:1' needs http:// or https:// and a host"),
-        (["http://127.0.0.1:1/v1"], None, "the address is not public; to allow that, give it as base_url"),
-        (["http://localhost:3000"], None, "it is the name of an internal host; to allow that, give it as base_url"),
-        ([{"url": 5}], None, "#/servers/0/url: is not a text"),
+        (["http://127.0.0.1:1/v1"], None, "the address is not public; to allow that, pass it as base_url"),
+        (["http://localhost:3000"], None, "it is the name of an internal host; to allow that, pass it as base_url"),
+        ([{"url": 5}], None, "#/servers/0/url: is not a string"),
     ],
 )  # fmt: skip
 def test_a_base_url_that_is_none_is_an_error(servers: list[Any], base_url: str | None, text: str) -> None:
