@@ -215,14 +215,6 @@ class Corral(Lifecycle):
             self._kept_sessions = KeptSessions(sessions, partial(self._open_session, tuple(sessions.files)))
         self._commands = LauncherClient()
         self._draining = False
-        self.model = ForModels(
-            runtime, views, self.execute, expect_sources=self._require_declarable, kept_mounts=self._kept_mounts
-        )
-        """Texts and tools for models."""
-        self.remote = Remote(runtime, views, expect_usable=self._require_usable, expect_sources=self._require_sources)
-        """Programs that run elsewhere."""
-        self.executions = Executions(policy.parked, lambda: self._live)
-        """Executions that run now."""
         self.first_language: Language | None = None
         """Language to warm up for when it is opened, if known."""
 
@@ -671,6 +663,29 @@ class Corral(Lifecycle):
             unchecked=verdict.unchecked,
             diagnostics=(*verdict.diagnostics, *program.diagnostics),
         )
+
+    @property
+    def model(self) -> ForModels:
+        """Texts and tools for models."""
+        return ForModels(
+            self._runtime,
+            self._views,
+            self.execute,
+            expect_sources=self._require_declarable,
+            kept_mounts=self._kept_mounts,
+        )
+
+    @property
+    def remote(self) -> Remote:
+        """Programs that run elsewhere."""
+        return Remote(
+            self._runtime, self._views, expect_usable=self._require_usable, expect_sources=self._require_sources
+        )
+
+    @property
+    def executions(self) -> Executions:
+        """Executions that run now."""
+        return Executions(self._runtime.parked, lambda: self._live)
 
     @property
     def sync(self) -> SyncCorral:

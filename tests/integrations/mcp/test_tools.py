@@ -17,6 +17,7 @@ from corral.checking import Checker
 from corral.checking.servers.specs import SERVERS
 from corral.errors import ConfigError
 from corral.integrations.mcp import mcp_server
+from corral.running.for_models import ForModels
 from corral.sandboxes import DenoSandbox
 from tests.integrations.mcp.serving import MODES, Elicitation, make_corral, run
 from tests.until import LIMIT_SECONDS
@@ -92,14 +93,14 @@ async def test_lists_asked_for_at_the_same_time_are_made_once(monkeypatch: pytes
         """Comes late."""
 
     corral = make_corral()
-    make, made = corral.model.catalog, 0
+    make, made = ForModels.catalog, 0
 
     def counted(*arguments: Any, **options: Any) -> Any:
         nonlocal made
         made += 1
         return make(*arguments, **options)
 
-    monkeypatch.setattr(corral.model, "catalog", counted)
+    monkeypatch.setattr(ForModels, "catalog", counted)
     async with Client(mcp_server(corral), cache=None) as client:
         corral.tools.register(late)
         async with anyio.create_task_group() as tasks:
