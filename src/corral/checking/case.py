@@ -11,16 +11,13 @@ from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram, TypedPython, read_types
-from corral.programs.syntax.parsing import TooLongToParse, parsing_within
+from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS, TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
 Caller: TypeAlias = tuple[TrustDomain | None, str | None]
 CaseKey: TypeAlias = tuple[bytes, bool, bool, bool]
 
-_LIGHT_CHARS = 8_000
-_LIGHT_SECONDS = 0.02
-_LIGHT_NODES = 4_000
 _HEAVY_CHARS = 64_000
 _MOST_NODES = 150_000
 
@@ -79,9 +76,9 @@ class Case:
     @cached_property
     def is_light(self) -> bool:
         """True if the program is small enough to parse on an event loop. Reading this parses it."""
-        if len(self.source) > _LIGHT_CHARS or self._nodes > _LIGHT_NODES:
+        if len(self.source) > INLINE_CHARS or self._nodes > INLINE_NODES:
             return False
-        with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
+        with contextlib.suppress(TooLongToParse), parsing_within(INLINE_SECONDS):
             _ = self.typed
             return True
         return False
@@ -89,7 +86,7 @@ class Case:
     @cached_property
     def is_heavy(self) -> bool:
         """True if parsing takes tenths of a second."""
-        return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > _LIGHT_CHARS)
+        return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > INLINE_CHARS)
 
     @property
     def is_too_dense(self) -> bool:

@@ -26,6 +26,7 @@ from corral.packages import NpmPackages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
 from corral.programs.mends import ToolNames, read_meant
+from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS
 from corral.running.request import Check, ExecutionRequest
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
@@ -46,13 +47,7 @@ from corral.types import (
 )
 
 _ENGINES_OWN = ("javascript", "typescript")
-_LONG_SOURCE_CHARS = 8_000
-"""Longer sources are prepared in a worker process."""
 _NO_TOOLS = ToolRegistry()
-_PARSE_HERE_SECONDS = 0.02
-"""Sources that take longer to parse are prepared there too; usual programs take a millisecond."""
-_READ_HERE_NODES = 4_000
-"""Denser sources are prepared there too: a model's program has at most one node per two characters."""
 _READ_SECONDS = 5.0
 """Processor time in a worker; the largest programs take one second."""
 
@@ -288,8 +283,8 @@ async def prepare(
         ProgramRejected: the answer has no valid program, or is too large.
     """
     _expect_size(source, limits)
-    if len(source) < _LONG_SOURCE_CHARS:
-        with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS, _READ_HERE_NODES):
+    if len(source) < INLINE_CHARS:
+        with contextlib.suppress(TooLongToParse), parsing_within(INLINE_SECONDS, INLINE_NODES):
             return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names))
     tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):

@@ -13,6 +13,12 @@ from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 
 from corral.errors import ProgramRejected
 
+INLINE_CHARS = 8_000
+"""Longer sources are read in a worker, so that an event loop does not wait."""
+INLINE_SECONDS = 0.02
+"""Sources that take longer to parse are read there too; usual programs take a millisecond."""
+INLINE_NODES = 4_000
+"""Denser sources are read there too: a model's program has at most one node per two characters."""
 PARSE_SECONDS = 1.5
 """CPU seconds for one source; 256 kB of Python take 0.5 s. Other text can take minutes."""
 _CHUNK_BYTES = 8192
