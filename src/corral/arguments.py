@@ -228,13 +228,6 @@ class _Union(_Kind):
         yield from self._kinds
 
 
-_NOUNS = {
-    "Executions": "Corral.executions",
-    "ForModels": "Corral.model",
-    "Remote": "Corral.remote",
-    "SyncCorral": "Corral.sync",
-}
-"""Classes by the names by which users reach their objects."""
 _UNPACK = (typing.Unpack, typing_extensions.Unpack)
 _ANYTHING = _Anything()
 _SIMPLE: Mapping[object, _Kind] = {
@@ -458,13 +451,13 @@ checked = checked_as(ConfigError)
 
 
 def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object, ...]) -> str:
-    """Names a method after its object's public class, not after a base."""
+    """Names a method after its object's public class, not after a base; or as the class says by `_shown_as`."""
     if not arguments or "." not in owner:
         return owner
     first = arguments[0]
     kind = first if isinstance(first, type) else type(first)
     known = next(each for each in kind.__mro__ if not each.__name__.startswith("_"))
-    return f"{_NOUNS.get(known.__name__, known.__name__)}.{function.__name__}"
+    return f"{getattr(known, '_shown_as', known.__name__)}.{function.__name__}"
 
 
 def _wrapped(function: Callable[..., Any], owner: str, error: type[ConfigError]) -> Callable[..., Any]:

@@ -24,6 +24,8 @@ class PendingExecution:
 class Executions:
     """Executions of one Corral by their ids: `Corral.executions`."""
 
+    _shown_as = "Corral.executions"  # in errors
+
     def __init__(self, parked: ParkedCalls, live: Callable[[], Iterable[Execution]]) -> None:
         self._parked = parked
         self._live = live

@@ -30,6 +30,8 @@ _PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.majo
 class ForModels:
     """Texts and tools for models, which need no sandbox: `Corral.model`."""
 
+    _shown_as = "Corral.model"  # in errors
+
     def __init__(
         self,
         runtime: Runtime,

@@ -17,6 +17,8 @@ from corral.types import ExecutionContext, Language, Limits
 class Remote:
     """Tool calls of programs that run elsewhere: `Corral.remote`."""
 
+    _shown_as = "Corral.remote"  # in errors
+
     def __init__(
         self,
         runtime: Runtime,

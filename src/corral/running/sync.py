@@ -88,6 +88,8 @@ class SyncCorral:
         ConfigError: from each verb: this thread already runs an event loop; await the verbs of the Corral there.
     """
 
+    _shown_as = "Corral.sync"  # in errors
+
     def __init__(self, corral: Any, call: Call, block: Block) -> None:
         self._corral = corral
         self._call = call
