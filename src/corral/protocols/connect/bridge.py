@@ -23,7 +23,7 @@ from corral.bridges.web.runtimes import RUNTIMES
 from corral.calls.grants import Grant
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import BridgeError, CorralError, InvalidToolOutput, MalformedMessage
-from corral.guest import Transport, client_runtime
+from corral.guest import Transport
 from corral.protocols.connect.forms import (
     CONTENT_TYPES,
     END,
@@ -154,8 +154,9 @@ _ACCEPTED = b", ".join(sorted(CONTENT_TYPES))
 class ConnectApp:
     """ASGI app over a pipeline. Everything requires a token, except `/health` and the runtimes."""
 
-    def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema]) -> None:
+    def __init__(self, host: BridgeHost, bridge: ConnectBridge, schemas: DocumentCache[ToolSchema]) -> None:
         self._host = host
+        self._bridge = bridge
         self._methods = BridgeMethods(host, schemas, "connect")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,8 +182,7 @@ class ConnectApp:
             await respond(send, 200, b"application/json", b'{"status":"ok"}')
         elif method == "GET" and path in RUNTIMES:
             language, media_type = RUNTIMES[path]
-            runtime = client_runtime(language, transport("connect", language, "messages"))
-            await respond(send, 200, media_type.encode(), runtime.encode())
+            await respond(send, 200, media_type.encode(), self._bridge.guest_runtime(language).encode())
         else:
             await respond(send, 405, b"text/plain", b"", (b"allow", b"POST"))
 
@@ -268,7 +268,7 @@ class ConnectBridge(WebBridge):
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return ConnectApp(host, self._documents)
+        return ConnectApp(host, self, self._documents)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:

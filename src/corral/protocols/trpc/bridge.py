@@ -40,7 +40,7 @@ from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.fairness import INLINE_BYTES
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
-from corral.guest import Transport, client_runtime, decode_value, plain_json
+from corral.guest import Transport, decode_value, plain_json
 from corral.model import declare_tools
 from corral.protocols.transports import transport
 from corral.protocols.trpc.responses import Transformer, error_shape, failed, result_of, shown, size_of, status_of_reply
@@ -67,9 +67,10 @@ class _CallBatch(NamedTuple):
 class TrpcApp:
     """ASGI app over a pipeline. Everything requires a token, except `/health`."""
 
-    def __init__(self, host: BridgeHost, transformer: Transformer) -> None:
+    def __init__(self, host: BridgeHost, bridge: TrpcBridge) -> None:
         self._host = host
-        self._transformer: Transformer = transformer
+        self._bridge = bridge
+        self._transformer: Transformer = bridge.transformer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +85,7 @@ class TrpcApp:
             return Response(to_json({"status": "ok"}), media_type="application/json")
         if (runtime := RUNTIMES.get(f"/{path}")) is not None:
             language, media_type = runtime
-            return Response(client_runtime(language, transport("trpc", language)), media_type=media_type)
+            return Response(self._bridge.guest_runtime(language), media_type=media_type)
         if scope["method"] not in ("GET", "POST"):
             return self._failure(BridgeError("the method must be GET or POST"), 405)
         grant = await grant_of(self._host, head, "trpc")
@@ -356,7 +357,7 @@ class TrpcBridge(WebBridge):
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return TrpcApp(host, self.transformer)
+        return TrpcApp(host, self)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:

@@ -51,7 +51,7 @@ from corral.bridges.web.server_events import EventStream
 from corral.calls.grants import Grant
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
-from corral.guest import Transport, client_runtime
+from corral.guest import Transport
 from corral.protocols.graphql.bridge.calls import OperationCalls, error_of
 from corral.protocols.graphql.bridge.graphiql import Graphiql
 from corral.protocols.graphql.bridge.responses import (
@@ -309,8 +309,11 @@ _operation = TypeAdapter(Operation)
 class GraphqlApp:
     """ASGI app over a pipeline. Everything requires a token, except `/health`, the runtimes, and the GraphiQL page."""
 
-    def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None) -> None:
+    def __init__(
+        self, host: BridgeHost, bridge: GraphqlBridge, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None
+    ) -> None:
         self._host = host
+        self._bridge = bridge
         self._schemas = schemas
         self._graphiql = graphiql
 
@@ -328,7 +331,7 @@ class GraphqlApp:
             return Response(to_json({"status": "ok"}), media_type="application/json")
         if path in RUNTIMES:
             language, media_type = RUNTIMES[path]
-            return Response(client_runtime(language, transport("graphql", language)), media_type=media_type)
+            return Response(self._bridge.guest_runtime(language), media_type=media_type)
         if self._graphiql is not None and method == "GET" and (page := self._graphiql.response(path)) is not None:
             return page
         allowed = {"/token": ("POST",), "/schema.graphql": ("GET",)}.get(path, ("GET", "POST"))
@@ -517,7 +520,7 @@ class GraphqlBridge(WebBridge):
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return GraphqlApp(host, self._schemas, self._graphiql)
+        return GraphqlApp(host, self, self._schemas, self._graphiql)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
