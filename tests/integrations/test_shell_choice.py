@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from corral import Corral, ToolCall, tool
 from corral.errors import ConfigError
-from corral.integrations.kit import kit
+from corral.integrations.kit import CodeModeBase
 from corral.integrations.openai import CodeMode as OpenAICodeMode
 from corral.integrations.pydantic_ai import CodeMode
 from corral.sandboxes import DenoSandbox
@@ -78,7 +78,7 @@ async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_a
         await anyio.sleep_forever()
 
     async with Corral([*shell_tools(), wait], sandbox=warm_deno, check=False) as corral:
-        [execute] = [each for each in kit(corral, shell=opened).tools if each.name == "execute_code"]
+        [execute] = [each for each in CodeModeBase(corral, shell=opened).kit().tools if each.name == "execute_code"]
         assert (await execute.run({"code": WRITE})).value == "1"
         assert events == ["open", "closed"]
         assert not (await execute.run({"code": "throw new Error('no')"})).success
@@ -108,11 +108,11 @@ async def test_an_agent_of_pydantic_ai_has_a_shell(tmp_path: Path, warm_deno: De
 
 async def test_a_tool_without_a_shell_fails_with_the_name_of_the_option(warm_deno: DenoSandbox) -> None:
     async with Corral(shell_tools(), sandbox=warm_deno, check=False) as corral:
-        [execute] = [each for each in kit(corral).tools if each.name == "execute_code"]
+        [execute] = [each for each in CodeModeBase(corral).kit().tools if each.name == "execute_code"]
         result = await execute.run({"code": WRITE})
     assert "shell=" in result.model_text()
 
 
 def test_a_shell_that_is_not_open_cannot_be_described(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="describe_shell needs an open shell"):
-        kit(Corral([], check=False), shell=lambda: LocalShell(tmp_path), describe_shell=lambda _: "")  # noqa: S604
+        CodeModeBase(Corral([], check=False), shell=lambda: LocalShell(tmp_path), describe_shell=lambda _: "").kit()  # noqa: S604

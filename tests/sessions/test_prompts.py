@@ -6,7 +6,7 @@ import pytest
 
 from corral import Corral, Directory, ExecutionContext, Language, Mount
 from corral.egress import Network
-from corral.integrations.kit import kit
+from corral.integrations.kit import CodeModeBase
 from corral.model.model_tools import Surroundings
 from corral.sessions import Sessions
 
@@ -22,7 +22,7 @@ async def test_a_model_hears_of_the_files_that_its_programs_have(language: Langu
     for text in (
         corral.model.tools(language)[0].description,
         corral.model.prompt(language=language),
-        kit(corral, language=language).prompt,
+        CodeModeBase(corral, language=language).kit().prompt,
     ):
         assert SAID in text
         assert "nothing but files carries over to the next program" in text

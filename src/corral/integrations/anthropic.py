@@ -39,7 +39,7 @@ class CodeMode(CodeModeBase[[]]):
     `context` can be a function without parameters, because the SDK does not pass the request to tools.
 
     Raises:
-        ConfigError: the Corral is missing; or as `corral.integrations.kit.kit`.
+        ConfigError: the Corral is missing, or its name cannot be part of a tool's name.
     """
 
     @checked
@@ -55,7 +55,7 @@ class CodeMode(CodeModeBase[[]]):
         With `cache_control`, {"type": "ephemeral"}, the provider caches the tools and the system prompt.
 
         Raises:
-            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own), instructions=system)

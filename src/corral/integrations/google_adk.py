@@ -33,7 +33,7 @@ class CodeMode(CodeModeBase[[ToolContext]]):
     `context` can be a function of the `ToolContext`. By default programs run for the user and session of the call.
 
     Raises:
-        ConfigError: the Corral is missing; or as `corral.integrations.kit.kit`.
+        ConfigError: the Corral is missing, or its name cannot be part of a tool's name.
     """
 
     @checked
@@ -41,7 +41,7 @@ class CodeMode(CodeModeBase[[ToolContext]]):
         """Returns `instruction` and `tools` with those of programs.
 
         Raises:
-            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own))

@@ -12,7 +12,6 @@ from pydantic_core import from_json
 from typing_extensions import Unpack
 
 from corral import Approve, Catalog, Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
-from corral.arguments import checked
 from corral.concurrency.lifecycle import may_stay_open
 from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ConfigError, ToolDefinitionError
@@ -76,54 +75,6 @@ class Kit:
     """The catalog in the prompt for each Corral, by the name of the tool that runs programs."""
     corrals: Mapping[str, Corral]
     """The Corrals, by the same names."""
-
-
-@checked
-def kit(
-    corrals: Corrals,
-    *,
-    instructions: str = "",
-    language: Language = "typescript",
-    budget_tokens: int = 4_000,
-    context: object = None,
-    callable_tools: ToolRegistry | None = None,
-    approve: Approve | None = None,
-    shell: ShellChoice | None = None,
-    describe_shell: DescribeShell | None = None,
-) -> Kit:
-    """Makes the prompt and tools of these Corrals; the budget is for each of their catalogs.
-
-    `callable_tools` replace the Corral's own tools for programs. A program opens a Corral that is not open; it is
-    closed after a minute without programs, or with the program if it cannot be kept.
-
-    If a Corral hides tools from callers that may not call them, the prompt has the tools of `context`. If `context` is
-    not an `ExecutionContext`, it has the tools that anyone may call, and a note that there can be more.
-
-    `shell` is the current shell for programs. The prompt only mentions it by the text of `describe_shell`.
-
-    Raises:
-        ConfigError: as `by_label`, or the language is not supported, or `describe_shell` has no open shell.
-    """
-    named = by_label(corrals)
-    caller = context if isinstance(context, ExecutionContext) else None
-    tools: list[ModelTool] = []
-    catalogs: dict[str, Catalog] = {}
-    running: dict[str, Corral] = {}
-    for label, corral in named.items():
-        catalog = corral.model.catalog(language, budget_tokens=budget_tokens, context=caller, tools=callable_tools)
-        execute, *others = corral.model.tools(
-            language, catalog=catalog, in_prompt=True, label=label, tools=callable_tools, approve=approve
-        )
-        catalogs[execute.name] = catalog
-        running[execute.name] = corral
-        tools += [_held(execute, corral, shell), *others]
-    if describe_shell is not None:
-        if not isinstance(shell, Shell):
-            raise ConfigError("describe_shell needs an open shell as shell=, not a function that opens one")
-        instructions = "\n\n".join(filter(None, (instructions, describe_shell(shell.restricted()))))
-    surroundings = Surroundings.of([corral.model.surroundings(language) for corral in running.values()])
-    prompt = system_prompt(instructions, language, catalogs, surroundings)
-    return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
 
 
 _KEPT_SECONDS = 60.0
@@ -211,24 +162,40 @@ class CodeModeBase(Generic[P]):
         tools: ToolRegistry | None = None,
         context: object = None,
     ) -> Kit:
-        """Makes prompt and tools, in addition to the agent's tools `own`. Programs call `tools`.
+        """Makes the prompt and tools of these Corrals, in addition to the agent's tools `own`.
+
+        `tools` replace the Corral's own tools for programs. A program opens a Corral that is not open; it is closed
+        after a minute without programs, or with the program if it cannot be kept.
+
+        If a Corral hides tools from callers that may not call them, the prompt has the tools of `context`. If `context`
+        is not an `ExecutionContext`, it has the tools that anyone may call, and a note that there can be more.
 
         Raises:
-            ConfigError: as `kit`; or a tool of the agent has the name of one of these.
+            ConfigError: the language is not supported, `describe_shell` has no open shell, or a tool of the agent has
+                the name of one of these.
         """
-        made = kit(
-            self.corrals,
-            instructions=instructions,
-            language=self.language,
-            budget_tokens=self.budget_tokens,
-            context=self.context if context is None else context,
-            callable_tools=tools,
-            approve=self.approve,
-            shell=self.shell,
-            describe_shell=self.describe_shell,
-        )
-        require_distinct(made, own)
-        return made
+        context = self.context if context is None else context
+        caller = context if isinstance(context, ExecutionContext) else None
+        made: list[ModelTool] = []
+        catalogs: dict[str, Catalog] = {}
+        running: dict[str, Corral] = {}
+        for label, corral in self.named.items():
+            catalog = corral.model.catalog(self.language, budget_tokens=self.budget_tokens, context=caller, tools=tools)
+            execute, *others = corral.model.tools(
+                self.language, catalog=catalog, in_prompt=True, label=label, tools=tools, approve=self.approve
+            )
+            catalogs[execute.name] = catalog
+            running[execute.name] = corral
+            made += [_held(execute, corral, self.shell), *others]
+        if self.describe_shell is not None:
+            if not isinstance(self.shell, Shell):
+                raise ConfigError("describe_shell needs an open shell as shell=, not a function that opens one")
+            instructions = "\n\n".join(filter(None, (instructions, self.describe_shell(self.shell.restricted()))))
+        surroundings = Surroundings.of([corral.model.surroundings(self.language) for corral in running.values()])
+        prompt = system_prompt(instructions, self.language, catalogs, surroundings)
+        added = Kit(prompt=prompt, tools=tuple(made), catalogs=catalogs, corrals=running)
+        require_distinct(added, own)
+        return added
 
 
 class AgentCodeMode(CodeModeBase[P]):

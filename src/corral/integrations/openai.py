@@ -61,7 +61,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
     The model's tools are those that exist at the first request. `context` can be a function of the call.
 
     Raises:
-        ConfigError: the Corral is missing; or as `corral.integrations.kit.kit`.
+        ConfigError: the Corral is missing, or its name cannot be part of a tool's name.
     """
 
     @cached_property
@@ -73,7 +73,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
         """Returns `instructions` and `tools` for `client.responses.create`, with those of programs.
 
         Raises:
-            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
         """
         own = cast("list[ToolParam]", self._own(tools))
         return {"instructions": self._prompt(instructions), "tools": [*map(_for_responses, self._kit.tools), *own]}

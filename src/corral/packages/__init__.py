@@ -21,9 +21,9 @@ def split_packages(
     Raises:
         ConfigError: there are two of one kind.
     """
-    given = [packages] if isinstance(packages, NpmPackages | PythonPackages) else [*packages]
-    npm = [each for each in given if isinstance(each, NpmPackages)]
-    python = [each for each in given if isinstance(each, PythonPackages)]
+    folders = [packages] if isinstance(packages, NpmPackages | PythonPackages) else [*packages]
+    npm = [each for each in folders if isinstance(each, NpmPackages)]
+    python = [each for each in folders if isinstance(each, PythonPackages)]
     if len(npm) > 1 or len(python) > 1:
         raise ConfigError("packages has two folders of one kind; add all packages to one of them")
     return (npm or [None])[0], (python or [None])[0]

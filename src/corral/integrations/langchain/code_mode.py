@@ -52,8 +52,8 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
     must be open.
 
     Raises:
-        ConfigError: as `corral.integrations.kit.kit`; when the model is called: a tool of the agent has the name of one
-            of these.
+        ConfigError: the name of a Corral cannot be part of a tool's name; when the model is called: a tool of the
+            agent has the name of one of these, or `describe_shell` has no open shell.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
     program opens a Corral that is not open; it is closed after a minute without programs.
 
     Raises:
-        ConfigError: as `corral.integrations.kit.kit`.
+        ConfigError: the name of a Corral cannot be part of a tool's name.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
         """Returns `instructions` and `tools` with those of programs.
 
         Raises:
-            ConfigError: two tools have the same name, or one is Corral's; or as `corral.integrations.kit.kit`.
+            ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
         """
         own = own_tools(tools)
         registry = self.corral.tools.copy()

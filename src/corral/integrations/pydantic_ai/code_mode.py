@@ -116,8 +116,8 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     The agent and its runs open the Corral, if it is not open, and close it afterwards.
 
     Raises:
-        ConfigError: as `corral.integrations.kit.kit`; when a run begins: a tool of the agent's own, or of another
-            `CodeMode`, has the name of one of these.
+        ConfigError: the name of a Corral cannot be part of a tool's name; when a run begins: a tool of the agent, or
+            of another `CodeMode`, has the name of one of these, or `describe_shell` has no open shell.
     """
 
     def __init__(
