@@ -1,7 +1,7 @@
 """Languages of programs: facts for texts that models and people read.
 
-Each room has one table per subject, with an entry for every language: `programs.reading`, `declarations.printing`,
-`checking.languages`, `model_tools`. A test finds missing entries.
+Each room has one table per subject, with an entry for every language: `programs.reading`, `model.printing`,
+`checking.languages`, `model.model_tools`. A test finds missing entries.
 """
 
 from __future__ import annotations

@@ -18,6 +18,10 @@ from corral import Corral, ExecutionResult, Limits, Tool, define_tool
 from corral.errors import CorralError
 from corral.guest import FrameKind, FrameReader, decode_value
 from corral.guest.python.frames import NO_NONCE
+from corral.running.executions import Executions
+from corral.running.for_models import ForModels
+from corral.running.remote import Remote
+from corral.running.sync import SyncCorral
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from tests.docs.examples import run_as_main, shared_engines
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
@@ -38,6 +42,29 @@ def following(block: Block, *languages: str) -> Block:
     found = next(each for each in ALL if each.page == block.page and each.line > block.line)
     assert found.language in languages, found.place
     return found
+
+
+# --- names
+
+MEMBERS: dict[str, set[str]] = {
+    "Corral": {*dir(Corral)},
+    "Corral.model": {*dir(ForModels)},
+    "Corral.remote": {*dir(Remote)},
+    "Corral.executions": {*dir(Executions)},
+    "Corral.sync": {*dir(SyncCorral)},
+    "ExecutionResult": {*dir(ExecutionResult), *(field.name for field in dataclasses.fields(ExecutionResult))},
+}
+_MEMBER = re.compile(rf"\b({'|'.join(sorted(MEMBERS, reverse=True))})\.([a-z]\w*)")
+
+
+def test_members_that_pages_name_exist() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)}: {match[0]}"
+        for page in pages()
+        for match in _MEMBER.finditer(page.read_text(encoding="utf-8"))
+        if match[2] not in MEMBERS[match[1]]
+    ]
+    assert missing == []
 
 
 # --- programs in Python

@@ -300,7 +300,7 @@ class ModelOptions(Audience, total=False):
     approve: Approve | None
     """Decides on calls that need an approval, in place of the Corral's function."""
     in_prompt: bool
-    """True if the system prompt is that of `system_prompt`, so that the description needs only one sentence."""
+    """True if the system prompt is that of `Corral.model.prompt`, so that the description needs only one sentence."""
 
 
 def model_tools(
