@@ -9,7 +9,7 @@ import pytest
 
 from corral.errors import EgressBlocked
 from tests.egress.conftest import ASYNCIO, ClientFactory, both_loops
-from tests.egress.wire import Server
+from tests.egress.wire import Attempts, Server
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ HOSTILE = {
     ids=["get", "bytes", "raw", "trio"],
 )
 async def test_a_hostile_response_stops_at_its_cap(
-    path: str, reason: str, way: str, make_client: ClientFactory, server: Server
+    path: str, reason: str, way: str, make_client: ClientFactory, server: Server, attempts: Attempts
 ) -> None:
     client = make_client(**CAPS, total_seconds=0.05 if reason == TOO_LONG else 60)
     received = 0
@@ -54,7 +54,8 @@ async def test_a_hostile_response_stops_at_its_cap(
     with pytest.raises(EgressBlocked, match=reason):
         await read()
     assert received <= CAPS["max_response_bytes"]
-    await server.left.wait()
+    if attempts.dialled:  # on a busy machine, the time can be over before the client connects
+        await server.left.wait()
 
 
 @both_loops
