@@ -142,6 +142,7 @@ export class DOMException extends Error {
   }
 }
 tag(DOMException);
+
 /** Reports an action's error to the host. */
 export function guarded(action: () => void): void {
   try {

@@ -1,4 +1,4 @@
-// Language intrinsics for platform.ts, captured before the program can change them, and the platform features that need
+// Language intrinsics for the platform, captured before the program can change them, and the platform features that need
 // nothing else: the copying of values.
 
 export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };

@@ -1,6 +1,6 @@
 // Timers like Node's: objects with a callback that are also numbers.
 
-import { guarded, type Host } from "./base.ts";
+import { coded, guarded, type Host } from "./base.ts";
 
 type Callback = (...args: unknown[]) => unknown;
 
@@ -123,6 +123,5 @@ function checked(callback: Callback): Callback {
   if (typeof callback === "function") return callback;
   const shown = typeof callback === "string" ? `'${callback}'` : `${callback}`;
   const received = callback === null || callback === undefined ? shown : `type ${typeof callback} (${shown})`;
-  const error = new TypeError(`The "callback" argument must be of type function. Received ${received}`);
-  throw Object.assign(error, { code: "ERR_INVALID_ARG_TYPE" });
+  throw coded(new TypeError(`The "callback" argument must be of type function. Received ${received}`), "ERR_INVALID_ARG_TYPE");
 }
