@@ -96,6 +96,10 @@ async def served(app: ASGIApp) -> AsyncGenerator[int]:
 
     async with await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
+        # A connection that asyncio accepted is lost, unclosed, if its server closes before its protocol is made.
+        asyncio.get_running_loop().remove_reader(server.sockets[0])
+        for _ in range(2):  # the protocol is made in one turn, and starts in the next
+            await asyncio.sleep(0)
         server.close()
         for connection in [*state.connections]:
             connection.shutdown()
