@@ -43,7 +43,7 @@ class CorralSubject:
             raise Unavailable(str(error)) from error
         defined = [tool(tools.add), tool(tools.text), tool(tools.slow), tool(tools.hold)]
         assert self._provider is not None
-        corral = Corral(defined, sandbox=self._provider, limits=_LIMITS, required_tier="none", check=False)
+        corral = Corral(defined, sandbox=self._provider, limits=_LIMITS, containment="none", check=False)
         self._corral = await corral.__aenter__()
 
     async def settle(self) -> None:

@@ -15,7 +15,7 @@ async def main() -> None:
             if isinstance(event, ToolCallStarted):
                 run.cancel()
         result = await run.result()
-    print(result.status, result.exit_code, repr(result.console))
+    print(result.status, repr(result.console))
     print([call.error.code for call in result.tool_calls if call.error])
 
 

@@ -27,7 +27,7 @@ async def main() -> None:
         for program in PROGRAMS:
             limits = None if "push" in program else SMALL
             result = await corral.execute(program, limits=limits)
-            print(result.status, result.exit_code, result.error and result.error.code, repr(result.console))
+            print(result.status, result.error and result.error.code, repr(result.console))
             for what in result.truncated:
                 print(what)
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
-from corral.isolation import Isolation
+from corral.containment import ContainmentKind
 from corral.shells import RemoteProcess, RemoteShell, ShellCapabilities, StreamName
 
 CLEAN = ("env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8")
@@ -19,7 +19,7 @@ class OwnShell(RemoteShell):
 
     @property
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation("own", "none"), ends_every_process=False)
+        return ShellCapabilities(containment=ContainmentKind("own", "none"), ends_every_process=False)
 
     def process(self, *, stdin: bool) -> RemoteProcess:
         return OwnProcess(self, stdin=stdin)

@@ -26,7 +26,7 @@ async def main() -> None:
     sandbox = CPythonSandbox(packages=["numpy"])
     async with Corral(tools=[readings], sandbox={"python": sandbox}) as corral:
         result = await corral.execute(PROGRAM, language="python")
-    print(result.status, result.value, result.isolation in ("namespaces", "landlock"))
+    print(result.status, result.value, result.containment in ("namespaces", "landlock"))
 
 
 asyncio.run(main())

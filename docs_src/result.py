@@ -24,7 +24,7 @@ async def main() -> None:
     async with Corral(tools=[get_stock]) as corral:
         result = await corral.execute(PROGRAM)
     assert result.error is not None
-    print(result.status, result.exit_code, result.error.code)
+    print(result.status, result.error.code)
     print([(call.name, call.input, call.output) for call in result.tool_calls])
     print("---")
     print(result.model_text())

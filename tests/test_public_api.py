@@ -15,7 +15,7 @@ import corral.errors
 
 PUBLIC = """
     AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError
-    CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Directory Event
+    CallRecord Catalog CheckResult ConfigError ConsoleOutput Containment Corral CorralError Denied Diagnostic Directory Event
     EventContext ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted
     FileChanges Language Later LearntResults LearntTool Limits LogEntry ModelTool Mount Observation ProgramCapabilities
     ProgramChecked ProgramError RateLimits RemoteExecution Run SandboxError Scratch Session Skill Tool ToolCall ToolCallFinished

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from corral.isolation import Isolation
+from corral.containment import ContainmentKind
 from corral.shells import DaytonaShell, E2BShell, LocalShell, MemoryShell, ShellCapabilities, VercelShell
 from corral.testing import FilesSuite, ShellSuite
 from corral.testing.behaviours import behaviours
@@ -14,7 +14,7 @@ __all__ = ["CAPABILITIES", "table_of_shells"]
 
 CAPABILITIES: Mapping[str, ShellCapabilities] = {
     "LocalShell": LocalShell(Path("/")).capabilities,
-    "JailedShell": ShellCapabilities(isolation=Isolation.of_tier("namespaces"), network="none", links=False),
+    "JailedShell": ShellCapabilities(containment=ContainmentKind.of_tier("namespaces"), network="none", links=False),
     "MemoryShell": MemoryShell().capabilities,
     "E2BShell": E2BShell(None).capabilities,
     "DaytonaShell": DaytonaShell(None).capabilities,

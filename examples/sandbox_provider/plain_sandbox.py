@@ -12,7 +12,7 @@ import anyio
 import deno
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from corral.isolation import Isolation
+from corral.containment import ContainmentKind
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem
 from corral.types import SandboxConfig
 
@@ -20,7 +20,7 @@ from corral.types import SandboxConfig
 class PlainSandbox(FramedProvider):
     name = "plain"
     languages = frozenset({"typescript", "python"})
-    isolation = Isolation("plain", "process")  # a process, and nothing around it
+    containment = ContainmentKind("plain", "process")  # a process, and nothing around it
 
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
         engine = deno.find_deno_bin() if config.language == "typescript" else sys.executable

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ApprovalRequest,
         Approve,
         Approved,
+        Containment,
         Denied,
         Diagnostic,
         ExecutionContext,
@@ -74,6 +75,7 @@ __all__ = [
     "CheckResult",
     "ConfigError",
     "ConsoleOutput",
+    "Containment",
     "Corral",
     "CorralError",
     "Denied",
@@ -139,8 +141,8 @@ _HOMES = {
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",
     "corral.results": "CallRecord ExecutionResult FileChanges ProgramCapabilities",
-    "corral.types": "ApprovalRequest Approve Approved Denied Diagnostic ExecutionContext ExecutionError Language Later "
-    "Limits LogEntry ToolName Unawaited",
+    "corral.types": "ApprovalRequest Approve Approved Containment Denied Diagnostic ExecutionContext ExecutionError "
+    "Language Later Limits LogEntry ToolName Unawaited",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

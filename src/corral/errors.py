@@ -38,7 +38,7 @@ Each branch of the tree shows who must act:
     ├── BridgeError            the operator: a message over the bridge was malformed or too large
     │   ├── MalformedMessage
     │   └── MessageTooLarge
-    └── Cancelled              no one: the host ended the execution
+    └── ExecutionCancelled     no one: the host ended the execution
 
 A failed program is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` raises it as one of these. Tool
 calls throw `ToolError` and `AccessDenied` inside the program. Each class has a stable `code`, which crosses process
@@ -54,11 +54,11 @@ __all__ = [
     "ApprovalDenied",
     "BridgeError",
     "CallBudgetExceeded",
-    "Cancelled",
     "CommandFailed",
     "ConfigError",
     "CorralError",
     "EgressBlocked",
+    "ExecutionCancelled",
     "ExecutionEnded",
     "FileError",
     "FilesExceeded",
@@ -339,7 +339,7 @@ class MessageTooLarge(BridgeError):
     code = "message_too_large"
 
 
-class Cancelled(CorralError):
+class ExecutionCancelled(CorralError):
     """The host ended the execution, or the call with its execution."""
 
     code = "cancelled"
@@ -352,7 +352,7 @@ def _with_subclasses(root: type[CorralError]) -> list[type[CorralError]]:
 CALL_ERRORS: tuple[type[CorralError], ...] = (
     CorralError,
     CallBudgetExceeded,
-    Cancelled,
+    ExecutionCancelled,
     *(each for branch in (ToolError, AccessDenied, BridgeError) for each in _with_subclasses(branch)),
 )
 """Errors that a tool call can raise in a program."""

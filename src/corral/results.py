@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from pydantic_core import from_json
 
 from corral.concurrency.cached_property import cached_property
+from corral.containment import ContainmentKind
 from corral.errors import (
     ApprovalDenied,
     CallBudgetExceeded,
@@ -23,7 +24,6 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
-from corral.isolation import Isolation
 from corral.logs import get_logger
 from corral.rendering.html import text_html, value_html
 from corral.rendering.images import Picture, pictures_in, without_pictures
@@ -32,12 +32,12 @@ from corral.rendering.redaction import redacted
 from corral.types import (
     Approved,
     CallError,
+    CallState,
     Denied,
     Diagnostic,
     ExecutionError,
     Language,
     LogEntry,
-    Progress,
     Status,
     Unawaited,
 )
@@ -163,8 +163,8 @@ class CallRecord(_Values, JsonData):
     output: object = None
     error: CallError | None = None
     duration_ms: float | None = None
-    progress: Progress = "pending"
-    """Progress of the tool, independent of the reply."""
+    state: CallState = "waiting"
+    """State of the tool, independent of the reply."""
     read_only: bool = False
     """True if the tool is declared read-only; set only if the execution failed or left a call unawaited."""
     remark: str | None = None
@@ -218,16 +218,21 @@ class ExecutionResult(JsonData):
     value: Any = None
     logs: tuple[LogEntry, ...] = ()
     error: ExecutionError | None = None
-    exit_code: int = 0
     duration_ms: float = 0.0
     tool_calls: tuple[CallRecord, ...] = ()
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     truncated: tuple[str, ...] = ()
-    isolation: Isolation | None = None
+    containment: ContainmentKind | None = None
     checked: bool = False
     capabilities: ProgramCapabilities | None = None
     files: FileChanges | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            remedy = "; use `value` (returned) or `console` (printed)" if name == "output" else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     @property
     def success(self) -> bool:
@@ -366,15 +371,15 @@ def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
     }
     ran, read, withheld, cut, failed, refused, parked = kinds.values()
     for call in calls:
-        if call.error is None and call.progress == "pending":
+        if call.error is None and call.state == "waiting":
             parked.append(call)
         elif call.error is None:
             (read if call.read_only else ran).append(call)
-        elif call.progress == "returned":
+        elif call.state == "returned":
             withheld.append(call)
-        elif call.progress == "started":
+        elif call.state == "started":
             cut.append(call)
-        elif call.progress == "raised":
+        elif call.state == "raised":
             failed.append(call)
         else:
             refused.append(call)

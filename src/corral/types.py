@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypedDict, get_args
 
 from pydantic import (
     AfterValidator,
@@ -23,8 +23,8 @@ from pydantic import (
 )
 
 from corral.arguments import did_you_mean
+from corral.containment import Space, Tier
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
-from corral.isolation import Space, Tier
 from corral.logs import get_logger
 from corral.npm import NpmModules
 from corral.rendering.full_text import full_text
@@ -128,8 +128,8 @@ def _scopes(value: object) -> object:
     return frozenset(value) if isinstance(value, Iterable) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-class TrustDomain(NamedTuple):
-    """Owner of reusable state, such as a sandbox: one user of one organization."""
+class Owner(NamedTuple):
+    """Owner of files, processes and executions: one user of one organization."""
 
     organization_id: str | None
     user_id: str
@@ -179,9 +179,9 @@ class ExecutionContext(Frozen):
         ) -> None: ...
 
     @property
-    def trust_domain(self) -> TrustDomain:
-        """User and organization."""
-        return TrustDomain(self.organization_id, self.user_id)
+    def owner(self) -> Owner:
+        """Owner of its files, processes and executions: user and organization."""
+        return Owner(self.organization_id, self.user_id)
 
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
@@ -267,8 +267,8 @@ a reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves
 
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
-Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
-"""Progress of a tool in a call. `pending`: not started. `started`: its end is unknown, so it may have taken effect.
+CallState: TypeAlias = Literal["waiting", "started", "raised", "returned"]
+"""State of a call. `waiting`: its tool has not started. `started`: its end is unknown, so it may have taken effect.
 `raised`: it failed by itself. `returned`: it ran, even if its result was withheld."""
 
 
@@ -495,7 +495,6 @@ class Exit:
     value: object = None
     error: ExecutionError | None = None
     status: Literal["succeeded", "failed", "timed_out", "rejected"] = "succeeded"
-    exit_code: int = 0
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     dropped_log_bytes: int = 0
@@ -521,8 +520,8 @@ class SandboxConfig(Frozen):
     memory_mb: Positive = 64
     required_tier: Tier = "none"
     """A sandbox below this tier must not start."""
-    trust_domain: TrustDomain | None = None
-    """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
+    owner: Owner | None = None
+    """Owner of a reusable sandbox, which only serves executions of this owner. None disables reuse."""
     space: Space | None = None
     """Directories of the only session that it serves."""
     modules: bool = False
@@ -534,14 +533,32 @@ class SandboxConfig(Frozen):
 
     @property
     def unowned(self) -> SandboxConfig:
-        """Returns the settings without their trust domain. Unused sandboxes with equal ones are interchangeable."""
-        return self if self.trust_domain is None else self.model_copy(update={"trust_domain": None})
+        """Returns the settings without their owner. Unused sandboxes with equal ones are interchangeable."""
+        return self if self.owner is None else self.model_copy(update={"owner": None})
 
 
 LimitName: TypeAlias = Literal["cpu_seconds", "memory_mb", "value_bytes", "log_bytes"]
 """Limits that only a sandbox can enforce. The host enforces the others for every sandbox."""
 
 LIMITS_OF_SANDBOXES: frozenset[LimitName] = frozenset(get_args(LimitName))
+
+
+class Containment(Frozen):
+    """Containment that a Corral demands of its sandboxes. `accept_unenforced` takes any iterable of names."""
+
+    required: Tier = "landlock"
+    """The lowest tier in which programs run. Opening the Corral fails where there is only less."""
+    accept_unenforced: frozenset[LimitName] = frozenset()
+    """Limits that a sandbox need not enforce."""
+
+    if TYPE_CHECKING:  # the fields have the types of a read; the constructor takes names as any iterable
+
+        def __init__(self, *, required: Tier = ..., accept_unenforced: Iterable[LimitName] = ...) -> None: ...
+
+    @classmethod
+    def development(cls) -> Self:
+        """Returns the weakest: no tier, and no limit of sandboxes, as for programs of your own on any system."""
+        return cls(required="none", accept_unenforced=LIMITS_OF_SANDBOXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

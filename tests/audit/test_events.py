@@ -18,7 +18,7 @@ def test_an_event_comes_back_from_json() -> None:
     made = event(
         kind="execution", outcome="denied", code="scope_denied", reason="no", execution_id="e", user_id="u",
         organization_id="o", session_id="s", tool="a.b", sequence=3, arguments={"a": [1, None, "é"]},
-        correlation_id="c", language="typescript", isolation="landlock", calls=2, program="sha256:00",
+        correlation_id="c", language="typescript", containment="landlock", calls=2, program="sha256:00",
         decision="denied", decided_by="ann",
     )  # fmt: skip
     assert None not in made

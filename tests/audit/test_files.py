@@ -301,7 +301,7 @@ CREATE TABLE audit (
     position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, kind TEXT NOT NULL,
     outcome TEXT NOT NULL, duration_ms REAL NOT NULL, protocol TEXT NOT NULL, code TEXT, reason TEXT,
     execution_id TEXT, user_id TEXT, organization_id TEXT, session_id TEXT, tool TEXT, sequence INTEGER,
-    arguments TEXT, correlation_id TEXT, language TEXT, isolation TEXT, calls INTEGER, program TEXT
+    arguments TEXT, correlation_id TEXT, language TEXT, containment TEXT, calls INTEGER, program TEXT
 );
 INSERT INTO audit (id, time, kind, outcome, duration_ms, protocol) VALUES ('first', 1, 'call', 'succeeded', 1, 'pipe');
 """

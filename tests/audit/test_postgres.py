@@ -190,7 +190,7 @@ CREATE TABLE corral_audit (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
     time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
     protocol text NOT NULL, code text, reason text, execution_id text, user_id text, organization_id text,
-    session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, isolation text,
+    session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, containment text,
     calls bigint, program text
 );
 INSERT INTO corral_audit (id, time, kind, outcome, duration_ms, protocol)

@@ -90,7 +90,7 @@ async def test_an_execution_and_its_calls_are_children_of_the_current_span(warm_
         "corral.execution.id": result.execution_id,
         "corral.language": "typescript",
         "corral.status": "succeeded",
-        "corral.isolation": result.isolation,
+        "corral.containment": result.containment,
     }
     assert dict(closed.attributes or {}) == {
         "gen_ai.operation.name": "execute_tool",

@@ -14,8 +14,8 @@ from corral import Corral, ExecutionContext, tool
 from corral.bridges import BridgeHost, BridgeProtocol, PipeBridge
 from corral.bridges.http import HttpBridge
 from corral.calls import Call, Grant
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError, InvalidToken, StartFailed, UnknownProvider
-from corral.isolation import Isolation
 from corral.sandboxes import Job, Sandbox, SandboxProvider
 from corral.types import CallRequest, Capabilities, Endpoint, Exit, HttpEndpoint, LimitName, SandboxConfig
 
@@ -47,7 +47,7 @@ class Mirror(SandboxProvider):
 
 
 class Reflection(Sandbox):
-    isolation = Isolation("none", "none")
+    containment = ContainmentKind("none", "none")
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         return Exit(value=bridge)
@@ -88,7 +88,7 @@ class Telegraph(Telephone):
 
 
 def corral_with(bridge: Any, *supported: str) -> Corral:
-    return Corral([add], sandbox=Mirror(*supported), bridge=bridge, required_tier="none", check=False)
+    return Corral([add], sandbox=Mirror(*supported), bridge=bridge, containment="none", check=False)
 
 
 async def endpoint(corral: Corral) -> Any:
@@ -157,7 +157,7 @@ async def test_a_sandbox_that_does_not_start_closes_them_too() -> None:
 
     bridge = Telephone()
     with pytest.raises(StartFailed, match="no sandbox here"):
-        async with Corral([add], sandbox=Broken("telephone"), bridge=bridge, required_tier="none", check=False):
+        async with Corral([add], sandbox=Broken("telephone"), bridge=bridge, containment="none", check=False):
             raise AssertionError("it is open")
     assert bridge.events == ["telephone opens", "telephone closes"]
 

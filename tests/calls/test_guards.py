@@ -79,8 +79,8 @@ async def test_a_text_that_a_tool_has_given_may_be_passed_on(warm_deno: DenoSand
             "const send = () => tools.send({ body: `${{}}` }); return await send().catch(() => send())"
         )
     assert passed.value == "it says [object Object]"
-    assert [call.progress for call in made.tool_calls] == ["pending"]
-    assert [call.progress for call in again.tool_calls] == ["pending", "pending"], "a refusal says it too"
+    assert [call.state for call in made.tool_calls] == ["waiting"]
+    assert [call.state for call in again.tool_calls] == ["waiting", "waiting"], "a refusal says it too"
 
 
 async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:

@@ -383,7 +383,7 @@ async def test_a_call_that_is_taken_over_is_never_answered(
     assert (request.tool, request.sequence) == ("pay", 2)
     assert result.console == ""
     parked = result.tool_calls[1]
-    assert (parked.error, parked.duration_ms, parked.progress, parked.decision) == (None, None, "pending", None)
+    assert (parked.error, parked.duration_ms, parked.state, parked.decision) == (None, None, "waiting", None)
     assert "Calls waiting for a decision, which have not run: pay" in result.model_text()
     assert [each.type for each in events] == ["started", "call", "result", "call", "approval", "finished"]
     assert [each.outcome for each in await audited(log) if each.tool == "pay"] == ["pending"]

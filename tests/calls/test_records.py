@@ -61,7 +61,7 @@ def test_values_are_read_as_they_were(value: Any, arrived: bool) -> None:
         assert given["value"] == "x" * 2_000
         assert asdict(each)["output"] == value
         assert repr(each) == repr(record)
-        assert type(each.progress) is str
+        assert type(each.state) is str
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = record.nothing  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -135,7 +135,7 @@ def test_the_event_of_a_call_that_began_stays_as_it_was_then() -> None:
     seen: list[Event] = []
     record = made(recorder(seen=seen), DENSE, DENSE)
     [begun] = [each.call for each in seen if isinstance(each, ToolCallStarted)]
-    assert (begun.output, begun.duration_ms, begun.progress) == (None, None, "pending")
+    assert (begun.output, begun.duration_ms, begun.state) == (None, None, "waiting")
     assert begun.unread["input"] is record.unread["input"], "it holds no value of its own"
 
 

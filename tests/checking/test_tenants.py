@@ -129,7 +129,7 @@ async def test_a_tenant_whose_check_holds_others_up_does_so_once(monkeypatch: py
                 server.hand_back()
             spent.append(workspace.cpu_time() - before)
         assert 0 < spent[1] < spent[0] / 2, "the second time it is Bob's only"
-        assert {*checker._suspects} == {EVE.trust_domain}  # pyright: ignore[reportPrivateUsage]
+        assert {*checker._suspects} == {EVE.owner}  # pyright: ignore[reportPrivateUsage]
     finally:
         await anyio.to_thread.run_sync(checker.close)
 

@@ -136,7 +136,7 @@ def test_with_neither_no_program_is_contained() -> None:
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert "✗ Programs run in tier none, below the required landlock." in lines
-    assert "✓ Programs in Python run, in Monty, without a jail: no isolation of tier" in done.stdout
+    assert "✓ Programs in Python run, in Monty, without a jail: no containment of tier" in done.stdout
     refused = next(place for place, line in enumerate(lines) if line.startswith("  ✗ user namespaces"))
     assert "help: " in "".join(lines[refused : refused + 3])
     assert "tried" not in done.stdout

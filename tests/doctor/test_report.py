@@ -13,11 +13,11 @@ from pathlib import Path
 import deno
 import pytest
 
+from corral.containment import Tier
 from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.doctor.report import DIFFERENCES, Examination, Layer, examine
 from corral.errors import StartFailed
-from corral.isolation import Tier
 from corral.jail import Engine, Jail, LauncherClient, landlock, namespaces
 from corral.sandboxes.jailed import guest_starter
 from tests.surroundings import guests_change_user

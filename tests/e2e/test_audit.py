@@ -178,7 +178,7 @@ async def test_a_whole_execution_is_on_record_call_by_call(warm_deno: DenoSandbo
     assert correlation_id == calls[4].correlation_id
     assert f"correlation id {correlation_id}" in json.loads(result.console)[3]
     assert "hunter2" not in path.read_text()
-    assert (execution.calls, execution.language, execution.isolation) == (7, "typescript", result.isolation)
+    assert (execution.calls, execution.language, execution.containment) == (7, "typescript", result.containment)
     assert execution.program == digest(WHOLE)
     assert execution.duration_ms == result.duration_ms
     assert all(each.duration_ms > 0 for each in found)
@@ -208,7 +208,7 @@ async def test_programs_and_calls_that_never_come_in_are_on_record(warm_deno: De
         ("execution", "denied", "scope_denied"),
         ("execution", "failed", "program_rejected"),
     ]
-    assert (rejected.reason, rejected.calls, rejected.isolation) == ("tools.forbidden needs the scope admin", 0, None)
+    assert (rejected.reason, rejected.calls, rejected.containment) == ("tools.forbidden needs the scope admin", 0, None)
     assert (rejected.execution_id, rejected.user_id, rejected.organization_id) == (refused.execution_id, "ann", "acme")
     assert [(each.kind, each.outcome, each.code, each.protocol) for each in tokens] == [
         ("call", "denied", "invalid_token", "http")

@@ -83,7 +83,8 @@ async def test_calls_are_logged_for_those_who_want_it_and_programs_only_if_asked
     caplog.set_level("DEBUG", logger="corral")
     result = await corral.execute("await tools.add({a: 20, b: 22}); // quiet")
     assert "quiet" not in caplog.text
-    await Corral(sandbox=warm_deno, check=False, log_code=True).execute("return 1 // loud")
+    caplog.set_level("INFO", logger="corral.programs")
+    await Corral(sandbox=warm_deno, check=False).execute("return 1 // loud")
     assert "// loud" in caplog.text
     assert f"in execution {result.execution_id}" in caplog.text
     assert "tools.add answered in" in caplog.text

@@ -23,15 +23,15 @@ import anyio.lowlevel
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, define_tool, tool
+from corral.containment import Tier
 from corral.errors import StartFailed
 from corral.guest import typescript_server
-from corral.isolation import Tier
 from corral.sandboxes import DenoSandbox, deno
 from corral.sandboxes.jailed import fork_self_test
 from corral.sandboxes.jailed.fork_server import ForkServer, fork
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
-from corral.types import TrustDomain
+from corral.types import Owner
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
 from tests.security.modes import TIERS
@@ -92,8 +92,8 @@ async def corral(sandbox: DenoSandbox, meeting: Meeting) -> AsyncIterator[Corral
 
 def servers(sandbox: DenoSandbox, context: ExecutionContext = ANN) -> list[int]:
     assert sandbox._forks is not None
-    domain = TrustDomain(context.organization_id, context.user_id)
-    found = [each for config, each in sandbox._forks._servers._boxes.items() if config.trust_domain == domain]
+    domain = Owner(context.organization_id, context.user_id)
+    found = [each for config, each in sandbox._forks._servers._boxes.items() if config.owner == domain]
     return [server._guest.process.pid for each in found for server in cast("list[ForkServer]", each)]
 
 
@@ -482,7 +482,7 @@ async def test_where_the_self_test_fails_each_execution_starts_an_engine(
     assert [each.getMessage() for each in caplog.records] == [
         f"each execution starts its own engine, because this one does not fork: {sandbox.fork_failure}"
     ]
-    assert results[0].isolation == usual.isolation, "the same jail as without"
+    assert results[0].containment == usual.containment, "the same jail as without"
 
 
 async def test_what_was_asked_for_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

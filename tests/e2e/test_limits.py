@@ -86,7 +86,7 @@ def code_of(result: ExecutionResult) -> str | None:
 async def test_an_endless_loop_ends_at_its_processor_limit(corral: Corral, loop: str) -> None:
     program = f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}"
     result = await corral.execute(program, limits=Limits(cpu_seconds=0.1, wall_seconds=600))
-    assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
+    assert (result.status, code_of(result)) == ("timed_out", "program_timeout")
     assert "processor" in str(result.error)
     assert result.console == "before\n", "what was printed is kept"
     assert [call.output for call in result.tool_calls] == [3], "what was called is kept"
@@ -406,7 +406,7 @@ async def test_the_host_cancels_a_run_in_the_middle_of_a_call(corral: Corral) ->
             if isinstance(event, ToolCallStarted):
                 run.cancel()
         result = await run.result()
-    assert (result.status, result.exit_code, code_of(result)) == ("cancelled", 130, "cancelled")
+    assert (result.status, code_of(result)) == ("cancelled", "cancelled")
     assert result.console == "x\n"
     assert len(result.tool_calls) == 1
     assert cancelled.is_set()
@@ -541,7 +541,7 @@ async def test_a_guest_that_closes_its_connection_and_lives_on_is_ended(
 
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))
     sandbox = Python(tier="none", isolation="process", pool_size=0)
-    async with Corral(sandbox=sandbox, required_tier="none", check=False) as corral:
+    async with Corral(sandbox=sandbox, containment="none", check=False) as corral:
         with anyio.fail_after(LIMIT_SECONDS):
             result = await corral.execute("return 1")
     assert code_of(result) == "sandbox_lost"

@@ -47,7 +47,7 @@ ENDS: dict[str, tuple[Any, tuple[str, str, int] | None]] = {
 @pytest.fixture(scope="module", params=["namespaces", *(pytest.param(name, marks=ALIKE) for name in [*SANDBOXES][1:])])
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Corral]]:
     engine = DenoSandbox(pool_size=1, **SANDBOXES[request.param])
-    async with Corral(TOOLS, sandbox=engine, required_tier="none", check=False) as corral:
+    async with Corral(TOOLS, sandbox=engine, containment="none", check=False) as corral:
         yield request.param, corral
 
 

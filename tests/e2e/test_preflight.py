@@ -45,7 +45,7 @@ async def test_a_program_that_names_tools_it_has_no_scopes_for_does_not_start(wa
     result = await Corral(TOOLS, sandbox=warm_deno, check=False).execute(
         "await tools.look();\nawait tools.files.remove({ path: 'x' });\nawait tools.send({ to: 'y' });"
     )
-    assert (result.status, result.tool_calls, result.isolation) == ("rejected", (), None)
+    assert (result.status, result.tool_calls, result.containment) == ("rejected", (), None)
     assert result.error is not None
     assert (result.error.code, result.error.name, result.error.line) == ("scope_denied", "ScopeDenied", 2)
     assert result.error.message == (

@@ -477,7 +477,7 @@ async def test_where_it_is_sure_the_program_does_not_start(python: Python) -> No
     for program in ["def f():\n    return tools.add(a=1, b=2)['sum']\nf()", "for each in tools.add(a=1, b=2): pass"]:
         with wrong.case(program):
             result = await python.run(program)
-            assert (result.status, result.isolation) == ("rejected", None)
+            assert (result.status, result.containment) == ("rejected", None)
             assert result.error is not None
             assert "is not awaited" in result.error.message
             assert "await tools.add(...)" in result.error.message

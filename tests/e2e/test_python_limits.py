@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 async def test_an_endless_loop_ends_at_its_processor_limit(python: Python, loop: str) -> None:
     program = f"print('before')\nawait tools.add(a=1, b=2)\n{loop}"
     result = await python.run(program, limits=Limits(cpu_seconds=0.15, wall_seconds=600))
-    assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
+    assert (result.status, code_of(result)) == ("timed_out", "program_timeout")
     assert "processor" in str(result.error)
     assert (result.console, [call.output for call in result.tool_calls]) == ("before\n", [3])
     assert await python.value("1 + 1") == 2

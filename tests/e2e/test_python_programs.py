@@ -277,7 +277,7 @@ async def test_nothing_of_the_system_is_reached(tiers: dict[str, Corral], tier: 
     ]:
         with wrong.case(program):
             result = await tiers[tier].execute(program, language="python")
-            assert (result.isolation, result.status) == (tier, "failed")
+            assert (result.containment, result.status) == (tier, "failed")
             assert result.error is not None
             assert result.error.name in error
     assert wrong == []
@@ -287,7 +287,7 @@ async def test_nothing_of_the_system_is_reached(tiers: dict[str, Corral], tier: 
 async def tiers() -> Any:
     """A Corral for each tier that works here."""
     async with (
-        Corral(sandbox=CPythonSandbox(tier="namespaces"), required_tier="namespaces", check=False) as namespaces,
+        Corral(sandbox=CPythonSandbox(tier="namespaces"), containment="namespaces", check=False) as namespaces,
         Corral(sandbox=CPythonSandbox(tier="landlock"), check=False) as landlock,
     ):
         yield {"namespaces": namespaces, "landlock": landlock}
@@ -369,7 +369,7 @@ async def test_the_result_says_which_tools_and_scopes_the_program_names(python: 
 
 async def test_a_program_that_names_tools_it_has_no_scopes_for_does_not_start(python: Python) -> None:
     result = await python.run("await tools.look()\nawait tools.files.remove(path='x')", tools=SCOPED)
-    assert (result.status, result.tool_calls, result.isolation) == ("rejected", (), None)
+    assert (result.status, result.tool_calls, result.containment) == ("rejected", (), None)
     assert result.error is not None
     assert (result.error.code, result.error.line) == ("scope_denied", 2)
     assert result.error.message == "tools.files.remove needs the scope files:write"
@@ -443,7 +443,7 @@ async def test_a_run_can_be_followed_and_cancelled(python: Python) -> None:
 )
 async def test_the_sandbox_may_be_chosen_for_each_language(sandbox: Any, isolation: tuple[str, ...]) -> None:
     result = await Corral(TOOLS, sandbox=sandbox, check=False).execute("await tools.add(a=1, b=2)", language="python")
-    assert (result.value, result.isolation in isolation) == (3, True), result
+    assert (result.value, result.containment in isolation) == (3, True), result
 
 
 async def test_one_corral_runs_both_languages() -> None:
@@ -461,7 +461,7 @@ async def test_where_no_jail_works_auto_takes_monty(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("corral.jail.jail.unavailable_reason", lacks)
     corral = Corral(TOOLS, check=False)
     results = [await corral.execute("await tools.add(a=1, b=2)", language="python") for _ in range(2)]
-    assert [(result.value, result.isolation) for result in results] == [(3, "interpreter")] * 2
+    assert [(result.value, result.containment) for result in results] == [(3, "interpreter")] * 2
     with pytest.raises(StartFailed, match="no "):
         await Corral(sandbox="cpython", check=False).execute("1", language="python")
 
@@ -475,7 +475,7 @@ async def test_a_sandbox_that_does_not_run_the_language_is_refused() -> None:
 
 async def test_a_tier_that_monty_does_not_have_is_refused() -> None:
     with pytest.raises(StartFailed, match="without a jail"):
-        await Corral(sandbox="monty", required_tier="namespaces", check=False).execute("1", language="python")
+        await Corral(sandbox="monty", containment="namespaces", check=False).execute("1", language="python")
 
 
 # --- without an event loop, and on each of them

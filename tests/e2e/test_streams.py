@@ -191,7 +191,7 @@ async def test_a_stream_is_read_item_by_item_awaited_or_not(
     assert result.value == list(range(1000))
     record = result.tool_calls[0]
     assert (record.name, record.output, record.error) == ("numbers", "… 1000 items, 2890 bytes, streamed", None)
-    assert record.progress == "returned"
+    assert record.state == "returned"
     assert shop.closed.is_set()
     assert result.diagnostics == ()
 
@@ -231,7 +231,7 @@ async def test_a_stream_that_the_program_leaves_is_closed_at_once(
     assert result.value == 1
     [record, _] = result.tool_calls
     assert str(record.output).endswith("streamed, until the program stopped reading")
-    assert (record.error, record.progress) == (None, "returned")
+    assert (record.error, record.state) == (None, "returned")
 
 
 @BOTH
@@ -278,7 +278,7 @@ async def test_an_error_in_mid_stream_is_the_tools_own_at_the_line_of_the_call(
     }[language]
     result = (await run(corral, shop.tools(), language, caught)).raise_for_error()
     assert result.value == [0, 1, 2, "tool_error", "the shop is closed"]
-    assert result.tool_calls[0].progress == "raised"
+    assert result.tool_calls[0].state == "raised"
     uncaught = {
         "typescript": "let sum = 0;\nfor await (const each of tools.broken({n: 300}))\n  sum += each;\nreturn sum",
         "python": "sum = 0\nasync for each in tools.broken(n=300):\n    sum += each\nsum",
@@ -354,7 +354,7 @@ async def test_an_open_stream_leaves_room_for_calls(corral: Corral, shop: Shop, 
     }[language]
     result = (await run(corral, shop.tools(), language, source, limits=Limits(calls_in_flight=3))).raise_for_error()
     assert result.value == ["call_budget_exceeded", 4]
-    assert result.tool_calls[2].progress == "pending"
+    assert result.tool_calls[2].state == "waiting"
     assert shop.closings == 2
 
 

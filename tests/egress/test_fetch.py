@@ -15,7 +15,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from corral import Corral, ExecutionContext, ExecutionResult
 from corral.audit import AuditEvent
 from corral.egress import Header, Network
-from corral.errors import Cancelled
+from corral.errors import ExecutionCancelled
 from corral.sandboxes import DenoSandbox
 from tests.egress.conftest import Run
 from tests.egress.site import Site, site
@@ -306,7 +306,7 @@ async def test_an_abort_as_a_response_or_a_piece_comes_is_an_abort_and_ends_the_
         fetch = services["$fetch"]
 
         async def is_aborted(call: object) -> None:
-            with pytest.raises(Cancelled):
+            with pytest.raises(ExecutionCancelled):
                 await fetch(call)
 
         opening = {"do": "open", "url": "https://example.com/", "method": "GET"}

@@ -24,7 +24,7 @@ from corral import Corral, ExecutionContext
 from corral.audit import AuditEvent
 from corral.egress import Header
 from corral.egress.connections import BoundedStream, GuardedBackend
-from corral.errors import Cancelled
+from corral.errors import ExecutionCancelled
 from corral.sandboxes import DenoSandbox
 from tests.egress.conftest import Run
 from tests.egress.test_fetch import SECRET, network
@@ -344,7 +344,7 @@ async def test_one_that_is_dropped_as_something_comes_was_closed(monkeypatch: py
         return BoundedStream(stream, "example.com", net.policy)
 
     async def is_closed(call: object) -> None:
-        with pytest.raises(Cancelled, match="the WebSocket was closed"):
+        with pytest.raises(ExecutionCancelled, match="the WebSocket was closed"):
             await socket(call)
 
     async def drop_as_it_comes(call: dict[str, object]) -> None:

@@ -37,10 +37,10 @@ async def program(language, check):
     async with Corral(tools=[double], check=check) as corral:
         right = await corral.execute(RIGHT[language], language=language)
         wrong = await corral.execute(WRONG[language], language=language)
-    return [right.value, right.isolation, wrong.error.code]
+    return [right.value, right.containment, wrong.error.code]
 async def shell():
     async with JailedShell(limits=ShellLimits(accept_unenforced=get_args(ShellLimitName))) as shell:
-        return [(await shell.run("echo out")).stdout, shell.capabilities.isolation]
+        return [(await shell.run("echo out")).stdout, shell.capabilities.containment]
 async def outcome(attempt):
     try:
         return await (shell() if attempt == "shell" else program(attempt.removeprefix("unchecked "), attempt in RIGHT))
@@ -106,9 +106,9 @@ def test_where_nothing_written_is_executed_typescript_is_interpreted_which_is_sa
 def test_with_no_jail_at_all_typescript_is_refused_and_monty_is_named_before_going_without() -> None:
     outcomes, _ = tried(None, [*NO_NAMESPACES, *NO_LANDLOCK], "unchecked typescript", "shell")
     refusal = outcomes["unchecked typescript"]
-    assert refusal.startswith("StartFailed: no isolation of tier 'landlock' or better works here")
+    assert refusal.startswith("StartFailed: no containment of tier 'landlock' or better works here")
     assert "the kernel has no Landlock" in refusal
-    assert refusal.index("Monty") < refusal.index("required_tier='none'")
+    assert refusal.index("Monty") < refusal.index("containment='none'")
     assert "commands cannot be contained here" in outcomes["shell"]
 
 

@@ -132,14 +132,14 @@ async def test_one_tenant_never_has_all_workers(workers: Workers) -> None:
     async with anyio.create_task_group() as tasks_of_one:
 
         async def compute() -> None:
-            await workers.run(tasks.compute, seconds=60, tenant="one")
+            await workers.run(tasks.compute, seconds=60, owner="one")
 
         for _ in range(8):
             tasks_of_one.start_soon(compute)
         await anyio.wait_all_tasks_blocked()
-        assert await workers.run(tasks.add, 1, 2, seconds=5, tenant="another") == 3
+        assert await workers.run(tasks.add, 1, 2, seconds=5, owner="another") == 3
         tasks_of_one.cancel_scope.cancel()
-    assert await workers.run(tasks.add, 1, 2, seconds=5, tenant="one") == 3
+    assert await workers.run(tasks.add, 1, 2, seconds=5, owner="one") == 3
 
 
 async def test_a_thread_does_not_outlast_its_time_for_work_that_it_may_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ async def test_a_thread_does_not_outlast_its_time_for_work_that_it_may_not_do(mo
     workers = Workers(2)
 
     async def compute() -> None:
-        await workers.run(tasks.compute, seconds=60, tenant="one")
+        await workers.run(tasks.compute, seconds=60, owner="one")
 
     async with anyio.create_task_group() as together:
         together.start_soon(compute)
@@ -176,7 +176,7 @@ async def test_the_queue_of_a_tenant_is_bounded(workers: Workers) -> None:
 
     async def compute() -> None:
         try:
-            await workers.run(tasks.compute, seconds=60, tenant="one")
+            await workers.run(tasks.compute, seconds=60, owner="one")
         except WorkerError as error:
             refused.append(str(error))
 
@@ -184,7 +184,7 @@ async def test_the_queue_of_a_tenant_is_bounded(workers: Workers) -> None:
         for _ in range(300):
             many.start_soon(compute)
         await anyio.wait_all_tasks_blocked()
-        assert await workers.run(tasks.add, 1, 2, seconds=5, tenant="another") == 3
+        assert await workers.run(tasks.add, 1, 2, seconds=5, owner="another") == 3
         many.cancel_scope.cancel()
     assert len(refused) >= 40
     assert "already waiting" in refused[0]

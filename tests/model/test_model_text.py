@@ -9,7 +9,7 @@ import pytest
 
 from corral import Corral, Diagnostic, ExecutionError, ExecutionResult, Limits
 from corral.results import CallRecord
-from corral.types import CallError, Progress
+from corral.types import CallError, CallState
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +25,9 @@ def failed(*, error: ExecutionError = NULL, **fields: Any) -> ExecutionResult:
     return result(status="failed", error=error, **fields)
 
 
-def call(name: str, input: object, code: str | None = None, progress: Progress = "raised", **fields: Any) -> CallRecord:
+def call(name: str, input: object, code: str | None = None, state: CallState = "raised", **fields: Any) -> CallRecord:
     error = None if code is None else CallError(code=code, name="E", message="no")
-    return CallRecord(name=name, sequence=1, input=input, started=0.0, error=error, progress=progress, **fields)
+    return CallRecord(name=name, sequence=1, input=input, started=0.0, error=error, state=state, **fields)
 
 
 # --- values
@@ -176,9 +176,9 @@ def test_calls_are_listed_by_what_became_of_them() -> None:
         call("look", {"at": 1}, read_only=True),
         call("send", {"to": "b"}, "invalid_tool_output", "returned"),
         call("send", {"to": "c"}, "tool_error"),
-        call("send", {}, "invalid_arguments", "pending"),
+        call("send", {}, "invalid_arguments", "waiting"),
         call("wait", {"seconds": 60}, "cancelled", "started"),
-        call("wait", {"seconds": 61}, "cancelled", "pending"),
+        call("wait", {"seconds": 61}, "cancelled", "waiting"),
     )
     assert failed(tool_calls=calls).model_text().split("\n\n")[1].splitlines() == [
         'Calls that took effect; do not repeat them: send {"to":"a"}',

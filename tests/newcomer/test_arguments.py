@@ -176,7 +176,7 @@ def untyped(value: object) -> Any:
 
 
 MISTAKES: list[tuple[Callable[[], object], str]] = [
-    (lambda: Corral(check=untyped("require")), "check takes True, False or 'required', not 'require'; did you mean 'required'?"),
+    (lambda: Corral(check=untyped("require")), "check takes 'auto', 'required', 'off', True or False, not 'require'; did you mean 'required'?"),
     (lambda: Corral(limits=untyped(3)), "limits takes Limits or None, not 3; for example limits=Limits(calls=3)"),
     (lambda: Corral(limits=untyped(Limits)), "not the class Limits; did you mean Limits()?"),
     (lambda: Corral(limit=Limits()), "no parameter 'limit'; did you mean limits=...?"),  # pyright: ignore[reportCallIssue]
@@ -241,7 +241,7 @@ def test_tools_may_come_in_any_iterable_which_is_read_once() -> None:
 
 def test_a_function_keeps_its_name_signature_and_kind() -> None:
     assert inspect.iscoroutinefunction(Corral.execute)
-    assert "required_tier" in inspect.signature(Corral).parameters
+    assert "containment" in inspect.signature(Corral).parameters
     assert Corral.execute.__name__ == "execute"
     assert (define_tool.__doc__ or "").startswith("Makes a tool")
 

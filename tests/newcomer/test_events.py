@@ -143,7 +143,7 @@ async def test_a_cancelled_execution_is_heard_to_its_end(warm_deno: DenoSandbox)
 async def test_an_error_of_the_start_is_raised_as_it_is() -> None:
     async def hear(event: Event) -> None: ...
 
-    corral = Corral([double], check="required", required_tier="namespaces", sandbox={"python": "monty"})
+    corral = Corral([double], check="required", containment="namespaces", sandbox={"python": "monty"})
     with pytest.raises(Exception, match="Monty is an interpreter"):
         await corral.execute("1", language="python", check=False, on_event=hear)
 

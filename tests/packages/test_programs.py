@@ -234,7 +234,7 @@ async def test_packages_are_loaded_in_other_jails_too(tier: Any, isolation: Any)
     sandbox = DenoSandbox(tier=tier, isolation=isolation, pool_size=0)
     corral = Corral(sandbox=sandbox, check=False, packages=NpmPackages(PACKAGES, allow=["jszip"]))
     result = await corral.execute(PROGRAMS["jszip as a namespace"][0])
-    assert (result.error, result.value, result.isolation) == (None, PROGRAMS["jszip as a namespace"][1], tier)
+    assert (result.error, result.value, result.containment) == (None, PROGRAMS["jszip as a namespace"][1], tier)
     await corral.aclose()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from corral import ConfigError, Corral
 from corral.cli.dispatch import run
-from corral.isolation import Tier
+from corral.containment import Tier
 from corral.packages import PythonFolder, PythonPackages
 from corral.sandboxes import CPythonSandbox
 

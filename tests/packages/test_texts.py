@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from corral import ConfigError, Corral
+from corral import ConfigError, Containment, Corral
 from corral.checking import Checker
 from corral.checking.case import Case
-from corral.isolation import Isolation
+from corral.containment import ContainmentKind
 from corral.packages import NpmPackages
 from corral.packages.bundler import Bundler
 from corral.programs import read_program
@@ -72,7 +72,7 @@ class Elsewhere(FramedProvider):
 
     name = "elsewhere"
     languages = frozenset({"typescript"})
-    isolation = Isolation("elsewhere", "vm")
+    containment = ContainmentKind("elsewhere", "vm")
 
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
         raise AssertionError((config, guest))
@@ -80,7 +80,12 @@ class Elsewhere(FramedProvider):
 
 async def test_a_sandbox_that_takes_no_packages_is_wrong_set_up() -> None:
     unenforced = ("cpu_seconds", "memory_mb")
-    corral = Corral(sandbox=Elsewhere(), packages=NpmPackages(PACKAGES), check=False, accept_unenforced=unenforced)
+    corral = Corral(
+        sandbox=Elsewhere(),
+        packages=NpmPackages(PACKAGES),
+        check=False,
+        containment=Containment(accept_unenforced=unenforced),
+    )
     with pytest.raises(
         ConfigError, match=r"sandbox 'elsewhere' does not support packages here; leave out Corral\(packages"
     ):

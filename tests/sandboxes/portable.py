@@ -124,9 +124,7 @@ async def examine() -> dict[str, Any]:
     }
     limits, short = corral.Limits(wall_seconds=20), corral.Limits(wall_seconds=0.5)
     accepted = {"cpu_seconds", "memory_mb"}
-    async with corral.Corral(
-        tools, required_tier="none", accept_unenforced=accepted, limits=limits, check=False
-    ) as opened:
+    async with corral.Corral(tools, containment=corral.Containment.development(), limits=limits, check=False) as opened:
         for name, program in programs.items():
             ends = name not in ("timeout", "waiting")
             result = await opened.execute(program, limits=limits if ends else short)
@@ -136,17 +134,17 @@ async def examine() -> dict[str, Any]:
                 result.value,
                 error,
                 [entry.text for entry in result.logs],
-                result.isolation,
+                result.containment,
             ]
         result = await opened.execute("await tools.add(a=1, b=2)", language="python")
-        outcomes["python"] = [result.status, result.value, None, [], result.isolation]
+        outcomes["python"] = [result.status, result.value, None, [], result.containment]
         long = await opened.execute(f"// {'x' * 20_000}\nreturn 7")
         outcomes["long"] = long.value
         checked = await opened.execute("return await tools.add({ a: 1, b: 2 })", check=True)
         outcomes["checked"] = [checked.value, checked.checked]
     for name, options in {
-        "unaccepted": {"required_tier": "none"},
-        "tier": {"accept_unenforced": accepted},
+        "unaccepted": {"containment": "none"},
+        "tier": {"containment": corral.Containment(accept_unenforced=accepted)},
     }.items():
         try:
             await corral.Corral(tools, check=False, **options).execute("return 1")

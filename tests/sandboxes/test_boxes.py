@@ -14,10 +14,10 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits
+from corral import Containment, Corral, ExecutionContext, ExecutionResult, Limits
+from corral.containment import ContainmentKind
 from corral.errors import StartFailed
 from corral.events import ConsoleOutput
-from corral.isolation import Isolation
 from corral.sandboxes import BoxProvider, GuestChannel, GuestFiles, SandboxProvider
 from corral.testing import SandboxSuite
 from corral.types import LimitName, SandboxConfig
@@ -45,7 +45,7 @@ class Folders(BoxProvider[Path]):
 
     name = "folders"
     languages = frozenset({"python"})
-    isolation = Isolation("folders", "process")
+    containment = ContainmentKind("folders", "process")
 
     def __init__(self, *, at_once: int = 1, ready: int = 0) -> None:
         self.executions_at_once = at_once
@@ -102,7 +102,7 @@ class TestFolders(SandboxSuite):
 
 
 def open_corral(provider: Folders, *more: Callable[[], Awaitable[None]]) -> Corral:
-    return Corral([*TOOLS, *more], sandbox=provider, required_tier="none", accept_unenforced=UNENFORCED, check=False)
+    return Corral([*TOOLS, *more], sandbox=provider, containment=Containment.development(), check=False)
 
 
 async def run(corral: Corral, user: str | None, program: str = VISIT, limits: Limits | None = None) -> ExecutionResult:

@@ -16,9 +16,9 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ExecutionResult, Language, Limits, tool
+from corral import Containment, Corral, ExecutionResult, Language, Limits, tool
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError, LimitNotEnforceable, StartFailed
-from corral.isolation import Isolation
 from corral.plugins import load_by_name
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed import link
@@ -59,7 +59,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def open_corral(installed: None) -> Callable[..., Corral]:
     del installed
-    return partial(Corral, TOOLS, sandbox="plain", required_tier="none", accept_unenforced=UNENFORCED, check=False)
+    return partial(Corral, TOOLS, sandbox="plain", containment=Containment.development(), check=False)
 
 
 @other_loop_too
@@ -76,9 +76,9 @@ async def test_a_provider_by_name_runs_programs(
     async with open_corral() as corral:
         result = await corral.execute(program, language=language)
     assert (result.value, [entry.text for entry in result.logs]) == (3.5, ["hello"])
-    assert (result.isolation, [call.name for call in result.tool_calls]) == ("plain", ["add"])
-    assert result.isolation is not None
-    assert result.isolation.strength == "process"
+    assert (result.containment, [call.name for call in result.tool_calls]) == ("plain", ["add"])
+    assert result.containment is not None
+    assert result.containment.strength == "process"
 
 
 @pytest.mark.parametrize(
@@ -179,44 +179,44 @@ async def test_a_cancelled_execution_ends_its_process(open_corral: Callable[...,
 
 async def test_a_limit_that_is_not_enforced_is_accepted_by_name_only(open_corral: Callable[..., Corral]) -> None:
     with pytest.raises(LimitNotEnforceable) as raised:
-        await open_corral(accept_unenforced={"memory_mb"}).execute("return 1")
+        await open_corral(containment=Containment(required="none", accept_unenforced={"memory_mb"})).execute("return 1")
     assert str(raised.value) == (
         "sandbox 'plain' does not enforce cpu_seconds on this system; use one that does, or accept it with "
-        "Corral(accept_unenforced={'cpu_seconds', 'memory_mb'})"
+        "Containment(accept_unenforced={'cpu_seconds', 'memory_mb'})"
     )
 
 
 def test_limits_that_the_host_enforces_cannot_be_given_up() -> None:
-    with pytest.raises(ConfigError, match="wall_seconds"):
-        Corral(accept_unenforced={"wall_seconds"})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="accept_unenforced"):
+        Containment(accept_unenforced={"wall_seconds"})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_required_tier_is_compared_with_the_strength(open_corral: Callable[..., Corral]) -> None:
     with pytest.raises(StartFailed) as raised:
-        await open_corral(required_tier="landlock").execute("return 1")
+        await open_corral(containment=Containment(accept_unenforced=UNENFORCED)).execute("return 1")
     assert str(raised.value) == (
-        "sandbox 'plain' runs with isolation 'plain' (process), below the required tier 'landlock'; accept it with "
-        "Corral(required_tier='none')"
+        "sandbox 'plain' runs with containment 'plain' (process), below the required tier 'landlock'; accept it with "
+        "Corral(containment='none')"
     )
 
 
 @pytest.mark.parametrize(
-    ("isolation", "tiers"),
+    ("containment", "tiers"),
     [
-        (Isolation("docker", "kernel"), ["none", "landlock", "namespaces"]),
-        (Isolation("firecracker", "vm"), ["none", "landlock", "namespaces"]),
-        (Isolation("interpreter", "interpreter"), ["none", "landlock"]),
-        (Isolation("plain", "process"), ["none"]),
-        (Isolation("here", "none"), ["none"]),
-        (Isolation.of_tier("landlock"), ["none", "landlock"]),
-        (Isolation.of_tier("namespaces"), ["none", "landlock", "namespaces"]),
-        (Isolation.of_tier("none"), ["none"]),
+        (ContainmentKind("docker", "kernel"), ["none", "landlock", "namespaces"]),
+        (ContainmentKind("firecracker", "vm"), ["none", "landlock", "namespaces"]),
+        (ContainmentKind("interpreter", "interpreter"), ["none", "landlock"]),
+        (ContainmentKind("plain", "process"), ["none"]),
+        (ContainmentKind("here", "none"), ["none"]),
+        (ContainmentKind.of_tier("landlock"), ["none", "landlock"]),
+        (ContainmentKind.of_tier("namespaces"), ["none", "landlock", "namespaces"]),
+        (ContainmentKind.of_tier("none"), ["none"]),
     ],
 )
-def test_every_isolation_has_its_place_among_the_tiers(isolation: Isolation, tiers: list[Any]) -> None:
-    assert [tier for tier in ("none", "landlock", "namespaces") if isolation.reaches(tier)] == tiers
-    for copied in (pickle.loads(pickle.dumps(isolation)), copy.deepcopy(isolation)):  # noqa: S301
-        assert (copied, copied.strength) == (isolation, isolation.strength)
+def test_every_isolation_has_its_place_among_the_tiers(containment: ContainmentKind, tiers: list[Any]) -> None:
+    assert [tier for tier in ("none", "landlock", "namespaces") if containment.reaches(tier)] == tiers
+    for copied in (pickle.loads(pickle.dumps(containment)), copy.deepcopy(containment)):  # noqa: S301
+        assert (copied, copied.strength) == (containment, containment.strength)
 
 
 # --- channels that do not behave
@@ -262,7 +262,7 @@ class Channel(GuestChannel):
 class Provider(FramedProvider):
     name = "test"
     languages = frozenset({"typescript"})
-    isolation = Isolation("test", "process")
+    containment = ContainmentKind("test", "process")
     enforces = frozenset({"cpu_seconds", "memory_mb"})
 
     def __init__(self, channel: GuestChannel) -> None:
@@ -276,7 +276,7 @@ class Provider(FramedProvider):
 
 async def run(channel: Channel, provider: type[Provider] = Provider, **limits: Any) -> ExecutionResult:
     limits_ = Limits(**limits)
-    async with Corral(sandbox=provider(channel), required_tier="none", limits=limits_, check=False) as corral:
+    async with Corral(sandbox=provider(channel), containment="none", limits=limits_, check=False) as corral:
         with anyio.fail_after(20):
             return await corral.execute("return 1")
 
@@ -378,7 +378,7 @@ def test_the_example_is_short_and_shown_and_imports_public_names_only(installed:
     assert len(source.splitlines()) < 60
     assert source in (EXAMPLE.parents[1] / "docs" / "providers.md").read_text(encoding="utf-8")
     imported = [line for line in source.splitlines() if line.startswith("from corral")]
-    assert {line.split()[1] for line in imported} == {"corral.isolation", "corral.sandboxes", "corral.types"}
+    assert {line.split()[1] for line in imported} == {"corral.containment", "corral.sandboxes", "corral.types"}
     assert load_by_name("corral.sandboxes", "plain").name == "plain"
     assert sys.modules["plain_sandbox"]
 
@@ -413,7 +413,7 @@ def test_a_loop_that_anyio_did_not_start_ends_a_guest_at_its_processor_limit(ins
         return _Spent(await connect(config, guest))
 
     async def run() -> ExecutionResult:
-        corral = Corral(sandbox=plain, required_tier="none", accept_unenforced=UNENFORCED, check=False)
+        corral = Corral(sandbox=plain, containment=Containment.development(), check=False)
         return await corral.execute("while (true) {}", limits=Limits(cpu_seconds=5, wall_seconds=20))
 
     with pytest.MonkeyPatch.context() as patch:

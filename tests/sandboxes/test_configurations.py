@@ -11,14 +11,14 @@ from typing import Literal
 import anyio
 import pytest
 
+from corral.containment import Tier
 from corral.guest import RuntimeDirectory
-from corral.isolation import Tier
 from corral.jail import Engine
 from corral.jail.namespaces import Mount
 from corral.sandboxes.jailed import guest_starter
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter
 from corral.sandboxes.jailed.python_runtime import installation
-from corral.types import SandboxConfig, TrustDomain
+from corral.types import Owner, SandboxConfig
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 
@@ -119,6 +119,6 @@ def test_a_tier_that_works_no_longer_is_looked_for_again(
 
 
 def test_sandboxes_that_wait_for_a_user_differ_in_nothing_else() -> None:
-    config = SandboxConfig(memory_mb=80, trust_domain=TrustDomain("org", "user"))
+    config = SandboxConfig(memory_mb=80, owner=Owner("org", "user"))
     assert config.unowned == SandboxConfig(memory_mb=80) == config.unowned.unowned
     assert config.unowned != SandboxConfig(memory_mb=81)

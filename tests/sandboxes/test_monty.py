@@ -23,13 +23,13 @@ from corral.types import (
     Exit,
     Limits,
     LogEntry,
+    Owner,
     PipeEndpoint,
     Program,
     Reply,
     RequestHandler,
     SandboxConfig,
     ToolName,
-    TrustDomain,
 )
 from tests.until import until
 
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.anyio
 ATTACKS = json.loads((Path(__file__).parents[1] / "cases" / "attacks.json").read_text(encoding="utf-8"))["attacks"]
 HARMLESS = {"py-hang-03", "py-hang-09"}
 """Monty's expressions do not backtrack, and it does not print what leaves it."""
-OURS = TrustDomain(None, "ours")
-THEIRS = TrustDomain(None, "theirs")
+OURS = Owner(None, "ours")
+THEIRS = Owner(None, "theirs")
 TOOLS = (ToolName(None, "echo"), ToolName(None, "fail"), ToolName(None, "wait"), ToolName("ns", "echo"))
 
 
@@ -69,7 +69,7 @@ class Bench:
         *,
         handler: RequestHandler = answer,
         env: dict[str, str] | None = None,
-        domain: TrustDomain | None = OURS,
+        domain: Owner | None = OURS,
         memory_mb: int = 32,
         prepared: bool = False,
         **limits: Any,
@@ -84,7 +84,7 @@ class Bench:
             on_log=lambda entry: self._log(entry),
             on_outcome=self.held.append,
         )
-        config = SandboxConfig(language="python", memory_mb=memory_mb, trust_domain=domain)
+        config = SandboxConfig(language="python", memory_mb=memory_mb, owner=domain)
         async with await self.provider.start(config) as sandbox:
             return await sandbox.execute(job, PipeEndpoint(handler=handler))
 
@@ -619,7 +619,7 @@ async def test_the_catalog_knows_it_and_a_wrong_size_is_refused() -> None:
 
 
 async def test_a_tier_that_monty_does_not_have_is_refused(bench: Bench) -> None:
-    with pytest.raises(StartFailed, match="required_tier='landlock'"):
+    with pytest.raises(StartFailed, match="containment='landlock'"):
         await bench.provider.start(SandboxConfig(language="python", required_tier="namespaces"))
 
 

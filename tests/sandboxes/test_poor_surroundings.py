@@ -18,7 +18,7 @@ from corral.sandboxes import CPythonSandbox, DenoSandbox
 async def outcome_of(corral, language):
     try:
         result = await corral.execute("1 + 1", language=language)
-        return [result.value, result.isolation]
+        return [result.value, result.containment]
     except CorralError as error:
         return str(error)
 async def main(tier):
@@ -46,7 +46,7 @@ async def main():
         try:
             await session.execute("1")
         except ConfigError as error:
-            return [value, message, result.isolation, result.files.created, await session.files.read_text("b"), str(error)]
+            return [value, message, result.containment, result.files.created, await session.files.read_text("b"), str(error)]
 print(json.dumps(asyncio.run(main())))
 """
 
@@ -66,7 +66,7 @@ def test_where_deno_does_not_start_a_corral_opens_and_runs_python() -> None:
     assert by_language["python"] == [2, "namespaces"]
     text = str(by_language["typescript"])
     tried = "namespaces, landlock: " if guests_change_user() else "namespaces: the engine did not start: status 127 "
-    assert text.startswith(f"no isolation of tier 'landlock' or better works here. {tried}")
+    assert text.startswith(f"no containment of tier 'landlock' or better works here. {tried}")
     assert "Fatal process out of memory" in text
     assert "limited to 2048 MB here, and engines reserve far more: ulimit -v unlimited" in text
     assert "language='python'" in text

@@ -114,7 +114,7 @@ async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox)
         async with Corral(
             tools=[echo, big] if mode in PYTHON else [echo],
             sandbox=sandbox,
-            required_tier=tier,
+            containment=tier,
             limits=limits_for(mode),
             sessions=Sessions() if mode in SESSIONS else None,
             check=False,

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, define_tool
-from corral.isolation import Tier
+from corral.containment import Tier
 from corral.sandboxes import CPythonSandbox
 from tests.security.modes import TIERS
 
@@ -82,7 +82,7 @@ async def seen(tier: Tier) -> list[str]:
     sandbox = CPythonSandbox(tier=tier, pool_size=0)
     with anyio.fail_after(SECONDS):
         async with (
-            Corral([tool], sandbox=sandbox, required_tier="none", check=False) as corral,
+            Corral([tool], sandbox=sandbox, containment="none", check=False) as corral,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(send)

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from corral import Corral, tool
-from corral.isolation import Tier
+from corral.containment import Tier
 from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio

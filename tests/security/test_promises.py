@@ -17,8 +17,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from corral import Corral, Language
+from corral.containment import Tier
 from corral.errors import StartFailed
-from corral.isolation import Tier
 from corral.jail.seccomp import ALLOWED
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 
@@ -145,14 +145,14 @@ async def test_nothing_runs_in_a_lower_tier_unless_that_was_said(
     lower: list[tuple[Tier, Tier]] = [("none", "landlock"), ("landlock", "namespaces")]
     for tier, required in lower:
         with pytest.raises(StartFailed, match=tier):
-            await Corral(sandbox={language: sandbox(tier=tier)}, required_tier=required, check=False).execute(
+            await Corral(sandbox={language: sandbox(tier=tier)}, containment=required, check=False).execute(
                 "1", language=language
             )
     with pytest.raises(StartFailed, match="none"):
         await Corral(sandbox={language: sandbox(tier="none")}, check=False).execute("1", language=language)
-    async with Corral(sandbox={language: sandbox(tier="none")}, required_tier="none", check=False) as corral:
+    async with Corral(sandbox={language: sandbox(tier="none")}, containment="none", check=False) as corral:
         result = await corral.execute("1", language=language)
-    assert (result.value, result.isolation) == (1, "none")
+    assert (result.value, result.containment) == (1, "none")
 
 
 def test_as_many_system_calls_are_allowed_as_the_page_says() -> None:

@@ -22,9 +22,9 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, define_tool
-from corral.isolation import TIERS, Tier
+from corral.containment import TIERS, Tier
 from corral.sandboxes import CPythonSandbox
-from corral.types import TrustDomain
+from corral.types import Owner
 from tests.processes import assert_ending, descendants
 from tests.security.modes import TIERS as JAILS
 
@@ -99,8 +99,8 @@ class Bench:
             return await self.corral.execute(program, context=context, language="python")
 
     def servers(self, context: ExecutionContext = ANN) -> list[int]:
-        domain = TrustDomain(context.organization_id, context.user_id)
-        found = [each for config, each in self.sandbox._servers._boxes.items() if config.trust_domain == domain]
+        domain = Owner(context.organization_id, context.user_id)
+        found = [each for config, each in self.sandbox._servers._boxes.items() if config.owner == domain]
         return [guest._guest.process.pid for guests in found for guest in guests]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 

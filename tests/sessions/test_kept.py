@@ -330,7 +330,7 @@ async def nothing(_guest: FakeGuest) -> None: ...
 
 async def test_a_sandbox_without_files_says_so() -> None:
     sandbox: dict[Language, str | SandboxProvider] = {"python": FakeSandbox(nothing), "typescript": "deno"}
-    async with Corral(sandbox=sandbox, required_tier="none", sessions=Sessions(), check=False) as corral:
+    async with Corral(sandbox=sandbox, containment="none", sessions=Sessions(), check=False) as corral:
         with pytest.raises(ConfigError, match="sandbox 'fake' does not support session files"):
             await run(corral, "1", caller("s"))
 

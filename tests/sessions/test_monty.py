@@ -26,7 +26,7 @@ from corral import (
     Session,
     tool,
 )
-from corral.isolation import Tier
+from corral.containment import Tier
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
 from corral.sessions import Sessions
@@ -64,7 +64,7 @@ async def corral(tier: Tier) -> AsyncIterator[Corral]:
         "python": MontySandbox(pool_size=1),
         "typescript": DenoSandbox(tier=tier),
     }
-    async with Corral(sandbox=sandbox, required_tier="none", check=False, limits=Limits(memory_mb=64)) as opened:
+    async with Corral(sandbox=sandbox, containment="none", check=False, limits=Limits(memory_mb=64)) as opened:
         yield opened
 
 

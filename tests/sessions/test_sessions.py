@@ -25,8 +25,8 @@ from corral import (
     Scratch,
     Session,
 )
+from corral.containment import Tier
 from corral.errors import FileError
-from corral.isolation import Tier
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sessions import Sessions
 from corral.testing import FakeGuest, FakeSandbox

@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio
 
-from corral.isolation import Tier
+from corral.containment import Tier
 from corral.shells import JailedShell, ShellLimits
 
 __all__ = ["expect_no_escape", "jailed"]

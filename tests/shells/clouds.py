@@ -14,7 +14,7 @@ import pytest
 from typing_extensions import override
 from vercel.sandbox import SandboxClient, SandboxServiceOptions
 
-from corral import Corral, ExecutionResult, Language, Limits, tool
+from corral import Containment, Corral, ExecutionResult, Language, Limits, tool
 from corral.shells import DaytonaShell, E2BShell, Shell, ShellSandbox, VercelShell
 from corral.types import LimitName
 from tests.shells.faults import served
@@ -123,11 +123,13 @@ async def run_programs(shell: Shell) -> None:
 
     sandbox = ShellSandbox(shell, engines=ENGINES)
     accepted: set[LimitName] = {"cpu_seconds", "memory_mb"}
-    async with Corral([double], sandbox=sandbox, accept_unenforced=accepted, check=False) as corral:
+    async with Corral(
+        [double], sandbox=sandbox, containment=Containment(accept_unenforced=accepted), check=False
+    ) as corral:
         for language, (program, failing) in PROGRAMS.items():
             result = await corral.execute(program, language=language)
             assert (result.value, [entry.text for entry in result.logs]) == ([2, 4], ["größer"]), result
-            assert result.isolation == sandbox.isolation
+            assert result.containment == sandbox.containment
             failed: ExecutionResult = await corral.execute(failing, language=language)
             assert failed.error is not None
             assert failed.error.line == 3, failed

@@ -13,11 +13,11 @@ import deno
 import pytest
 from typing_extensions import override
 
-from corral import Corral, ExecutionContext, Language, Limits, ToolError, tool
+from corral import Containment, Corral, ExecutionContext, Language, Limits, ToolError, tool
 from corral.bridges.http import HttpBridge
 from corral.bridges.web import WebBridge
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError
-from corral.isolation import Isolation
 from corral.protocols.connect import ConnectBridge
 from corral.protocols.graphql.bridge import GraphqlBridge
 from corral.protocols.grpc.bridge import GrpcBridge
@@ -38,7 +38,7 @@ class ExecuteOnly(LocalShell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation("stub", "vm"), stdin=False, streaming=False)
+        return ShellCapabilities(containment=ContainmentKind("stub", "vm"), stdin=False, streaming=False)
 
     @override
     async def spawn(
@@ -66,7 +66,7 @@ async def opened_over_grpc(folder: Path, engines: Mapping[Language, str]) -> Asy
     """The same with the server that gRPC has of its own."""
     async with ExecuteOnly(folder) as shell:
         sandbox = ShellSandbox(shell, engines=engines)
-        unenforced: Any = {"accept_unenforced": {"cpu_seconds", "memory_mb"}, "check": False}
+        unenforced: Any = {"containment": Containment(accept_unenforced={"cpu_seconds", "memory_mb"}), "check": False}
         async with Corral([double, refuse], sandbox=sandbox, bridge=GrpcBridge(), **unenforced) as corral:
             yield corral
     assert not list(folder.iterdir())
@@ -83,7 +83,7 @@ async def opened(
             [double, refuse],
             sandbox=sandbox,
             bridge=bridge,
-            accept_unenforced={"cpu_seconds", "memory_mb"},
+            containment=Containment(accept_unenforced={"cpu_seconds", "memory_mb"}),
             check=False,
         )
         with Server(corral.remote.asgi_app()) as server:
@@ -132,7 +132,7 @@ async def test_a_program_calls_tools_over_http(language: Language, engine: str, 
         assert result.value == {"sums": [2, 4], "env": {"MODE": "test"}, "big": 2**70}
         assert [(entry.level, entry.text) for entry in result.logs] == [("log", "one"), ("log", "größer")]
         assert sorted(call.name for call in result.tool_calls) == ["double", "double"]
-        assert result.isolation == "stub"
+        assert result.containment == "stub"
 
         failed = await corral.execute(failing, language=language)
         assert failed.error is not None
@@ -228,7 +228,7 @@ async def test_output_comes_in_pieces_of_any_size(tmp_path: Path, monkeypatch: p
 
 async def test_it_needs_the_address_of_the_bridge(tmp_path: Path) -> None:
     shell = ExecuteOnly(tmp_path)
-    accepted: Any = {"accept_unenforced": {"cpu_seconds", "memory_mb"}, "check": False}
+    accepted: Any = {"containment": Containment(accept_unenforced={"cpu_seconds", "memory_mb"}), "check": False}
     with pytest.raises(ConfigError, match=r"HttpBridge\(url=...\)"):
         await Corral(sandbox=ShellSandbox(shell), bridge=HttpBridge(), **accepted).execute("1", language="python")
     with pytest.raises(ConfigError, match=": 'connect' and 'graphql' and 'grpc' and 'http' and 'trpc'"):
@@ -239,6 +239,6 @@ async def test_it_needs_the_address_of_the_bridge(tmp_path: Path) -> None:
     async def open_shell() -> Shell:
         return shell
 
-    late = ShellSandbox(open_shell, isolation=Isolation("stub", "vm"))
+    late = ShellSandbox(open_shell, containment=ContainmentKind("stub", "vm"))
     with pytest.raises(ConfigError, match='bridge="http"'):
         await Corral(sandbox=late, **accepted).execute("1", language="python")

@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, Limits, tool
+from corral import Containment, Corral, Limits, tool
+from corral.containment import ContainmentKind
 from corral.errors import ShellLost
-from corral.isolation import Isolation
 from corral.shells import Shell, ShellSandbox
 from corral.shells.clouds import remote
 from tests.shells.clouds import CLOUDS, Stub, opened_cloud
@@ -53,8 +53,8 @@ class _Cloud:
 
         return Corral(
             [die, hush],
-            sandbox=ShellSandbox(self.open, isolation=Isolation("cloud", "vm")),
-            accept_unenforced={"cpu_seconds", "memory_mb"},
+            sandbox=ShellSandbox(self.open, containment=ContainmentKind("cloud", "vm")),
+            containment=Containment(accept_unenforced={"cpu_seconds", "memory_mb"}),
             check=False,
         )
 

@@ -23,9 +23,9 @@ from anyio.abc import TaskStatus
 
 import corral
 from corral import Corral, Directory, Language, Mount, Scratch
+from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
-from corral.isolation import Tier
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, Shell, ShellLimits
 from corral.shells.jails.watch import CommandWatch
@@ -88,7 +88,7 @@ def test_no_attempt_gets_out_of_a_jail_whose_user_is_the_hosts() -> None:
 async def test_programs_and_commands_share_a_session(tier: Tier, warm: dict[Language, str | SandboxProvider]) -> None:
     limits = ShellLimits(tier=tier, accept_unenforced={"disk", "locks", "processes"})
     async with Corral(sandbox=warm, check=False) as corral, corral.session(shell=limits) as session:
-        assert session.shell.capabilities.isolation == tier
+        assert session.shell.capabilities.containment == tier
         assert session.exact_quota == (tier == "namespaces")
         await session.files.write_text("in.txt", "host")
         program = await session.execute(
@@ -444,7 +444,7 @@ async def test_a_jail_without_namespaces_says_what_it_does_not_hold(warm_deno: D
         "landlock": ShellLimits(tier="landlock", accept_unenforced={"processes"}),
     }
     for required, limits in refusals.items():
-        async with Corral(sandbox=warm_deno, required_tier=required, check=False) as opened:
+        async with Corral(sandbox=warm_deno, containment=required, check=False) as opened:
             with pytest.raises((StartFailed, LimitNotEnforceable), match=r"required tier|disk"):
                 async with opened.session(shell=limits):
                     pass
@@ -460,7 +460,7 @@ async def test_where_namespaces_do_not_work_the_next_tier_is_taken(monkeypatch: 
         async with JailedShell():
             pass
     async with JailedShell(limits=ShellLimits(accept_unenforced={"disk", "locks", "processes"})) as shell:
-        assert shell.capabilities.isolation == "landlock"
+        assert shell.capabilities.containment == "landlock"
         assert (await shell.run("echo $HOME")).exit_code == 0
 
 

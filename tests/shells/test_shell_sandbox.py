@@ -11,9 +11,9 @@ from typing import Any
 import deno
 import pytest
 
-from corral import Corral, ExecutionResult, Language, Limits
+from corral import Containment, Corral, ExecutionResult, Language, Limits
+from corral.containment import ContainmentKind
 from corral.errors import StartFailed
-from corral.isolation import Isolation
 from corral.sandboxes import SandboxProvider
 from corral.shells import LocalShell, Process, Shell, ShellSandbox
 from corral.testing import SandboxSuite
@@ -68,17 +68,17 @@ class _Counted(LocalShell):
 
 
 def _corral(sandbox: SandboxProvider) -> Corral:
-    return Corral(sandbox=sandbox, required_tier="none", accept_unenforced={"cpu_seconds", "memory_mb"}, check=False)
+    return Corral(sandbox=sandbox, containment=Containment.development(), check=False)
 
 
 async def test_a_shell_that_is_opened_for_programs_is_closed_with_them(tmp_path: Path) -> None:
     async def open_shell() -> Shell:
         return _Counted(tmp_path)
 
-    sandbox = ShellSandbox(open_shell, isolation=Isolation("local", "process"))
+    sandbox = ShellSandbox(open_shell, containment=ContainmentKind("local", "process"))
     async with _corral(sandbox) as corral:
         result = await corral.execute("1 + 1", language="python")
-        assert (result.value, result.isolation) == (2, "local")
+        assert (result.value, result.containment) == (2, "local")
     assert _Counted.closed == 1
 
 

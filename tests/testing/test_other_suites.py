@@ -13,8 +13,8 @@ import pytest
 
 from corral import Corral, Limits, ToolError, tool
 from corral.audit import AuditEvent, AuditFilter, AuditSink, JsonLinesSink, SqliteSink, open_audit
+from corral.containment import ContainmentKind
 from corral.errors import StartFailed
-from corral.isolation import Isolation
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.deno import UnjailedDeno
 from corral.sandboxes.monty import MontySandbox
@@ -281,7 +281,7 @@ async def test_a_function_stands_for_a_program() -> None:
     assert result.value == {"total": 3, "code": "tool_error", "source": "return 1"}
     assert result.console == "env {'MODE': 'test'}\n"
     assert [(call.name, call.error is None) for call in result.tool_calls] == [("add", True), ("refuse", False)]
-    assert result.isolation == "fake"
+    assert result.containment == "fake"
 
 
 @pytest.mark.anyio
@@ -314,7 +314,7 @@ async def test_a_fake_ends_as_a_program_would() -> None:
 
 @pytest.mark.anyio
 async def test_a_fake_claims_what_a_test_wants() -> None:
-    weak = FakeSandbox(program, isolation=Isolation("fake", "process"))
+    weak = FakeSandbox(program, containment=ContainmentKind("fake", "process"))
     with pytest.raises(StartFailed, match="below the required tier"):
         await Corral([add], sandbox=weak, check=False).execute("return 1")
 

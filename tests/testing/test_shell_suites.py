@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from corral.isolation import Isolation
+from corral.containment import ContainmentKind
 from corral.shells import Completed, MemoryShell, Process, Shell, ShellCapabilities
 from corral.testing import FilesSuite, ShellSuite
 from corral.testing.behaviours import behaviours
 
 CASES = [case for suite in (ShellSuite, FilesSuite) for name, case in vars(suite).items() if name.startswith("test_")]
-NO_DIFFERENCES = {"isolation"}
+NO_DIFFERENCES = {"containment"}
 SAID_OTHERWISE = {"test_on_output_may_be_asynchronous_and_names_the_stream"}
 
 
@@ -32,8 +32,8 @@ def test_a_case_asks_for_no_capability_that_it_does_not_declare() -> None:
 
 def test_a_shell_that_lacks_everything_differs_in_all_that_is_declared() -> None:
     lacking: dict[str, Any] = {each.name: False for each in fields(ShellCapabilities) if each.type == "bool"}
-    nothing = ShellCapabilities(isolation=Isolation.of_tier("none"), **lacking)
-    everything = ShellCapabilities(isolation=Isolation.of_tier("none"))
+    nothing = ShellCapabilities(containment=ContainmentKind.of_tier("none"), **lacking)
+    everything = ShellCapabilities(containment=ContainmentKind.of_tier("none"))
     differing = 0
     for suite in (ShellSuite, FilesSuite):
         assert {*behaviours(suite, everything).values()} == {"yes"}

@@ -258,11 +258,14 @@ async def test_the_text_of_a_program_cannot_forge_a_line_in_the_log_of_a_tool(re
     assert all(each.getMessage().isprintable() for each in records)
 
 
-async def test_programs_are_logged_only_if_asked(records: list[logging.LogRecord]) -> None:
+async def test_programs_are_logged_only_if_asked(
+    records: list[logging.LogRecord], caplog: pytest.LogCaptureFixture
+) -> None:
     app = logging.getLogger("app")
     await Corral(check=False, logger=app).execute("return 1")
     assert records == []
-    await Corral(check=False, logger=app, log_code=True).execute(f"/* {FORGED} */ return 1")
+    caplog.set_level("INFO", logger="app.programs")
+    await Corral(check=False, logger=app).execute(f"/* {FORGED} */ return 1")
     [record] = records
     assert (record.name, record.levelname) == ("app.programs", "INFO")
     _, *lines = record.getMessage().split("\n")

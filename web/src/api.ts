@@ -52,7 +52,7 @@ export interface Execution {
   duration?: number;
   check?: { verdict: "passed" | "rejected" | "unchecked"; reason: string | null };
   checked?: boolean;
-  isolation?: { kind: string; strength: string } | null;
+  containment?: { kind: string; strength: string } | null;
   calls: Call[];
   groups?: Group[];
   callCount: number;

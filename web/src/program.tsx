@@ -64,7 +64,7 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
             <span>{HEADINGS[shown.status] ?? `A program ${status}`}</span>
             <span className="facts">
               {open && `${checkText(shown)} · `}
-              {open && shown.isolation && `${shown.isolation.kind} · `}
+              {open && shown.containment && `${shown.containment.kind} · `}
               {`${shown.callCount.toLocaleString("en")} ${shown.callCount === 1 ? "call" : "calls"}`}
               {shown.duration !== undefined && ` · ${duration(shown.duration)}`}
               {elapsed !== undefined && ` · ${duration(Math.max(1, Math.floor(elapsed)))}`}

@@ -80,7 +80,7 @@ class AuditEvent(NamedTuple):
     correlation_id: str | None = None
     """Identifies a failure in the host's log."""
     language: str | None = None
-    isolation: str | None = None
+    containment: str | None = None
     calls: int | None = None
     """Number of tool calls in the execution."""
     program: str | None = None

@@ -82,12 +82,12 @@ class ParkedCalls:
         """Lets a call wait for `decide` alone. Returns False if too many executions have such calls."""
         own = waiting.request
         parked = {
-            each.request.execution_id: each.request.context.trust_domain
+            each.request.execution_id: each.request.context.owner
             for each in list(self._waiting.values())
             if each.parked
         }
         shares = Shares(_MOST_PARKED, parked.values())
-        waiting.parked = own.execution_id in parked or shares.has_room(own.context.trust_domain)
+        waiting.parked = own.execution_id in parked or shares.has_room(own.context.owner)
         return waiting.parked
 
 

@@ -10,13 +10,13 @@ import anyio
 from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
 from corral.calls.calls import Call, Handler
 from corral.calls.scopes import denied_unseen
-from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, ScopeDenied, ToolNotFound, error_class
+from corral.errors import AccessDenied, CallBudgetExceeded, ExecutionCancelled, ScopeDenied, ToolNotFound, error_class
 from corral.logs import get_logger
-from corral.types import CallError, ExecutionError, JsonSchema, Progress, Reply
+from corral.types import CallError, CallState, ExecutionError, JsonSchema, Reply
 
 logger = get_logger("corral.audit")
 
-_FAILED_AFTER: Mapping[Progress, Outcome] = {"started": "unknown", "returned": "withheld"}
+_FAILED_AFTER: Mapping[CallState, Outcome] = {"started": "unknown", "returned": "withheld"}
 """Audit outcome of a failed call whose tool did not itself raise."""
 
 
@@ -38,7 +38,7 @@ def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
             reply = Reply(error=CallError.of(error))
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await log.record(_event(call, began, started, arguments, CallError.of(Cancelled())))
+                await log.record(_event(call, began, started, arguments, CallError.of(ExecutionCancelled())))
             raise
         error = reply.error
         if error is not None and error.code == ToolNotFound.code and (denial := _unseen(call)) is not None:
@@ -70,7 +70,7 @@ def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
     kind = error_class(error.code)
     if issubclass(kind, AccessDenied | CallBudgetExceeded):
         return "denied"
-    return "cancelled" if issubclass(kind, Cancelled) else "failed"
+    return "cancelled" if issubclass(kind, ExecutionCancelled) else "failed"
 
 
 def _input_schema(call: Call) -> JsonSchema | None:
@@ -87,8 +87,8 @@ def _unseen(call: Call) -> ScopeDenied | None:
 
 def _event(call: Call, began: float, started: float, arguments: object, error: CallError | None) -> AuditEvent:
     outcome = outcome_of(error)
-    if outcome == "failed" and call.progress in _FAILED_AFTER:
-        outcome = _FAILED_AFTER[call.progress]
+    if outcome == "failed" and call.state in _FAILED_AFTER:
+        outcome = _FAILED_AFTER[call.state]
     grant = call.grant if call.authenticated else None
     context = None if grant is None else grant.context
     event = AuditEvent(  # positional: keywords would make this the slowest part of the audit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from corral.calls.grants import Grant
 from corral.tools import ParsedInput, Tool
-from corral.types import CallRequest, Decision, Progress, Reply
+from corral.types import CallRequest, CallState, Decision, Reply
 
 
 class Call:
@@ -21,10 +21,10 @@ class Call:
         "decision",
         "grant",
         "parsed",
-        "progress",
         "protocol",
         "remark",
         "request",
+        "state",
         "streamed",
         "token",
         "tool",
@@ -51,7 +51,7 @@ class Call:
         """Name of the bridge protocol."""
         self.token = token
         """Execution token of the message, if the bridge does not know the grant."""
-        self.progress: Progress = "pending"
+        self.state: CallState = "waiting"
         self.remark: str | None = None
         """Remark on a delivered result."""
         self.streamed: str | None = None

@@ -61,7 +61,7 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         if tool.stream and call.request.open_stream is not None:
             return await _stream(call, call.request.open_stream, tool_logger)
         most_bytes = grant.limits.tool_output_bytes
-        call.progress = "started"
+        call.state = "started"
         tool_call = _tool_call(call, tool_logger)
         try:
             if tool.timeout_seconds is None:
@@ -77,7 +77,7 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
             raise failure from error
         finally:
             tool_call.end()
-        call.progress = "returned"
+        call.state = "returned"
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
         except InvalidToolOutput as error:
@@ -110,14 +110,14 @@ def _failure_of(call: Call, error: BaseException) -> BaseException:
     match error:
         case ToolError() | AccessDenied():
             if error.outcome_known:
-                call.progress = "raised"
+                call.state = "raised"
             return error
         case KeyboardInterrupt():
             return error
         case _ if isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled():
             return error
         case _:  # SystemExit too: tools that wrap command lines must not end the host
-            call.progress = "raised"
+            call.state = "raised"
             return unexpected(call)
 
 
@@ -257,7 +257,7 @@ class _Delivery:
             CorralError: the tool failed, an item was withheld, or the stream has more bytes than allowed.
         """
         call = self._call
-        call.progress = "started"
+        call.state = "started"
         try:
             with self._scope:
                 await self._deliver(open_stream)
@@ -269,7 +269,7 @@ class _Delivery:
                 f"tools.{call.request.tool} did not yield within {self._timeout} s; it may have taken effect",
                 outcome_known=False,
             )
-        call.progress = "returned"
+        call.state = "returned"
         if call.remark is not None:
             logger.warning("in execution %s: %s", self._grant.execution_id, call.remark, extra=call.log_fields)
 

@@ -168,7 +168,7 @@ class Grant:
         """Runs the function inline for up to `INLINE_BYTES` of input, else in a thread, in the caller's turn."""
         if size <= INLINE_BYTES:
             return function(*arguments)
-        return await run_in_turn(function, *arguments, tenant=self.context.trust_domain)
+        return await run_in_turn(function, *arguments, owner=self.context.owner)
 
     def peek_tool(self, path: str) -> Tool | None:
         """Returns the tool at a path, if any. Unlike `find_tool` it does not count unknown paths."""

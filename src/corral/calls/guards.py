@@ -151,13 +151,13 @@ def record_calls(handler: Handler) -> Handler:
             reply = await handler(call)
         except BaseException:
             entry.output, entry.decision = call.streamed, call.decision
-            recorder.cut_short(entry, (time.perf_counter() - started) * 1000, call.progress, call.remark)
+            recorder.cut_short(entry, (time.perf_counter() - started) * 1000, call.state, call.remark)
             raise
         duration_ms = (time.perf_counter() - started) * 1000
         if reply.parked:
             return reply
         entry.output, entry.decision = call.streamed, call.decision
-        recorder.finish(entry, reply, duration_ms, call.progress, call.remark)
+        recorder.finish(entry, reply, duration_ms, call.state, call.remark)
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name
             execution_id = call.grant.execution_id
@@ -268,7 +268,7 @@ async def _accident(call: Call) -> str | None:
     may_be_read = sign == _OBJECT and (grant.has_files or bool(grant.host_services))
     if may_be_read or sign in grant.source:
         return None
-    if await run_in_turn(_was_returned, sign, grant.recorder, tenant=grant.context.trust_domain):
+    if await run_in_turn(_was_returned, sign, grant.recorder, owner=grant.context.owner):
         return None
     return f'{path} has "{shown}": {remedy}'
 

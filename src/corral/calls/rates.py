@@ -165,8 +165,8 @@ class RateLimits:
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:
     """Returns the caller's key for each scope: distinct, and short for any ids."""
-    tenant = context.organization_id
-    organization = "-" if tenant is None else f"{len(tenant)}:{tenant}"
+    name = context.organization_id
+    organization = "-" if name is None else f"{len(name)}:{name}"
     return {"user": _key(f"{organization}:{context.user_id}"), "organization": _key(organization), "everyone": ""}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-from corral.errors import Cancelled, ProgramFailed
+from corral.errors import ExecutionCancelled, ProgramFailed
 from corral.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -30,12 +30,12 @@ from corral.types import (
     ApprovalRequest,
     CallError,
     CallRequest,
+    CallState,
     Decision,
     Diagnostic,
     EncodedValue,
     ExecutionError,
     Language,
-    Progress,
     Reply,
 )
 
@@ -111,13 +111,13 @@ class CallRecorder:
         return record
 
     def finish(
-        self, record: CallRecord, reply: Reply, duration_ms: float, progress: Progress, remark: str | None = None
+        self, record: CallRecord, reply: Reply, duration_ms: float, state: CallState, remark: str | None = None
     ) -> None:
         record.duration_ms = duration_ms
         if reply.value is not None:
             self._finish(record, reply)
         record.error = reply.error
-        record.progress = progress
+        record.state = state
         if remark is not None:
             record.remark = remark
         self._events.emit(lambda stamp: ToolCallFinished(call=record, **stamp))
@@ -173,9 +173,9 @@ class CallRecorder:
         self._room += size
         return True
 
-    def cut_short(self, record: CallRecord, duration_ms: float, progress: Progress, remark: str | None = None) -> None:
-        error = CallError.of(Cancelled("the program ended before the tool answered"))
-        self.finish(record, Reply(error=error), duration_ms, progress, remark)
+    def cut_short(self, record: CallRecord, duration_ms: float, state: CallState, remark: str | None = None) -> None:
+        error = CallError.of(ExecutionCancelled("the program ended before the tool answered"))
+        self.finish(record, Reply(error=error), duration_ms, state, remark)
 
     def close(self) -> None:
         """Releases the reserved memory: from now on the holder of the result owns the records."""

@@ -230,9 +230,9 @@ class ExecutionRecord:
             "status": result.status,
             "duration": result.duration_ms / 1000,
             "checked": result.checked,
-            "isolation": None
-            if result.isolation is None
-            else {"kind": str(result.isolation), "strength": result.isolation.strength},
+            "containment": None
+            if result.containment is None
+            else {"kind": str(result.containment), "strength": result.containment.strength},
             "truncated": list(result.truncated),
             "diagnostics": [
                 {"severity": each.severity, "message": each.message, "line": each.line}

@@ -80,13 +80,13 @@ class SqlChats(ChatStore):
     async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
         query = "SELECT id, title, updated, messages FROM conversations WHERE owner = $1 AND id = $2"
         for row in await self._rows(_statement(query, str(owner), conversation_id)):
-            messages: list[Message] = await run_in_turn(json.loads, row[3], tenant=owner)
+            messages: list[Message] = await run_in_turn(json.loads, row[3], owner=owner)
             return Conversation(id=row[0], title=row[1], updated=row[2], messages=messages)
         return None
 
     @override
     async def save(self, owner: Owner, conversation: Conversation) -> None:
-        whose, messages = str(owner), await run_in_turn(_json, conversation.messages, tenant=owner)
+        whose, messages = str(owner), await run_in_turn(_json, conversation.messages, owner=owner)
         await self._write(
             _statement(_SAVE, whose, conversation.id, conversation.title, float(conversation.updated), messages),
             _statement(_PRUNE_CONVERSATIONS, whose, self._most_conversations),

@@ -13,9 +13,9 @@ from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram, TypedPython, read_types
 from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS, TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
-from corral.types import ExecutionContext, Language, Program, References, TrustDomain
+from corral.types import ExecutionContext, Language, Owner, Program, References
 
-Caller: TypeAlias = tuple[TrustDomain | None, str | None]
+Caller: TypeAlias = tuple[Owner | None, str | None]
 CaseKey: TypeAlias = tuple[bytes, bool, bool, bool]
 
 _HEAVY_CHARS = 64_000
@@ -41,16 +41,16 @@ class Case:
     """The context of the program's caller."""
 
     @cached_property
-    def tenant(self) -> TrustDomain | None:
-        """The tenant. All programs of a tenant share one turn at a server."""
+    def owner(self) -> Owner | None:
+        """Owner of the program. All programs of an owner share one turn at a server."""
         context = self.context
-        return None if context is None else context.trust_domain
+        return None if context is None else context.owner
 
     @property
     def caller(self) -> Caller:
-        """The tenant, and the session if the host set `session_id`."""
+        """The owner, and the session if the host set `session_id`."""
         context = self.context
-        return self.tenant, None if context is None else context.session_id
+        return self.owner, None if context is None else context.session_id
 
     @property
     def source(self) -> str:

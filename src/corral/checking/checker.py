@@ -30,7 +30,7 @@ from corral.logs import get_logger
 from corral.programs import TypedPython, read_program
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
-from corral.types import ExecutionContext, Language, Program, References, TrustDomain
+from corral.types import ExecutionContext, Language, Owner, Program, References
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ logger = get_logger("corral.checking")
 _CHECK_SECONDS = 3.0
 """Time for one program. A typical one takes a hundredth of that."""
 _FIRST_CHECK_SECONDS = 1.0
-"""Time on the first of two servers, for which all tenants queue."""
+"""Time on the first of two servers, for which all owners queue."""
 _WAIT_SECONDS = 10.0
 """Seconds that a program waits for a starting or busy server before it runs unchecked.
 
@@ -48,9 +48,9 @@ Deno's server takes one to four seconds to start, the others tenths of a second.
 _LONG_WAIT_SECONDS = 30.0
 """Seconds that a program waits if it must not run unchecked."""
 _SUSPECTED_SECONDS = 300.0
-"""Seconds for which a tenant's programs go to the second server after one of them crashed or blocked a server."""
+"""Seconds for which an owner's programs go to the second server after one of them crashed or blocked a server."""
 _HOLDS_UP_SECONDS = 0.03
-"""CPU seconds of a check above which a tenant moves to the second server if others are waiting."""
+"""CPU seconds of a check above which an owner moves to the second server if others are waiting."""
 _MAX_SUSPECTS = 10_000
 _SLOW_SECONDS = 60.0
 """Seconds for which a program is known to be too slow to check."""
@@ -78,8 +78,8 @@ class Checker:
         self._lock = threading.Lock()
         self._servers: dict[Language, _Servers | None] = {}
         self._sets = ToolSets()
-        self._suspects: OrderedDict[TrustDomain | None, float] = OrderedDict()
-        """Tenants whose programs go to the second server, and until when (`time.monotonic`)."""
+        self._suspects: OrderedDict[Owner | None, float] = OrderedDict()
+        """Owners whose programs go to the second server, and until when (`time.monotonic`)."""
         self._doubted: OrderedDict[Caller, CaseKey] = OrderedDict()
         """Each caller's last program, if it was rejected only because of declared result types."""
         self._closed = False
@@ -174,7 +174,7 @@ class Checker:
             return None
         if (known := declared.known(case)) is not None:
             return known
-        if not server.ready or self._is_suspect(case.tenant):
+        if not server.ready or self._is_suspect(case.owner):
             return None
         try:
             if not case.is_light or case.typed is None:
@@ -220,7 +220,7 @@ class Checker:
         if case.is_too_dense:
             return _TOO_SLOW
         plan = [(servers.first, min(_FIRST_CHECK_SECONDS, _CHECK_SECONDS)), (servers.second, _CHECK_SECONDS)]
-        if self._is_suspect(case.tenant) or case.is_heavy:
+        if self._is_suspect(case.owner) or case.is_heavy:
             del plan[0]
         elif servers.second.ready:
             servers.second.end_if_idle(_IDLE_SECONDS)
@@ -236,8 +236,8 @@ class Checker:
         declared.remember(case, _TOO_SLOW, seconds=_SLOW_SECONDS)
         return _TOO_SLOW
 
-    def _is_suspect(self, tenant: TrustDomain | None) -> bool:
-        return time.monotonic() < self._suspects.get(tenant, 0.0)
+    def _is_suspect(self, owner: Owner | None) -> bool:
+        return time.monotonic() < self._suspects.get(owner, 0.0)
 
     def _judge(
         self, case: Case, declared: ToolSet, seconds: float, server: LanguageServer, workspace: Workspace | None
@@ -250,20 +250,20 @@ class Checker:
                 self.note_cost(case, server, time.thread_time() - before[0] + workspace.cpu_time() - before[1])
 
     def note_cost(self, case: Case, server: LanguageServer, seconds: float) -> None:
-        """Marks the tenant as suspect if its check took long while others were waiting."""
-        if seconds > _HOLDS_UP_SECONDS and server.is_wanted_by_others(case.tenant):
+        """Marks the owner as suspect if its check took long while others were waiting."""
+        if seconds > _HOLDS_UP_SECONDS and server.is_wanted_by_others(case.owner):
             self._suspect(case)
 
     def note_loss(self, case: Case, error: ServerLost) -> None:
-        """Logs that a program crashed or blocked a server, and marks its tenant as suspect."""
+        """Logs that a program crashed or blocked a server, and marks its owner as suspect."""
         logger.warning("the language server for %s was lost while checking a program: %s", case.language, error)
         self._suspect(case)
 
     def _suspect(self, case: Case) -> None:
-        """Sends the tenant's next programs to the second server."""
+        """Sends the owner's next programs to the second server."""
         with self._lock:
-            self._suspects.pop(case.tenant, None)
-            self._suspects[case.tenant] = time.monotonic() + _SUSPECTED_SECONDS
+            self._suspects.pop(case.owner, None)
+            self._suspects[case.owner] = time.monotonic() + _SUSPECTED_SECONDS
             if len(self._suspects) > _MAX_SUSPECTS:
                 self._suspects.popitem(last=False)
 
@@ -336,7 +336,7 @@ class PendingCheck:
 
 
 async def _outcome(server: LanguageServer, case: Case, job: Callable[[Workspace | None], T], until: float) -> T:
-    return await wait_for_job(server.submit(case.tenant, job), max(0.0, until - time.monotonic()))
+    return await wait_for_job(server.submit(case.owner, job), max(0.0, until - time.monotonic()))
 
 
 def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:

@@ -41,7 +41,7 @@ examples:
   corral mcp --mcp-config servers.json                 one MCP server in front of others, which runs programs
   corral packages add jszip@3.10.1                     an npm package that programs may import
   corral audit audit.jsonl --outcome denied            denied calls
-  corral doctor                                        the isolation in force on this machine
+  corral doctor                                        the containment in force on this machine
 
 corral COMMAND --help shows a command's options.
 """

@@ -8,20 +8,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
 from corral import Directory, Language, Limits, Mount
 from corral.cli.options import passed_options
+from corral.containment import TIERS
 from corral.errors import ConfigError
-from corral.isolation import TIERS, Tier
 from corral.packages import AnyPackages, NpmPackages, PythonPackages
 from corral.plugins import load_by_name
+from corral.running import CheckMode
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES, LimitName
+from corral.types import LIMITS_OF_SANDBOXES, Containment
 
 Number = TypeVar("Number", int, float)
 
-_CHECKS: Mapping[str, Literal["required"] | bool] = {"auto": True, "required": "required", "off": False}
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "daytona": ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN"),
     "e2b": ("E2B_API_KEY",),
@@ -44,9 +44,8 @@ class Running(Surroundings):
 
     sandbox: SandboxProvider
     limits: Limits
-    required_tier: Tier
-    accept_unenforced: Sequence[LimitName]
-    check: Literal["required"] | bool
+    containment: Containment
+    check: CheckMode
 
 
 def add_running(parser: argparse.ArgumentParser) -> None:
@@ -54,31 +53,31 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     checking = parser.add_mutually_exclusive_group()
     checking.add_argument(
         "--check",
-        choices=tuple(_CHECKS),
+        choices=get_args(CheckMode),
         default="auto",
         help="type-check programs first if a checker is available; or require it; or never; default: auto",
     )
     checking.add_argument("--no-check", dest="check", action="store_const", const="off", help="the same as --check off")
-    isolation = parser.add_argument_group("isolation")
-    isolation.add_argument(
+    containment = parser.add_argument_group("containment")
+    containment.add_argument(
         "--sandbox",
         default="auto",
         metavar="NAME",
         help="deno, cpython, monty, e2b, daytona, vercel, or a package's; default: the one that works here",
     )
-    isolation.add_argument(
+    containment.add_argument(
         "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: one that works"
     )
-    isolation.add_argument(
+    containment.add_argument(
         "--tier",
         choices=("auto", *TIERS),
         default="auto",
         help="the jail around the sandbox; default: the strongest available",
     )
-    isolation.add_argument(
+    containment.add_argument(
         "--required-tier", choices=TIERS, default="landlock", help="refuse to run in a lower tier; default: landlock"
     )
-    isolation.add_argument(
+    containment.add_argument(
         "--accept-unenforced",
         choices=sorted(LIMITS_OF_SANDBOXES),
         action="append",
@@ -177,9 +176,8 @@ def running(arguments: argparse.Namespace, language: Language, *, pool_size: int
     return {
         "sandbox": _sandbox(arguments, language, pool_size),
         "limits": limits_of(arguments),
-        "required_tier": arguments.required_tier,
-        "accept_unenforced": arguments.accept_unenforced,
-        "check": _CHECKS[arguments.check],
+        "containment": Containment(required=arguments.required_tier, accept_unenforced=arguments.accept_unenforced),
+        "check": arguments.check,
         **surroundings(arguments),
     }
 

@@ -1,4 +1,4 @@
-"""Fairness among tenants: a round-robin queue, shares of common places, and a thread used in turn."""
+"""Fairness among owners: a round-robin queue, shares of common places, and a thread used in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INLINE_BYTES = 32_000
 
 
 class FairQueue(Generic[T]):
-    """Queue that is first in, first out for each tenant and round-robin among tenants."""
+    """Queue that is first in, first out for each owner and round-robin among owners."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Hashable, deque[T]] = OrderedDict()
@@ -30,59 +30,59 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def count(self, tenant: Hashable) -> int:
-        return len(self._waiting.get(tenant, ()))
+    def count(self, owner: Hashable) -> int:
+        return len(self._waiting.get(owner, ()))
 
-    def has_others(self, tenant: Hashable) -> bool:
-        """True if another tenant waits."""
-        return any(each != tenant for each in self._waiting)
+    def has_others(self, owner: Hashable) -> bool:
+        """True if another owner waits."""
+        return any(each != owner for each in self._waiting)
 
-    def add(self, tenant: Hashable, item: T) -> None:
-        self._waiting.setdefault(tenant, deque()).append(item)
+    def add(self, owner: Hashable, item: T) -> None:
+        self._waiting.setdefault(owner, deque()).append(item)
 
     def take(self, allowed: Callable[[Hashable], bool] | None = None) -> T:
-        """Removes and returns the next item of a tenant for which `allowed` is true.
+        """Removes and returns the next item of an owner for which `allowed` is true.
 
         Raises:
-            LookupError: no such tenant has an item.
+            LookupError: no such owner has an item.
         """
-        for tenant, items in self._waiting.items():
-            if allowed is None or allowed(tenant):
+        for owner, items in self._waiting.items():
+            if allowed is None or allowed(owner):
                 item = items.popleft()
-                del self._waiting[tenant]
+                del self._waiting[owner]
                 if items:
-                    self._waiting[tenant] = items  # behind the other tenants
+                    self._waiting[owner] = items  # behind the other owners
                 return item
         raise LookupError
 
-    def discard(self, tenant: Hashable, item: T) -> None:
+    def discard(self, owner: Hashable, item: T) -> None:
         """Removes an item if it is still in the queue."""
-        items = self._waiting.get(tenant)
+        items = self._waiting.get(owner)
         if items is not None and item in items:
             items.remove(item)
             if not items:
-                del self._waiting[tenant]
+                del self._waiting[owner]
 
 
 class _Turns:
-    """Takes turns of tenants for one thread."""
+    """Takes turns of owners for one thread."""
 
     def __init__(self) -> None:
         self._taken = False
         self._waiting: FairQueue[anyio.Event] = FairQueue()
 
-    async def take(self, tenant: Hashable) -> None:
+    async def take(self, owner: Hashable) -> None:
         if not self._taken:
             self._taken = True
             return
         turn = anyio.Event()
-        self._waiting.add(tenant, turn)
+        self._waiting.add(owner, turn)
         try:
             await turn.wait()
         except BaseException:
             if turn.is_set():
                 self.pass_on()
-            self._waiting.discard(tenant, turn)
+            self._waiting.discard(owner, turn)
             raise
 
     def pass_on(self) -> None:
@@ -95,7 +95,7 @@ class _Turns:
 _turns: RunVar[_Turns] = RunVar("turns")
 
 
-async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, tenant: Hashable = None) -> T:
+async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, owner: Hashable = None) -> T:
     """Runs the function in a thread, without garbage collection; one at a time for each event loop.
 
     For work on large values. Python switches from a thread to the event loop every 5 ms; several threads would each
@@ -104,7 +104,7 @@ async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *A
     turns = _turns.get(None)
     if turns is None:
         _turns.set(turns := _Turns())
-    await turns.take(tenant)
+    await turns.take(owner)
     try:
         return await run_in_own_thread(_without_collection, function, *arguments)
     finally:
@@ -138,32 +138,32 @@ async def wait_for_job(job: Future[T], seconds: float) -> T:
 
 
 class Shares:
-    """Places for tenants. One tenant alone can have all; a tenant below its fair share always gets a place.
+    """Places for owners. One owner alone can have all; an owner below its fair share always gets a place.
 
-    A fair share is `most` divided by the number of tenants that hold places, including the one that asks, and at least
-    one place. Earlier tenants therefore lose nothing, and there are at most twice `most` places.
+    A fair share is `most` divided by the number of owners that hold places, including the one that asks, and at least
+    one place. Earlier owners therefore lose nothing, and there are at most twice `most` places.
     """
 
     def __init__(self, most: int, holders: Iterable[Hashable] = ()) -> None:
         self.most = most
         self._held: Counter[Hashable] = Counter(holders)
 
-    def take(self, tenant: Hashable) -> bool:
-        """Takes a place. False if the tenant has its share, and all places are taken."""
-        if not self.has_room(tenant):
+    def take(self, owner: Hashable) -> bool:
+        """Takes a place. False if the owner has its share, and all places are taken."""
+        if not self.has_room(owner):
             return False
-        self._held[tenant] += 1
+        self._held[owner] += 1
         return True
 
-    def has_room(self, tenant: Hashable) -> bool:
+    def has_room(self, owner: Hashable) -> bool:
         """True if `take` would succeed."""
         total = self._held.total()
         if total < self.most:
             return True
-        part = max(1, self.most // len(self._held.keys() | {tenant}))
-        return self._held[tenant] < part and total < 2 * self.most
+        part = max(1, self.most // len(self._held.keys() | {owner}))
+        return self._held[owner] < part and total < 2 * self.most
 
-    def give_back(self, tenant: Hashable) -> None:
-        self._held[tenant] -= 1
-        if self._held[tenant] <= 0:
-            del self._held[tenant]
+    def give_back(self, owner: Hashable) -> None:
+        self._held[owner] -= 1
+        if self._held[owner] <= 0:
+            del self._held[owner]

@@ -1,1 +1,1 @@
-"""Checks of this machine: isolation in force, and working language servers."""
+"""Checks of this machine: containment in force, and working language servers."""

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from corral.containment import Tier
 from corral.doctor.layers import proc_status
 from corral.errors import StartFailed
-from corral.isolation import Tier
 from corral.jail.jail import Jail, v8_environment
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.libraries import shared_libraries

@@ -17,9 +17,9 @@ from corral.checking.declared_tools import ToolSets
 from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
+from corral.containment import Tier
 from corral.doctor.layers import proc_status, program_version
 from corral.errors import StartFailed
-from corral.isolation import Tier
 from corral.jail import Engine
 from corral.programs import read_program
 from corral.types import References

@@ -1,4 +1,4 @@
-"""Report on the isolation in force on this machine, layer by layer, with missing parts and remedies.
+"""Report on the containment in force on this machine, layer by layer, with missing parts and remedies.
 
 Everything that can be tried is tried: for every tier, the real engine is started in its jail, with all of its own
 permissions, and tries to get out.
@@ -17,6 +17,7 @@ import anyio
 import deno
 
 from corral import Corral
+from corral.containment import TIERS, ContainmentKind, Tier
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.language_servers import RIGHT, double
 from corral.doctor.layers import (
@@ -31,7 +32,6 @@ from corral.doctor.layers import (
     user_namespaces_layer,
 )
 from corral.errors import CorralError, MissingExtra, StartFailed
-from corral.isolation import TIERS, Isolation, Tier
 from corral.jail.jail import Engine, jails_to_try
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.privileges import NOBODY
@@ -45,7 +45,7 @@ from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
 from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits
-from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig
+from corral.types import Containment, Language, SandboxConfig
 
 
 class Difference(NamedTuple):
@@ -126,7 +126,7 @@ _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
 _NO_JAIL = "processes can only be contained on Linux"
 _WITHOUT_JAIL = (
     "run untrusted programs on Linux, in a container or a virtual machine; those you trust run here with "
-    "Corral(required_tier='none', accept_unenforced={'cpu_seconds', 'memory_mb'})"
+    "Corral(containment=Containment.development())"
 )
 _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", "Max core file size": "0"}
 """Limits in /proc/PID/limits that a jail sets; None: the program's own limit."""
@@ -149,8 +149,8 @@ class Examination:
     tier: Tier | None
     reason: str | None
     """The reason why no guest starts."""
-    python: Isolation | None
-    """Isolation in which a Python program ran; None: it did not run."""
+    python: ContainmentKind | None
+    """Containment in which a Python program ran; None: it did not run."""
     python_reason: str | None
     """The reason why it did not run, or why Monty ran it instead of CPython."""
     layers: tuple[Layer, ...]
@@ -192,8 +192,8 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
             detail = f"cannot create the targets of the attempts: {error}"
             verdicts += [TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
     provider = DenoSandbox(pool_size=0)
-    isolation, reason = _ran(provider, "typescript")
-    chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
+    containment, reason = _ran(provider, "typescript")
+    chosen: Tier | None = next((tier for tier in TIERS if tier == containment), None)
     python, python_reason = _python()
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
     return Examination(
@@ -257,13 +257,13 @@ def _untried(tier: Tier, chosen: Tier | None) -> TierResult:
     return TierResult(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
 
 
-def _ran(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
-    """Returns the isolation in which the provider runs a program here, whatever is required, or the reason why it does
-    not."""
+def _ran(provider: SandboxProvider, language: Language) -> tuple[ContainmentKind | None, str | None]:
+    """Returns the containment in which the provider runs a program here, whatever is required, or the reason why it
+    does not."""
 
     async def run() -> ExecutionResult:
         async with Corral(
-            tools=[double], sandbox=provider, check=False, required_tier="none", accept_unenforced=LIMITS_OF_SANDBOXES
+            tools=[double], sandbox=provider, check=False, containment=Containment.development()
         ) as corral:
             return await corral.execute(RIGHT[language], language=language)
 
@@ -273,7 +273,7 @@ def _ran(provider: SandboxProvider, language: Language) -> tuple[Isolation | Non
         return None, str(error)
     if result.error is not None:
         return None, f"a program failed: {result.error.message}"
-    return result.isolation, None
+    return result.containment, None
 
 
 def _sessions() -> Layer:
@@ -314,22 +314,22 @@ def _shells() -> Layer:
         return Layer(name="shells", in_force=False, detail=f"a shell cannot be opened: {error}")
     names = sorted(capabilities.unenforced)
     if not names:
-        return Layer(name="shells", in_force=True, detail=f"commands run in tier {capabilities.isolation}")
+        return Layer(name="shells", in_force=True, detail=f"commands run in tier {capabilities.containment}")
     return Layer(
         name="shells",
         in_force=False,
-        detail=f"commands run in tier {capabilities.isolation}, which does not enforce {' and '.join(names)}",
+        detail=f"commands run in tier {capabilities.containment}, which does not enforce {' and '.join(names)}",
         remedy=f"let bubblewrap make namespaces, or accept it: ShellLimits(accept_unenforced={set(names)})",
     )
 
 
-def _python() -> tuple[Isolation | None, str | None]:
+def _python() -> tuple[ContainmentKind | None, str | None]:
     try:
         provider = PythonSandbox()
     except MissingExtra as error:
         return None, str(error)
-    isolation, reason = _ran(provider, "python")
-    return isolation, reason or provider.without_cpython
+    containment, reason = _ran(provider, "python")
+    return containment, reason or provider.without_cpython
 
 
 def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:

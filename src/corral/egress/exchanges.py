@@ -23,7 +23,14 @@ from corral.egress.client import SafeClient
 from corral.egress.lookups import Resolver
 from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy, blocked
-from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments, ToolFailed
+from corral.errors import (
+    AccessDenied,
+    CallBudgetExceeded,
+    CorralError,
+    ExecutionCancelled,
+    InvalidArguments,
+    ToolFailed,
+)
 from corral.logs import get_logger
 from corral.types import ExecutionContext
 
@@ -526,7 +533,7 @@ class Exchange:
                 raise InvalidArguments(f"malformed request: {str(error)[:200]}") from error
             finally:
                 self._scopes.discard(scope)
-        raise Cancelled("the request was aborted")
+        raise ExecutionCancelled("the request was aborted")
 
     async def _fail(self, error: BaseException) -> None:
         """Records a failure."""
@@ -535,7 +542,7 @@ class Exchange:
         if known is not None:
             mask = self._owner.rules.mask
             known.args = tuple(mask.text(each) if isinstance(each, str) else each for each in known.args)
-        cancelled = known is None or isinstance(known, Cancelled)
+        cancelled = known is None or isinstance(known, ExecutionCancelled)
         with anyio.CancelScope(shield=True):
             await self._end("denied" if denied else "cancelled" if cancelled else "failed", known)
 

@@ -40,7 +40,14 @@ from corral.egress.connections import BoundedStream, GuardedBackend
 from corral.egress.exchanges import Exchanges, Hop, pairs, place_of
 from corral.egress.lookups import SystemResolver
 from corral.egress.policy import blocked, too_late
-from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments, ToolFailed
+from corral.errors import (
+    AccessDenied,
+    CallBudgetExceeded,
+    CorralError,
+    ExecutionCancelled,
+    InvalidArguments,
+    ToolFailed,
+)
 
 _SCHEMES = {"ws": "http", "wss": "https"}
 MESSAGE_BYTES = 1_000_000
@@ -321,13 +328,13 @@ class Socket:
                     raise self._failed(f"the server violates the WebSocket protocol: {str(error)[:200]}") from error
                 finally:
                     self._scopes.discard(scope)
-            raise self._failure or Cancelled("the WebSocket was closed")
+            raise self._failure or ExecutionCancelled("the WebSocket was closed")
         except BaseException as error:
             if isinstance(error, CorralError):
                 self._failure = self._failure or error
             known = error if isinstance(error, CorralError) else None
             denied = isinstance(error, AccessDenied | CallBudgetExceeded)
-            ended = known is None or isinstance(known, Cancelled)
+            ended = known is None or isinstance(known, ExecutionCancelled)
             await self._end("denied" if denied else "cancelled" if ended else "failed", known)
             raise
 

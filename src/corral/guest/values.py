@@ -30,7 +30,7 @@ async def encode_by_size(value: object, context: ExecutionContext) -> EncodedVal
     try:
         return encode_value(value, most_parts=_INLINE_PARTS)
     except TooManyParts:
-        return await run_in_turn(encode_value, value, tenant=context.trust_domain)
+        return await run_in_turn(encode_value, value, owner=context.owner)
 
 
 def encode_value(value: object, root: str = "output", *, most_parts: float = math.inf) -> EncodedValue:

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.containment import Space
 from corral.errors import StartFailed
-from corral.isolation import Space
 from corral.jail import landlock, seccomp
 from corral.jail.launcher import FILTER_FD, INFO_FD, OPTIONS_FD
 from corral.jail.launcher_client import Plan, encoded

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.containment import NO_SPACE, Space, Tier
 from corral.errors import StartFailed
-from corral.isolation import NO_SPACE, Space, Tier
 from corral.jail import landlock, seccomp
 from corral.jail.launcher_client import Plan
 from corral.jail.libraries import shared_libraries

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from corral.isolation import Space
+from corral.containment import Space
 from corral.jail.launcher import FILTER_FD, INFO_FD
 from corral.jail.privileges import NOBODY
 

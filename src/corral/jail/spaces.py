@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import NO_SPACE, Bind, Space, Tier
 from corral.errors import StartFailed
-from corral.isolation import NO_SPACE, Bind, Space, Tier
 from corral.jail.commands import host_programs
 from corral.jail.launcher_client import LauncherClient, Programs
 from corral.jail.privileges import NOBODY

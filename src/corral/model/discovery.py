@@ -98,7 +98,7 @@ class TextCache:
             return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)
         try:
             return await run_in_worker(
-                make_text, form, name, shape, self._language, seconds=_SECONDS, tenant=context.trust_domain
+                make_text, form, name, shape, self._language, seconds=_SECONDS, owner=context.owner
             )
         except WorkerError:
             if form == "line":
@@ -146,8 +146,8 @@ async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
         turns = _turns.get()
     except LookupError:
         _turns.set(turns := {})
-    tenant = context.trust_domain
-    turn = turns.setdefault(tenant, _Turn(anyio.Lock()))
+    owner = context.owner
+    turn = turns.setdefault(owner, _Turn(anyio.Lock()))
     turn.users += 1
     try:
         async with turn.lock:
@@ -155,7 +155,7 @@ async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
     finally:
         turn.users -= 1
         if not turn.users:
-            del turns[tenant]
+            del turns[owner]
 
 
 _MOST_FOUND = 50

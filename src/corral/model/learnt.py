@@ -27,7 +27,7 @@ from corral.tools import Tool
 from corral.tools.json_schema.plain_data import json_value
 from corral.tools.schema import says_nothing
 from corral.tools.signature import underlying_function
-from corral.types import ExecutionContext, JsonSchema, Language, ToolName, TrustDomain
+from corral.types import ExecutionContext, JsonSchema, Language, Owner, ToolName
 
 LearntLevel: TypeAlias = Literal["off", "kinds", "shapes"]
 """`off` learns nothing; `kinds` tells texts from JSON; `shapes` also learns members and items."""
@@ -432,7 +432,7 @@ def _words(seen: Seen) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Learnt:
-    """Results of one version of a tool, as observed for one tenant."""
+    """Results of one version of a tool, as observed for one owner."""
 
     tool: str
     version: str
@@ -508,7 +508,7 @@ class LearntResults:
         self._file = None if file is None else Path(file)
         self._lock = threading.RLock()
         self._versions: WeakKeyDictionary[Tool, str] = WeakKeyDictionary()
-        self._tenants: dict[TrustDomain, dict[str, _Learnt]] = {}
+        self._owners: dict[Owner, dict[str, _Learnt]] = {}
         self._size = 0
         self._is_changed = False
         if self._file is not None:
@@ -520,7 +520,7 @@ class LearntResults:
             return
         with self._lock:
             self._is_changed = True
-            learnt = self._learnt(tool, context.trust_domain)
+            learnt = self._learnt(tool, context.owner)
             seen = learnt.seen
             is_enough = self.level == "kinds" or (seen.results > _ALL_LOOKED_AT and seen.results % _ONE_OF)
             if is_enough and learnt.other is None and _kind(value) in seen.kinds:
@@ -534,11 +534,11 @@ class LearntResults:
 
         `lasting`: describe only shapes that were observed often enough, for texts that must not change later.
         """
-        if not self._tenants or tool.stream or not tool.has_schemas or not says_nothing(tool.output_schema):
+        if not self._owners or tool.stream or not tool.has_schemas or not says_nothing(tool.output_schema):
             return ""
         with self._lock:
-            of_tenant = self._tenants.get(context.trust_domain)
-            known = None if of_tenant is None else of_tenant.get(self._version(tool))
+            of_owner = self._owners.get(context.owner)
+            known = None if of_owner is None else of_owner.get(self._version(tool))
             if known is None:
                 return ""
             seen = known.whole()
@@ -553,7 +553,7 @@ class LearntResults:
         self, tools: Mapping[ToolName, Tool], context: ExecutionContext, language: Language
     ) -> Mapping[ToolName, str]:
         """Returns the lines for the catalog."""
-        if self.level != "shapes" or not self._tenants:
+        if self.level != "shapes" or not self._owners:
             return {}
         lines = {name: self.told(tool, context, language, lasting=True) for name, tool in tools.items()}
         return {name: text for name, text in lines.items() if text}
@@ -562,10 +562,10 @@ class LearntResults:
         """Returns everything learnt, or only what a caller's own results have taught."""
         with self._lock:
             return tuple(
-                LearntTool(learnt.tool, tenant.organization_id, tenant.user_id, seen.results, json_schema(seen))
-                for tenant, of_tenant in self._tenants.items()
-                if context is None or tenant == context.trust_domain
-                for learnt in of_tenant.values()
+                LearntTool(learnt.tool, owner.organization_id, owner.user_id, seen.results, json_schema(seen))
+                for owner, of_owner in self._owners.items()
+                if context is None or owner == context.owner
+                for learnt in of_owner.values()
                 for seen in [learnt.whole()]
             )
 
@@ -573,10 +573,10 @@ class LearntResults:
         """Forgets a tool in all its versions, or all tools; for all users, or for one."""
         with self._lock:
             self._is_changed = True
-            for tenant, of_tenant in list(self._tenants.items()):
-                if context is None or tenant == context.trust_domain:
-                    for version in [each for each, learnt in of_tenant.items() if tool in (None, learnt.tool)]:
-                        self._drop(tenant, version)
+            for owner, of_owner in list(self._owners.items()):
+                if context is None or owner == context.owner:
+                    for version in [each for each, learnt in of_owner.items() if tool in (None, learnt.tool)]:
+                        self._drop(owner, version)
 
     def save(self) -> None:
         """Writes the file, if there is one and anything has changed. It is replaced as a whole; only its owner can read
@@ -591,7 +591,7 @@ class LearntResults:
             return
         self._is_changed = False
         with self._lock:
-            every = [learnt for of_tenant in self._tenants.values() for learnt in of_tenant.values()]
+            every = [learnt for of_owner in self._owners.values() for learnt in of_owner.values()]
         texts: list[bytes] = []
         room = _MAX_FILE_BYTES - 2
         for learnt in reversed(every):
@@ -623,28 +623,28 @@ class LearntResults:
                     _bound(seen)
             self._keep(learnt)
 
-    def _learnt(self, tool: Tool, tenant: TrustDomain) -> _Learnt:
+    def _learnt(self, tool: Tool, owner: Owner) -> _Learnt:
         version = self._version(tool)
-        of_tenant = self._tenants.get(tenant, {})
-        if (known := of_tenant.get(version)) is not None:
+        of_owner = self._owners.get(owner, {})
+        if (known := of_owner.get(version)) is not None:
             return known
-        return self._keep(_Learnt(tool=tool.label, version=version, **tenant._asdict()))
+        return self._keep(_Learnt(tool=tool.label, version=version, **owner._asdict()))
 
     def _keep(self, learnt: _Learnt) -> _Learnt:
-        """Stores the results of a tool; beyond the maximum, drops the oldest of the tenant with the most."""
-        of_tenant = self._tenants.setdefault(TrustDomain(learnt.organization_id, learnt.user_id), {})
-        self._size += learnt.version not in of_tenant
-        of_tenant[learnt.version] = learnt
+        """Stores the results of a tool; beyond the maximum, drops the oldest of the owner with the most."""
+        of_owner = self._owners.setdefault(Owner(learnt.organization_id, learnt.user_id), {})
+        self._size += learnt.version not in of_owner
+        of_owner[learnt.version] = learnt
         if self._size > _MAX_TOOLS:
-            tenant = max(self._tenants, key=lambda each: len(self._tenants[each]))
-            self._drop(tenant, next(iter(self._tenants[tenant])))
+            owner = max(self._owners, key=lambda each: len(self._owners[each]))
+            self._drop(owner, next(iter(self._owners[owner])))
         return learnt
 
-    def _drop(self, tenant: TrustDomain, version: str) -> None:
-        del self._tenants[tenant][version]
+    def _drop(self, owner: Owner, version: str) -> None:
+        del self._owners[owner][version]
         self._size -= 1
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
+        if not self._owners[owner]:
+            del self._owners[owner]
 
     def _version(self, tool: Tool) -> str:
         known = self._versions.get(tool)

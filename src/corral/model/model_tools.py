@@ -448,4 +448,4 @@ def _success(text: str, language: Language) -> ExecutionResult:
 
 def _rejection(error: ToolError, language: Language) -> ExecutionResult:
     shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
-    return ExecutionResult(execution_id="", status="rejected", language=language, error=shown, exit_code=1)
+    return ExecutionResult(execution_id="", status="rejected", language=language, error=shown)

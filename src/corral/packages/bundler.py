@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from corral.concurrency.descriptors import await_readable
+from corral.containment import TIERS, Tier
 from corral.errors import StartFailed
-from corral.isolation import TIERS, Tier
 from corral.jail import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from logging import Logger, getLogger
+from logging import NOTSET, WARNING, Logger, getLogger
 from pathlib import Path
 from typing import Protocol, Self, Unpack
 
@@ -22,9 +22,9 @@ from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import expect_threads, run_shielded_in_thread
+from corral.containment import Tier
 from corral.errors import ConfigError, ProgramRejected, StartFailed, UnknownProvider
 from corral.events import Observation, OnEvent
-from corral.isolation import Tier
 from corral.jail import LauncherClient
 from corral.jail.spaces import SpaceHost
 from corral.languages import LANGUAGES
@@ -34,7 +34,7 @@ from corral.packages import AnyPackages, NpmPackages, PythonPackages, split_pack
 from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
-from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, prepare
+from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
 from corral.running.executions import Executions
 from corral.running.for_models import ForModels
 from corral.running.options import RunOptions, request_of
@@ -47,23 +47,21 @@ from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Ses
 from corral.sessions.shell import Shell, ShellLimits
 from corral.sessions.skills import Skill, SkillSet
 from corral.tools.tool_sources import Tools, registry_and_sources
-from corral.types import (
-    LIMITS_OF_SANDBOXES,
-    Approve,
-    Audience,
-    Diagnostic,
-    ExecutionContext,
-    Language,
-    LimitName,
-    Limits,
-    SandboxConfig,
-)
+from corral.types import Approve, Audience, Containment, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig
 
 __all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
 logger = get_logger("corral")
 _UNREADY_SECONDS = 15.0
 """Seconds after a sandbox could not be started; without an end, nobody would send the program that shows a recovery."""
+
+
+def _program_logger(parent: Logger) -> Logger:
+    """Returns the logger of programs, which logs none unless its own level is set."""
+    logger = parent.getChild("programs")
+    if logger.level == NOTSET:
+        logger.setLevel(WARNING)
+    return logger
 
 
 class SessionShells(Protocol):
@@ -106,8 +104,13 @@ class Corral(Lifecycle):
     `learnt` records the results of tools that do not declare them, to describe these to models; by default it only
     records whether they are plain text or JSON.
 
-    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`.
-    `log_code` logs the source of every program at level INFO.
+    `containment` is what sandboxes have to reach, or only the tier; by default `landlock`, and all limits.
+
+    `check`: "auto" type-checks programs before their first call if a checker is available, "required" runs no program
+    that cannot be checked, "off" checks none. True is "auto", False "off".
+
+    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. Its
+    child `programs` logs the source of every program at level INFO; its own level is WARNING unless it is set.
 
     Raises:
         ConfigError: an option is wrong, or options conflict.
@@ -120,14 +123,13 @@ class Corral(Lifecycle):
         sandbox: Sandboxes = "auto",
         bridge: Bridges = "pipe",
         limits: Limits | None = None,
-        required_tier: Tier = "landlock",
-        accept_unenforced: Collection[LimitName] = (),
+        containment: Containment | Tier | None = None,
         network: ServiceSource | None = None,
         packages: AnyPackages | Iterable[AnyPackages] = (),
         sessions: Sessions | None = None,
         skills: Sequence[Skill | str | Path] = (),
         compilers: Mapping[str, Compiler] | None = None,
-        check: Check = True,
+        check: Check = "auto",
         audit: AuditLog | AuditSource | None = None,
         telemetry: Telemetry | bool = True,
         rates: RateLimits | None = None,
@@ -139,21 +141,15 @@ class Corral(Lifecycle):
         pipeline: Pipeline = pipeline,
         learnt: LearntResults | None = None,
         logger: Logger | None = None,
-        log_code: bool = False,
     ) -> None:
-        if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
-            raise ConfigError(
-                f"accept_unenforced={unknown[0]!r} is not a limit that sandboxes enforce; these are: "
-                f"{', '.join(sorted(LIMITS_OF_SANDBOXES))}"
-            )
         if not approval_seconds > 0:
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
         self.tools, sources = registry_and_sources(tools)
         self.limits = limits or Limits()
-        self.required_tier: Tier = required_tier
-        self.check_by_default: Check = check
         self.hide_denied = hide_denied
         self.approve = approve
+        if isinstance(containment, str):
+            containment = Containment(required=containment)
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
         """True if it can be closed in another event loop, or by the exit of the process."""
         if any(each is not None for each in (audit, rates, sessions, network, learnt)):
@@ -181,11 +177,10 @@ class Corral(Lifecycle):
         runtime = Runtime(
             tools=self.tools,
             limits=self.limits,
-            check=check,
+            check=check_mode(check),
             providers=Providers(sandbox),
             checker=Checker(packages=None if modules is None else modules.node_modules),
-            required_tier=required_tier,
-            accept_unenforced=frozenset(accept_unenforced),
+            containment=containment or Containment(),
             protocols=Protocols(bridge, BridgeHost(handler, grants)),
             handler=handler,
             grants=grants,
@@ -200,7 +195,7 @@ class Corral(Lifecycle):
             skills=skill_set,
             compilers=dict(compilers or {}),
             learnt=self.learnt,
-            code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
+            program_logger=_program_logger(logger or getLogger("corral")),
         )
         views = ToolViews(self.tools, implied, hide_denied=hide_denied, learnt=self.learnt)
         super().__init__()
@@ -320,7 +315,7 @@ class Corral(Lifecycle):
 
     @override
     async def _get_ready(self) -> None:
-        """Opens tool sources and bridges, and warms sandboxes; raises if the required isolation is not available."""
+        """Opens tool sources and bridges, and warms sandboxes; raises if the required containment is not available."""
         self._reset_in_fork()
         if self._open:
             raise ConfigError("this Corral is open already")
@@ -475,7 +470,7 @@ class Corral(Lifecycle):
                 self._commands,
                 open_,
                 shell if isinstance(shell, ShellLimits) else ShellLimits(),
-                required_tier=self._runtime.required_tier,
+                required_tier=self._runtime.containment.required,
                 network=network,
                 audit=self._runtime.audit,
             )
@@ -561,7 +556,7 @@ class Corral(Lifecycle):
             config = runtime.sandbox_config(
                 language,
                 runtime.limits,
-                trust_domain=context.trust_domain,
+                owner=context.owner,
                 loads_modules=runtime.loads_modules(language, in_session=True),
                 packages=packages,
                 modules=modules,
@@ -617,7 +612,7 @@ class Corral(Lifecycle):
             on_event=options.get("on_event"),
             approve=options.get("approve"),
         )
-        if self._runtime.check_of(request):
+        if self._runtime.check_of(request) != "off":
             self._runtime.checker.start(request.language, self._runtime.tools)
         return execution
 

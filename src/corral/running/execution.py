@@ -34,10 +34,11 @@ from corral.calls import (
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
 from corral.concurrency.garbage import spare_young
+from corral.containment import ContainmentKind, Space
 from corral.errors import (
-    Cancelled,
     ConfigError,
     CorralError,
+    ExecutionCancelled,
     FileError,
     FilesExceeded,
     MemoryExceeded,
@@ -57,7 +58,6 @@ from corral.events import (
     OnEvent,
     ProgramChecked,
 )
-from corral.isolation import Isolation, Space
 from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
 from corral.packages import NpmPackages, PythonPackages
@@ -120,7 +120,6 @@ def broken(error: BaseException) -> Exit:
     shown = error if isinstance(error, CorralError) else SandboxError("the sandbox could not be used")
     return Exit(
         status="failed",
-        exit_code=1,
         error=ExecutionError(code=shown.code, name=type(shown).__name__, message=str(shown)),
     )
 
@@ -129,7 +128,6 @@ def rejected(error: ProgramRejected) -> Exit:
     """Returns the end of a program that must not run."""
     return Exit(
         status="rejected",
-        exit_code=1,
         error=ExecutionError(
             code=error.code, name=type(error).__name__, message=str(error), line=error.line, column=error.column
         ),
@@ -159,15 +157,16 @@ def concluded(
     `learnt` describes, for a model, the results of a tool that does not declare them.
     """
     if exit is None:
-        error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
-        return replace(running, status="cancelled", exit_code=130, error=error)
+        error = ExecutionError(
+            code=ExecutionCancelled.code, name=ExecutionCancelled.__name__, message="the execution was cancelled"
+        )
+        return replace(running, status="cancelled", error=error)
     dropped = exit.dropped_log_bytes
     return replace(
         running,
         status=exit.status,
         value=exit.value,
         error=exit.error,
-        exit_code=exit.exit_code,
         unawaited=exit.unawaited,
         diagnostics=(
             *_remarks(program, exit),
@@ -210,7 +209,7 @@ async def record_execution(
         duration_ms=result.duration_ms,
         protocol=protocol,
         language=result.language,
-        isolation=result.isolation and str(result.isolation),
+        containment=result.containment and str(result.containment),
         calls=len(result.tool_calls),
         program=digest(request.source),
     )
@@ -258,7 +257,7 @@ def _learnt_remarks(
     """Yields learnt descriptions of undeclared results, if the program failed or was rejected."""
     names: list[str] = []
     if exit.error is not None and exit.error.code == ProgramFailed.code:
-        names = [record.name for record in records if record.progress == "returned"]
+        names = [record.name for record in records if record.state == "returned"]
     elif exit.error is not None and exit.error.code == ProgramRejected.code and program is not None:
         names = [] if program.references is None else [each.path for each in program.references.named]
     texts = ((name, learnt(name)) for name in dict.fromkeys(names))
@@ -345,7 +344,7 @@ class Execution:
         """True once the result exists and is recorded."""
         self._gate: Gate | None = None
         self._logs: list[LogEntry] = []
-        self._isolation: Isolation | None = None
+        self._containment: ContainmentKind | None = None
         self._room: Room | None = None
         self._file_changes: FileChanges | None = None
         self._capabilities: ProgramCapabilities | None = None
@@ -376,7 +375,7 @@ class Execution:
             with instruments.execution(request.language, request.context, self.execution_id) as ended:
                 result = await self._run()
                 ended.failed(result.error)
-                ended.attributes |= {"corral.status": result.status, "corral.isolation": result.isolation}
+                ended.attributes |= {"corral.status": result.status, "corral.containment": result.containment}
                 return result
         finally:
             if self._listener is not None:
@@ -390,8 +389,9 @@ class Execution:
     async def _run(self) -> ExecutionResult:
         self._began, self._started = time.time(), time.perf_counter()
         source, language = self._request.source, self._request.language
-        if (code_logger := self._runtime.code_logger) is not None:
-            code_logger.info("%s runs this program:\n%s", self.execution_id, Lines(source), extra=self._log_fields)
+        self._runtime.program_logger.info(
+            "%s runs this program:\n%s", self.execution_id, Lines(source), extra=self._log_fields
+        )
         self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope:
@@ -427,8 +427,8 @@ class Execution:
             self._capabilities = capabilities_of(references, self._tools)
             self._hidden_denial = hidden_denial(references, self._tools, self._grant.scopes)
             if denial := early_denial(references, self._tools, self._grant.scopes):
-                return Exit(status="rejected", exit_code=1, error=denial)
-        if not self._check:
+                return Exit(status="rejected", error=denial)
+        if self._check == "off":
             return None
         request = self._request
         case = Case(
@@ -516,7 +516,7 @@ class Execution:
                     stack.push_async_callback(_shielded, partial(self._look, self._room, over.append))
                 sandbox = await self._start()
                 stack.push_async_callback(_shielded, sandbox.aclose)
-                self._isolation = sandbox.isolation
+                self._containment = sandbox.containment
                 services: dict[str, Service] = {}
                 for source in self._service_sources:
                     services |= await stack.enter_async_context(source.serve(self._grant, runtime.audit))
@@ -561,7 +561,7 @@ class Execution:
         config = runtime.sandbox_config(
             request.language,
             self._limits,
-            trust_domain=request.context.trust_domain,
+            owner=request.context.owner,
             space=None if self._room is None else self._room.space,
             loads_modules=self._loads_modules,
             packages=self._packages,
@@ -574,9 +574,9 @@ class Execution:
             with anyio.move_on_after(seconds):
                 await runtime.warm_up(request.language)
                 sandbox = await self._provider.start(config)
-                if not sandbox.isolation.reaches(runtime.required_tier):
+                if not sandbox.containment.reaches(runtime.containment.required):
                     await sandbox.aclose()
-                    raise below_required_tier(name, sandbox.isolation, runtime.required_tier)
+                    raise below_required_tier(name, sandbox.containment, runtime.containment.required)
                 runtime.start_failed = -math.inf
                 return sandbox
             raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
@@ -611,7 +611,7 @@ class Execution:
             logs=tuple(self._logs),
             duration_ms=(time.perf_counter() - self._started) * 1000,
             tool_calls=tuple(records),
-            isolation=self._isolation,
+            containment=self._containment,
             capabilities=self._capabilities,
             checked=self._gate is not None and self._gate.is_checked,
             files=self._file_changes,

@@ -157,7 +157,7 @@ class ForModels:
             skills=tuple((each.name, each.description, each.path) for each in skills.values()),
             calls=limits.calls,
             seconds=limits.wall_seconds,
-            checked=bool(self._runtime.check),
+            checked=self._runtime.check != "off",
         )
 
     def _provider(self, language: Language) -> SandboxProvider | None:

@@ -9,9 +9,17 @@ from pydantic import Field, field_serializer
 
 from corral.types import ExecutionContext, Frozen, Language, Limits
 
-Check: TypeAlias = bool | Literal["required"]
-"""True: programs are type-checked before their first call if a checker is available. False: they are not checked.
-"required": a program that cannot be checked does not run."""
+CheckMode: TypeAlias = Literal["auto", "required", "off"]
+"""`auto`: programs are type-checked before their first call if a checker is available. `required`: a program that
+cannot be checked does not run. `off`: they are not checked."""
+
+Check: TypeAlias = CheckMode | bool
+"""True is `auto`, False `off`."""
+
+
+def check_mode(check: Check) -> CheckMode:
+    """Returns the mode for a mode or a boolean."""
+    return ("auto" if check else "off") if isinstance(check, bool) else check
 
 
 class ExecutionRequest(Frozen):

@@ -7,7 +7,7 @@ from math import inf
 
 import anyio
 
-from corral.errors import Cancelled
+from corral.errors import ExecutionCancelled
 from corral.events import Event
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
@@ -40,7 +40,7 @@ class Run:
 
         Raises:
             StartFailed: the sandbox did not start.
-            Cancelled: the task that ran the execution was cancelled from outside, not by `cancel`.
+            ExecutionCancelled: the task that ran the execution was cancelled from outside, not by `cancel`.
         """
         await self.done.wait()
         if self._failure is not None:
@@ -60,7 +60,7 @@ class Run:
         except Exception as error:
             self._failure = error  # raised by `result`
         except BaseException:
-            self._failure = Cancelled("the task that ran the execution was cancelled")
+            self._failure = ExecutionCancelled("the task that ran the execution was cancelled")
             raise
         finally:
             self._send.close()

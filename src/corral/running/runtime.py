@@ -15,9 +15,9 @@ from corral.audit import AuditLog, Telemetry
 from corral.bridges.selection import Protocols
 from corral.calls import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.checking import Checker
+from corral.containment import Space, Tier
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.events import Observation
-from corral.isolation import Space, Tier
 from corral.jail.workers import WorkerError, run_bounded, run_in_worker
 from corral.languages import LANGUAGES
 from corral.model import LearntResults
@@ -27,7 +27,7 @@ from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
 from corral.programs.mends import ToolNames, read_meant
 from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS
-from corral.running.request import Check, ExecutionRequest
+from corral.running.request import CheckMode, ExecutionRequest, check_mode
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.sessions.skills import SkillSet
@@ -36,14 +36,14 @@ from corral.tools import Tool, ToolRegistry
 from corral.tools.schema import has_member
 from corral.types import (
     LIMITS_OF_SANDBOXES,
+    Containment,
     ExecutionContext,
     Language,
-    LimitName,
     Limits,
+    Owner,
     Program,
     PythonModules,
     SandboxConfig,
-    TrustDomain,
 )
 
 _ENGINES_OWN = ("javascript", "typescript")
@@ -59,13 +59,11 @@ class Runtime:
     tools: ToolRegistry
     limits: Limits
     """Default limits of requests."""
-    check: Check
+    check: CheckMode
     """Default check of requests."""
     providers: Providers
     checker: Checker
-    required_tier: Tier
-    accept_unenforced: frozenset[LimitName]
-    """Limits that a sandbox need not enforce."""
+    containment: Containment
     protocols: Protocols
     handler: Handler
     grants: Grants
@@ -83,7 +81,7 @@ class Runtime:
     skills: SkillSet = field(default_factory=SkillSet)
     compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
     """Compilers by their name in requests."""
-    code_logger: Logger | None = None
+    program_logger: Logger
     """Logs the source of every program."""
     learnt: LearntResults = field(default_factory=LearntResults)
     """Observed types of results that tools do not declare."""
@@ -105,18 +103,18 @@ class Runtime:
             LimitNotEnforceable: the provider cannot enforce a required limit here.
         """
         provider = self.providers.get(language)
-        missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
+        missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.containment.accept_unenforced)
         if missing:
-            accepted = sorted({*missing, *self.accept_unenforced})
+            accepted = sorted({*missing, *self.containment.accept_unenforced})
             raise LimitNotEnforceable(
                 f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
-                f"or accept it with Corral(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
+                f"or accept it with Containment(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
             )
         return provider
 
-    def check_of(self, request: ExecutionRequest) -> Check:
+    def check_of(self, request: ExecutionRequest) -> CheckMode:
         """Returns the check setting for a request's program."""
-        return self.check if request.check is None else request.check
+        return self.check if request.check is None else check_mode(request.check)
 
     def loads_modules(
         self, language: Language, *, modules: NpmPackages | None = None, in_session: bool = False
@@ -133,7 +131,7 @@ class Runtime:
         language: Language,
         limits: Limits,
         *,
-        trust_domain: TrustDomain | None = None,
+        owner: Owner | None = None,
         space: Space | None = None,
         loads_modules: bool | None = None,
         packages: PythonPackages | None = None,
@@ -145,8 +143,8 @@ class Runtime:
         config = _config(
             language,
             limits.memory_mb,
-            self.required_tier,
-            trust_domain,
+            self.containment.required,
+            owner,
             self.loads_modules(language) if loads_modules is None else loads_modules,
             None if python_packages is None else python_packages.modules,
             None if npm is None else npm.preloads,
@@ -177,7 +175,7 @@ class Runtime:
         """
         if not self.keeps_warm or language in self._warm:
             return
-        if self.check:
+        if self.check != "off":
             self.checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
@@ -198,7 +196,7 @@ def _config(
     language: Language,
     memory_mb: int,
     required_tier: Tier,
-    trust_domain: TrustDomain | None,
+    owner: Owner | None,
     modules: bool,
     packages: PythonModules | None,
     preloads: NpmModules | None,
@@ -207,7 +205,7 @@ def _config(
         language=language,
         memory_mb=memory_mb,
         required_tier=required_tier,
-        trust_domain=trust_domain,
+        owner=owner,
         modules=modules,
         packages=packages,
         preloads=preloads,
@@ -250,7 +248,7 @@ async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) 
         return None
     try:
         return await run_bounded(
-            read_source_map, text, compiled.margin, size=len(text), seconds=_READ_SECONDS, tenant=context.trust_domain
+            read_source_map, text, compiled.margin, size=len(text), seconds=_READ_SECONDS, owner=context.owner
         )
     except (ValueError, WorkerError) as error:
         raise ProgramRejected(f"the compiler {name!r} returned an unreadable source map: {error}") from error
@@ -286,10 +284,10 @@ async def prepare(
     if len(source) < INLINE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(INLINE_SECONDS, INLINE_NODES):
             return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names))
-    tenant = None if context is None else context.trust_domain
+    owner = None if context is None else context.owner
     with anyio.move_on_after(limits.wall_seconds):
         try:
-            return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
+            return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, owner=owner)
         except WorkerError as error:
             raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
     raise ProgramRejected("preparing the program took longer than its time limit; write a smaller one")

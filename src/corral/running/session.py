@@ -89,7 +89,7 @@ class Session:
         """
         if self.opened.closed:
             raise ConfigError("this session is closed")
-        if context.trust_domain != self.context.trust_domain:
+        if context.owner != self.context.owner:
             raise ConfigError("this session belongs to another user or organization; open one for this context")
         if language not in self.opened.languages:
             names = ", ".join(sorted(self.opened.languages))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
+from corral.containment import TIERS, ContainmentKind, Tier
 from corral.errors import StartFailed
-from corral.isolation import TIERS, Isolation, Tier
 from corral.jail.spaces import SpaceHost
 from corral.npm import ModuleTexts
 from corral.sessions import ProgramFiles
@@ -102,14 +102,14 @@ class SandboxProvider(ABC):
 
 
 class Sandbox(ABC):
-    """One live sandbox, used as `async with`. It belongs to one trust domain until it is closed.
+    """One live sandbox, used as `async with`. It belongs to one owner until it is closed.
 
     Deadlines and cancellation belong to the caller: `execute` runs until the program ends or its task is cancelled,
     and `aclose`, which must end everything that still runs inside, always follows.
     """
 
-    isolation: Isolation
-    """Actual isolation, as results report it."""
+    containment: ContainmentKind
+    """Actual containment, as results report it."""
 
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
@@ -128,11 +128,11 @@ class Sandbox(ABC):
         await self.aclose()
 
 
-def below_required_tier(name: str, isolation: Isolation, required: Tier) -> StartFailed:
-    """Returns the error for a sandbox with insufficient isolation."""
-    accepted = next(tier for tier in reversed(TIERS) if isolation.reaches(tier))
-    known = f" ({isolation.strength})" if isolation not in TIERS else ""
+def below_required_tier(name: str, containment: ContainmentKind, required: Tier) -> StartFailed:
+    """Returns the error for a sandbox with insufficient containment."""
+    accepted = next(tier for tier in reversed(TIERS) if containment.reaches(tier))
+    known = f" ({containment.strength})" if containment not in TIERS else ""
     return StartFailed(
-        f"sandbox {name!r} runs with isolation {str(isolation)!r}{known}, below the required tier {required!r}; accept "
-        f"it with Corral(required_tier={accepted!r})"
+        f"sandbox {name!r} runs with containment {str(containment)!r}{known}, below the required tier {required!r}; "
+        f"accept it with Corral(containment={accepted!r})"
     )

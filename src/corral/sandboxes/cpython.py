@@ -1,6 +1,6 @@
 """Python in CPython, in a jail: a process for each execution, forked from a warm server in that jail.
 
-A server serves only one trust domain, as processes of a server could learn its addresses and hash seed.
+A server serves only one owner, as processes of a server could learn its addresses and hash seed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from corral.arguments import checked
+from corral.containment import Tier
 from corral.guest import RuntimeDirectory, python_server
-from corral.isolation import Tier
 from corral.jail import Engine, Mount
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestKind, GuestStarter

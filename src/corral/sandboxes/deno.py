@@ -22,9 +22,9 @@ from anyio.abc import Process
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import NO_SPACE, ContainmentKind, Space, Tier
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
-from corral.isolation import NO_SPACE, Isolation, Space, Tier
 from corral.jail import Engine, v8_environment
 from corral.jail.process import can_limit
 from corral.logs import get_logger
@@ -51,7 +51,7 @@ class UnjailedDeno(FramedProvider):
 
     name: ClassVar[str] = "deno"
     languages: ClassVar[frozenset[Language]] = frozenset({"typescript"})
-    isolation = Isolation.of_tier("none")
+    containment = ContainmentKind.of_tier("none")
 
     def __init__(self, *, allow_eval: bool, allow_wasm: bool) -> None:
         self._allow_eval = allow_eval
@@ -224,7 +224,7 @@ class DenoSandbox(JailedProvider):
     async def start(self, config: SandboxConfig) -> Sandbox:
         if self._unjailed is not None:
             return await self._unjailed.start(self._with_tier(config))
-        if self._forks is not None and config.trust_domain is not None and self._may_fork(self._forks, config):
+        if self._forks is not None and config.owner is not None and self._may_fork(self._forks, config):
             return await self._forked_or(self._forks.start, super().start, config)
         return await super().start(config)
 

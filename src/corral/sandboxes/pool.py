@@ -45,7 +45,7 @@ def default_size() -> int:
 
 
 def idle_surplus(idle: Sequence[tuple[float, E]]) -> list[E]:
-    """Returns the processes to end among those that wait for a tenant's next execution: idle for too long, or too many.
+    """Returns the processes to end among those that wait for an owner's next execution: idle for too long, or too many.
 
     Each comes with the monotonic time at which it became idle, the longest idle first.
     """

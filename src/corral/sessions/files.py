@@ -161,9 +161,9 @@ class SessionFiles:
     are `FileError`, with the path.
     """
 
-    def __init__(self, trees: Sequence[Tree], tenant: Hashable = None) -> None:
+    def __init__(self, trees: Sequence[Tree], owner: Hashable = None) -> None:
         self._trees = tuple(trees)
-        self._tenant = tenant
+        self._owner = owner
         self.host_has_written = any(not tree.own for tree in trees)
         """True if the host can have changed files since the last look."""
 
@@ -304,7 +304,7 @@ class SessionFiles:
         tree, parts = self._find(path, writes=True)
         try:
             entries = await run_in_worker(
-                index, archive, max_bytes, MAX_ENTRIES, seconds=_INDEX_SECONDS, tenant=self._tenant
+                index, archive, max_bytes, MAX_ENTRIES, seconds=_INDEX_SECONDS, owner=self._owner
             )
         except WorkerError as error:
             raise FileError(f"the archive cannot be read: {error}") from error

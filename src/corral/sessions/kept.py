@@ -18,7 +18,7 @@ from corral.concurrency.fairness import Shares
 from corral.errors import ConfigError
 from corral.sessions.mounts import Mount, check_mounts
 from corral.sessions.session import OpenSession
-from corral.types import ExecutionContext
+from corral.types import ExecutionContext, Owner
 
 
 @checked
@@ -51,8 +51,8 @@ class _Key(NamedTuple):
     session_id: str
 
     @property
-    def tenant(self) -> tuple[str | None, str]:
-        return self.organization_id, self.user_id
+    def owner(self) -> Owner:
+        return Owner(self.organization_id, self.user_id)
 
 
 @dataclass(slots=True, eq=False)
@@ -143,17 +143,17 @@ class KeptSessions:
         """Closes idle sessions of the users with the most, until there is room for this one."""
         await self.close_idle()
         while len(self._kept) > self._settings.most:
-            held = Counter(each.tenant for each in self._kept)
+            held = Counter(each.owner for each in self._kept)
             idle = [(each, kept) for each, kept in self._kept.items() if kept.users == 0]
             if not idle:
-                others = (each.tenant for each in self._kept if each != key)
-                if Shares(self._settings.most, others).has_room(key.tenant):
+                others = (each.owner for each in self._kept if each != key)
+                if Shares(self._settings.most, others).has_room(key.owner):
                     return
                 raise ConfigError(
                     f"{self._settings.most} sessions are running programs, and this user has a fair share of them; "
                     "Sessions(most=...) allows more at once"
                 )
-            await self._close(*max(idle, key=lambda item: held[item[0].tenant]))
+            await self._close(*max(idle, key=lambda item: held[item[0].owner]))
 
     async def _close(self, key: _Key, kept: _Kept) -> None:
         async with kept.opening:  # another caller waits until its files are stored, and opens it anew

@@ -15,8 +15,8 @@ import anyio.to_thread
 
 from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import Space
 from corral.errors import ConfigError, FileError
-from corral.isolation import Space
 from corral.jail.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.logs import get_logger
 from corral.results import FileChanges
@@ -51,7 +51,7 @@ class OpenSession:
     ) -> None:
         self.context = context
         self.languages = frozenset(languages)
-        self.files = SessionFiles(trees, context.trust_domain)
+        self.files = SessionFiles(trees, context.owner)
         self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
         """The same with read-only trees, for programs whose engine asks the host for files."""
         self._space = space

@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.task_owned import unwrapped
+from corral.containment import ContainmentKind, Tier
 from corral.errors import CommandFailed, ConfigError, FileError, LimitNotEnforceable
-from corral.isolation import Isolation, Tier
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 from corral.tools.tool_call import SHELL, expect_shell
 
@@ -157,8 +157,8 @@ _OUTPUT_BYTES = 64_000
 class ShellCapabilities:
     """Differences between shells."""
 
-    isolation: Isolation
-    """Boundary around commands; `Isolation("none", "none")` is the user's own computer."""
+    containment: ContainmentKind
+    """Boundary around commands; `ContainmentKind("none", "none")` is the user's own computer."""
     stdin: bool = True
     """`spawn(stdin=True)` works."""
     streaming: bool = True

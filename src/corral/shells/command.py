@@ -17,7 +17,7 @@ from corral.cli.options import interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.run_options import add_workspace, mounts
 from corral.concurrency.task_groups import plain_task_group
-from corral.isolation import TIERS
+from corral.containment import TIERS
 from corral.sessions.shell import ShellLimitName
 from corral.shells import Process, Shell, ShellLimits
 

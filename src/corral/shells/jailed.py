@@ -16,8 +16,8 @@ from corral.arguments import checked
 from corral.audit import AuditLog
 from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import ContainmentKind, Space, Tier, reaches
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
-from corral.isolation import Isolation, Space, Tier, reaches
 from corral.jail import LauncherClient, reasons_by_tier, unavailable_reason
 from corral.jail.commands import COMMAND_BYTES
 from corral.jail.process import ContainedProcess
@@ -196,7 +196,7 @@ class SpaceShell(Shell):
     @override
     def capabilities(self) -> ShellCapabilities:
         return ShellCapabilities(
-            isolation=Isolation.of_tier(self._jail.tier),
+            containment=ContainmentKind.of_tier(self._jail.tier),
             network="allowed" if self._allowed else "none",
             links=False,
             unenforced=self.unenforced,

@@ -1,4 +1,4 @@
-"""`LocalShell`: commands and files of the current user on this machine, without any isolation."""
+"""`LocalShell`: commands and files of the current user on this machine, without any containment."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.concurrency.descriptors import await_readable, process_descriptor, reap
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError, FileError
-from corral.isolation import Isolation
 from corral.sessions.shell import (
     FileInfo,
     FileKind,
@@ -73,7 +73,7 @@ class LocalShell(Shell):
         self._files = _LocalFiles(self.directory)
         self._live: set[_LocalProcess] = set()
         self._closed = False
-        self.description = f"Bash on the user's own machine, without isolation; working directory {self.directory}."
+        self.description = f"Bash on the user's own machine, without containment; working directory {self.directory}."
 
     @property
     @override
@@ -83,7 +83,7 @@ class LocalShell(Shell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation.of_tier("none"), ends_every_process=False)
+        return ShellCapabilities(containment=ContainmentKind.of_tier("none"), ends_every_process=False)
 
     @override
     async def spawn(

@@ -26,8 +26,8 @@ from corral.arguments import checked
 from corral.concurrency.event_loop import asyncio_loop
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError, FileError, MissingExtra, ShellError, ShellLost, StartFailed
-from corral.isolation import Isolation
 from corral.jail import LauncherClient, Plan
 from corral.jail.process import ContainedProcess, can_limit
 from corral.sessions.shell import (
@@ -125,7 +125,7 @@ class MemoryShell(Shell):
     @override
     def capabilities(self) -> ShellCapabilities:
         return ShellCapabilities(
-            isolation=Isolation("memory", "interpreter"),
+            containment=ContainmentKind("memory", "interpreter"),
             stdin=False,
             network="none",
             large_output=False,

@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, ClassVar, TypeAlias, get_args
 
+from corral.containment import ContainmentKind
 from corral.errors import ProgramFailed
 from corral.guest import UnencodableValue, decode_value, encode_value
-from corral.isolation import Isolation
 from corral.model.model_tools import ModelTool
 from corral.sandboxes import Job, Sandbox, SandboxProvider
 from corral.types import (
@@ -77,7 +77,7 @@ FakeProgram: TypeAlias = Callable[[FakeGuest], Awaitable[object]]
 class FakeSandbox(SandboxProvider):
     """Runs a Python function in this process instead of each program, so that tests of a host need no engine.
 
-    It claims `isolation` and `enforces`, by default everything, but isolates nothing; only limits that the host
+    It claims `containment` and `enforces`, by default everything, but isolates nothing; only limits that the host
     enforces itself work: the wall clock, and the limits of calls. Programs are still parsed and checked: pass
     `Corral(check=False)` and a source such as `"return 1"`.
     """
@@ -88,11 +88,11 @@ class FakeSandbox(SandboxProvider):
         self,
         program: FakeProgram,
         *,
-        isolation: Isolation | None = None,
+        containment: ContainmentKind | None = None,
         enforces: Collection[LimitName] = get_args(LimitName),
     ) -> None:
         self._program = program
-        self._isolation = isolation or Isolation("fake", "vm")
+        self._containment = containment or ContainmentKind("fake", "vm")
         self._enforces = frozenset(enforces)
 
     @property
@@ -100,12 +100,12 @@ class FakeSandbox(SandboxProvider):
         return Capabilities(languages=frozenset(get_args(Language)), enforces=self._enforces)
 
     async def start(self, config: SandboxConfig) -> Sandbox:  # noqa: ARG002
-        return _FakeBox(self._program, self._isolation)
+        return _FakeBox(self._program, self._containment)
 
 
 class _FakeBox(Sandbox):
-    def __init__(self, program: FakeProgram, isolation: Isolation) -> None:
-        self.isolation = isolation
+    def __init__(self, program: FakeProgram, containment: ContainmentKind) -> None:
+        self.containment = containment
         self._program = program
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
@@ -125,7 +125,7 @@ class _FakeBox(Sandbox):
 
 
 def _failed(code: str, name: str, message: str) -> Exit:
-    return Exit(status="failed", exit_code=1, error=ExecutionError(code=code, name=name, message=message))
+    return Exit(status="failed", error=ExecutionError(code=code, name=name, message=message))
 
 
 class ScriptedModel:

@@ -11,7 +11,7 @@ import anyio
 from corral import Corral, ExecutionResult, Language, Limits, tool
 from corral.errors import ToolError
 from corral.sandboxes import SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES
+from corral.types import LIMITS_OF_SANDBOXES, Containment
 
 _PATIENCE_SECONDS = 30.0
 
@@ -178,8 +178,7 @@ class SandboxSuite:
             [double, refuse, wait],
             sandbox=provider,
             check=False,
-            required_tier="none",
-            accept_unenforced=accepted,
+            containment=Containment(required="none", accept_unenforced=accepted),
             limits=Limits(wall_seconds=_PATIENCE_SECONDS),
         )
         async with corral:

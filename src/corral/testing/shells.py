@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 
 import anyio
 
+from corral.containment import ContainmentKind
 from corral.errors import CommandFailed, ConfigError, FileError
-from corral.isolation import Isolation
 from corral.shells import StreamName
 from corral.testing.behaviours import BehaviourSuite, differs, expect_failure, expect_file_error
 
@@ -388,7 +388,7 @@ class ShellSuite(BehaviourSuite):
     async def test_it_says_what_it_is(self) -> None:
         async with self._opened() as shell:
             assert shell.description
-            assert isinstance(shell.capabilities.isolation, Isolation)
+            assert isinstance(shell.capabilities.containment, ContainmentKind)
 
     async def test_the_restricted_view_ends_nothing(self) -> None:
         async with self._opened() as shell:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, cast, get_args
 
 RateScope: TypeAlias = Literal["user", "organization", "everyone"]
-"""Callers whose calls are counted together. A user belongs to an organization; a user without one is a tenant."""
+"""Callers whose calls are counted together. A user belongs to an organization; a user without one counts alone."""
 
 RateLimit: TypeAlias = str | Mapping[RateScope, str]
 """`"30/minute"` counts per user; a mapping has rates by scope: `{"user": "30/minute", "everyone": "500/minute"}`."""

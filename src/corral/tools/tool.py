@@ -41,7 +41,7 @@ from corral.tools.signature import (
 )
 from corral.tools.streams import Gathering, is_iterator, iterate
 from corral.tools.tool_call import ToolCall
-from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
+from corral.types import ExecutionContext, JsonSchema, Owner, ToolName
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _TYPES = frozenset(
@@ -241,7 +241,7 @@ class Tool(Generic[P, R]):
         """
         try:
             value = self.input.load(raw)
-            return ParsedInput(await value.get(_tenant(context)) if type(value) is PendingValidation else value)
+            return ParsedInput(await value.get(_owner(context)) if type(value) is PendingValidation else value)
         except SchemaMismatch as mismatch:
             raise self.refused(raw, mismatch) from mismatch
 
@@ -318,7 +318,7 @@ class Tool(Generic[P, R]):
                 value = list(cast("Iterator[object]", value))  # it can be read only once, but may be needed twice
             data = to_plain_data(value) if self.validate_output == "off" else self.output.dump(value)
             if type(data) is PendingValidation:
-                data = await data.get(_tenant(context))
+                data = await data.get(_owner(context))
         except Exception as error:
             if self.validate_output == "strict":
                 raise self._withheld(error) from error
@@ -342,7 +342,7 @@ class Tool(Generic[P, R]):
             if type(data) is str and (read := json_value(data)) is not data:
                 with suppress(SchemaMismatch):
                     parsed = self.output.dump(read)
-                    return await parsed.get(_tenant(context)) if type(parsed) is PendingValidation else parsed
+                    return await parsed.get(_owner(context)) if type(parsed) is PendingValidation else parsed
                 data = cast("object", read) if isinstance(read, dict | list) else data
         except Exception as unreadable:
             raise self._withheld(unreadable) from unreadable
@@ -358,8 +358,8 @@ class Tool(Generic[P, R]):
         return InvalidToolOutput(f'tool "{self.label}" ran, but its result was withheld: {problem}')
 
 
-def _tenant(context: ExecutionContext | None) -> TrustDomain | None:
-    return None if context is None else context.trust_domain
+def _owner(context: ExecutionContext | None) -> Owner | None:
+    return None if context is None else context.owner
 
 
 def output_validation(option: object, owner: str) -> OutputValidation:

@@ -14,8 +14,8 @@ from corral import Corral, ExecutionContext
 from corral.bridges.http import HttpBridge
 from corral.calls import Call, Handler, Policy, pipeline
 from corral.checking import Case, Checker, Gate, Verdict
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError
-from corral.isolation import Isolation
 from corral.sandboxes import Job, Sandbox, SandboxProvider
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, HttpEndpoint, Reply, SandboxConfig
 from tests.bridges.http.engines import ENGINES, run_elsewhere
@@ -53,7 +53,7 @@ class Elsewhere(SandboxProvider):
 
 
 class Process(Sandbox):
-    isolation = Isolation.of_tier("none")
+    containment = ContainmentKind.of_tier("none")
 
     def __init__(self, provider: Elsewhere) -> None:
         self._provider = provider
@@ -75,7 +75,7 @@ def denials(audit: Audited) -> list[str | None]:
 async def test_its_calls_are_its_own_and_its_token_dies_with_it(engine: str, tmp_path: Path) -> None:
     audit, provider = Audited(), Elsewhere(engine, tmp_path)
     bridge = HttpBridge()
-    corral = Corral(tools(), sandbox=provider, bridge=bridge, audit=audit.log, required_tier="none", check=False)
+    corral = Corral(tools(), sandbox=provider, bridge=bridge, audit=audit.log, containment="none", check=False)
     context = ExecutionContext(user_id="ada", organization_id="acme", scopes={"mail:read"})
 
     with Server(corral.remote.asgi_app()) as server:
@@ -138,7 +138,7 @@ async def test_calls_wait_for_the_check_before_any_pipeline_and_are_refused_if_i
     bridge = HttpBridge()
     provider = Elsewhere("node", tmp_path)
     async with Corral(
-        tools(), sandbox=provider, bridge=bridge, pipeline=own_pipeline, required_tier="none", check="required"
+        tools(), sandbox=provider, bridge=bridge, pipeline=own_pipeline, containment="none", check="required"
     ) as corral:
         with Server(corral.remote.asgi_app()) as server:
             bridge.url = server.url
@@ -150,7 +150,7 @@ async def test_calls_wait_for_the_check_before_any_pipeline_and_are_refused_if_i
 
 
 async def test_without_a_url_there_is_nowhere_to_send_calls_to(tmp_path: Path) -> None:
-    corral = Corral(tools(), sandbox=Elsewhere("node", tmp_path), bridge="http", required_tier="none", check=False)
+    corral = Corral(tools(), sandbox=Elsewhere("node", tmp_path), bridge="http", containment="none", check=False)
     with pytest.raises(ConfigError, match=r"HttpBridge\(url=...\)"):
         await corral.execute("return 1")
 

@@ -99,7 +99,7 @@ declare var URLPattern: $Made<$URLPattern>;
 interface $CallError<N extends string = string> extends Error { name: N; code: string; retryAfterSeconds?: number }
 declare var CorralError: $Made<$CallError>, ToolError: $Made<$CallError>, AccessDenied: $Made<$CallError>;
 declare var BridgeError: $Made<$CallError>, CallBudgetExceeded: $Made<$CallError<"CallBudgetExceeded">>;
-declare var Cancelled: $Made<$CallError<"Cancelled">>, ToolNotFound: $Made<$CallError<"ToolNotFound">>;
+declare var ExecutionCancelled: $Made<$CallError<"ExecutionCancelled">>, ToolNotFound: $Made<$CallError<"ToolNotFound">>;
 declare var InvalidArguments: $Made<$CallError<"InvalidArguments">>, ToolFailed: $Made<$CallError<"ToolFailed">>;
 declare var InvalidToolOutput: $Made<$CallError<"InvalidToolOutput">>, InvalidToken: $Made<$CallError<"InvalidToken">>;
 declare var ExecutionEnded: $Made<$CallError<"ExecutionEnded">>, ScopeDenied: $Made<$CallError<"ScopeDenied">>;

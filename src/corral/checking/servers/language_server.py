@@ -40,7 +40,7 @@ _MEASURED_SECONDS = 0.5
 
 
 class LanguageServer:
-    """A server of one kind. Any thread can submit jobs; tenants take turns.
+    """A server of one kind. Any thread can submit jobs; owners take turns.
 
     It runs in the best jail that works here: it reads one directory of ours, and cannot write, use a network or start
     processes. Where no jail works it runs without one, since it only reads programs.
@@ -98,13 +98,13 @@ class LanguageServer:
         started.cancel()
         return self.ready
 
-    def submit(self, tenant: Hashable, job: Callable[[Workspace | None], T]) -> Future[T]:
-        """Queues a job for the tenant's turn. If it raises ServerLost, the next job gets another server."""
+    def submit(self, owner: Hashable, job: Callable[[Workspace | None], T]) -> Future[T]:
+        """Queues a job for the owner's turn. If it raises ServerLost, the next job gets another server."""
         future: Future[T] = Future()
         with self._state:
             if self._owner.take_over():
                 self._workspace, self._jobs, self._busy = None, FairQueue(), False
-            self._jobs.add(tenant, (future, job))
+            self._jobs.add(owner, (future, job))
             if self._busy:
                 return future
             self._busy = True
@@ -112,10 +112,10 @@ class LanguageServer:
         self._go_on()
         return future
 
-    def is_wanted_by_others(self, tenant: Hashable) -> bool:
-        """True if jobs of another tenant are waiting."""
+    def is_wanted_by_others(self, owner: Hashable) -> bool:
+        """True if jobs of another owner are waiting."""
         with self._state:
-            return self._jobs.has_others(tenant)
+            return self._jobs.has_others(owner)
 
     def seize(self, declarations: str | None = None) -> Workspace | None:
         """Takes the server exclusively until `hand_back`; None if it is busy or lacks these declarations."""

@@ -16,8 +16,8 @@ import anyio
 
 from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
 from corral.checking.servers.specs import ServerKind
+from corral.containment import TIERS
 from corral.errors import StartFailed
-from corral.isolation import TIERS
 from corral.jail import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier, v8_environment
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder

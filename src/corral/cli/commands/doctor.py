@@ -1,4 +1,4 @@
-"""`corral doctor`: reports the isolation in force on this machine, the language servers, and missing parts."""
+"""`corral doctor`: reports the containment in force on this machine, the language servers, and missing parts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import screen
 from corral.cli.text import counted, printable
+from corral.containment import TIERS, Tier
 from corral.doctor.escape_probe import ATTEMPTS
 from corral.doctor.language_servers import FoundServer, try_servers
 from corral.doctor.report import Examination, examine
-from corral.isolation import TIERS, Tier
 from corral.rendering.preview import json_text
 
 _EPILOG = """\
@@ -32,8 +32,8 @@ def add_doctor(commands: Commands) -> None:
         commands,
         "doctor",
         _doctor,
-        help="examine the isolation on this machine",
-        description="Examines the isolation in force on this machine, layer by layer, and reports missing parts.",
+        help="examine the containment on this machine",
+        description="Examines the containment in force on this machine, layer by layer, and reports missing parts.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -45,7 +45,7 @@ def add_doctor(commands: Commands) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     required: Tier = arguments.required_tier
     with screen() as view:
-        with moving(view, "examining the isolation"):
+        with moving(view, "examining the containment"):
             result = examine()
         with moving(view, "starting the language servers"):
             servers = try_servers()

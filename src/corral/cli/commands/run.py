@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 from contextlib import AsyncExitStack, nullcontext
 
 from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult, Session
@@ -73,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
             )
             result = asyncio.run(_execute(corral, program, arguments, view, progress))
         _show(result, program, arguments, view)
-    return result.exit_code
+    return {"succeeded": 0, "cancelled": 128 + signal.SIGINT}.get(result.status, 1)
 
 
 def _approve(how: str, view: Screen, terminal: int | None) -> Approve | None:

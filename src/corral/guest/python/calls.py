@@ -362,7 +362,7 @@ class Calls:
     def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
         if self._closed:
             message = f"{shown[: _MAX_SHOWN + 6]} was not called: the program had ended"
-            raise call_failure("cancelled", "Cancelled", message)
+            raise call_failure("cancelled", "ExecutionCancelled", message)
         try:
             encoded = encode(input, "input", self.limits.input_bytes, plain=self.limits.plain)
         except TooLarge as error:

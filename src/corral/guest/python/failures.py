@@ -38,7 +38,7 @@ FAILURES: dict[str, type[CorralError]] = {
     "CallBudgetExceeded": CorralError,
     "MessageTooLarge": BridgeError,
     "MalformedMessage": BridgeError,
-    "Cancelled": CorralError,
+    "ExecutionCancelled": CorralError,
 }
 _ALSO: dict[str, tuple[type[Exception], ...]] = {
     "ToolNotFound": (AttributeError,),

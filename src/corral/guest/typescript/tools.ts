@@ -352,7 +352,7 @@ export class Calls {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
     if (this.#closed) {
-      return refused("cancelled", "Cancelled", `tools.${clip(tool, 50)} was not called: the program had ended`, site);
+      return refused("cancelled", "ExecutionCancelled", `tools.${clip(tool, 50)} was not called: the program had ended`, site);
     }
     if (this.grants(tool)) return this.service(tool, args[0], boundary);
     this.#made += 1;
@@ -397,7 +397,7 @@ export class Calls {
   service(name: string, content: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
-    if (this.#closed) return refused("cancelled", "Cancelled", `${name} was not called: the program had ended`, site);
+    if (this.#closed) return refused("cancelled", "ExecutionCancelled", `${name} was not called: the program had ended`, site);
     try {
       const input = encodeValue(content === undefined ? {} : content, "input", this.#limits.inputBytes, this.#limits.plain);
       return this.#submit(name, stringify(name), input, site, true);

@@ -38,7 +38,7 @@ from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionResult, L
 from corral.arguments import checked
 from corral.concurrency.fairness import Shares
 from corral.concurrency.threads import run_in_own_thread
-from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
+from corral.errors import AccessDenied, CorralError, ExecutionCancelled, RateLimited, SandboxError
 from corral.integrations.kit import context_for
 from corral.integrations.mcp.elicitation import Client, ClientInTouch, asked_by, can_elicit, decision_of, question
 from corral.integrations.mcp.notifications import Notices
@@ -316,7 +316,7 @@ class _Served:
             program = programs.meet(params.request_state, context, arguments)
             if program is None:
                 return self._gone()
-        elif not self._running.take(context.trust_domain):
+        elif not self._running.take(context.owner):
             reason = f"{self._running.most} programs are running, and you have a fair share of them; try again later"
             return failed(RateLimited(reason), self._language)
         elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
@@ -332,7 +332,7 @@ class _Served:
             return await program.attend(params.input_responses) or self._gone()
 
     def _gone(self) -> ExecutionResult:
-        return failed(Cancelled("the program is no longer waiting for this answer"), self._language)
+        return failed(ExecutionCancelled("the program is no longer waiting for this answer"), self._language)
 
     async def _execute(
         self, tool: ModelTool, arguments: Mapping[str, Any], context: ExecutionContext, notices: Notices
@@ -346,7 +346,7 @@ class _Served:
             logger.exception("a program could not be run")
             return failed(SandboxError("the program could not be run"), self._language)
         finally:
-            self._running.give_back(context.trust_domain)
+            self._running.give_back(context.owner)
 
     def _caller(self, request: McpRequest) -> ExecutionContext:
         if self._context is not None:

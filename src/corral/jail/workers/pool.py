@@ -1,4 +1,4 @@
-"""Host side: a few workers for the whole process, shared fairly among tenants."""
+"""Host side: a few workers for the whole process, shared fairly among owners."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _START_SECONDS = 30.0
 _WALL_FACTOR = 10
 """Wall-clock limit as a multiple of the processor time limit, for a busy machine."""
 _MOST_WAITING = 256
-"""Per tenant."""
+"""Per owner."""
 _LEAST_WAIT_SECONDS = 0.01
 
 
 class WorkerError(CorralError):
-    """Work was abandoned: it took too long or too much memory, or the same tenant had too much waiting."""
+    """Work was abandoned: it took too long or too much memory, or the same owner had too much waiting."""
 
     code = "worker_error"
 
@@ -57,11 +57,11 @@ class WorkerError(CorralError):
 class _Job:
     """Work that waits or runs. `ended` is a descriptor that becomes readable when it is over."""
 
-    def __init__(self, request: bytes, function: Callable[..., object], seconds: float, tenant: Hashable) -> None:
+    def __init__(self, request: bytes, function: Callable[..., object], seconds: float, owner: Hashable) -> None:
         self.request = request
         self.function = function
         self.seconds = seconds
-        self.tenant = tenant
+        self.owner = owner
         self.ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()
         self._abandoned = False
@@ -112,7 +112,7 @@ class _Job:
 class Workers:
     """Runs functions in up to `size` processes, each started on demand and ended when idle.
 
-    Tenants take turns. If there are several processes, one tenant never has all of them.
+    Owners take turns. If there are several processes, one owner never has all of them.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -131,7 +131,7 @@ class Workers:
         function: Callable[[Unpack[Arguments]], T],
         *args: *Arguments,
         seconds: float,
-        tenant: Hashable = None,
+        owner: Hashable = None,
     ) -> T:
         """Runs a module-level function in a worker and returns its result. Cancelling this ends the work.
 
@@ -142,7 +142,7 @@ class Workers:
             WorkerError: the work was abandoned, or raised an exception that is not one of corral's own.
             CorralError: as the function raises it.
         """
-        job = self._submit(function, args, seconds, tenant)
+        job = self._submit(function, args, seconds, owner)
         try:
             await anyio.wait_readable(job.ended)
             return job.result()
@@ -154,24 +154,24 @@ class Workers:
         function: Callable[[Unpack[Arguments]], T],
         *args: *Arguments,
         seconds: float,
-        tenant: Hashable = None,
+        owner: Hashable = None,
     ) -> T:
         """`run` for a thread without an event loop."""
-        job = self._submit(function, args, seconds, tenant)
+        job = self._submit(function, args, seconds, owner)
         try:
             await_readable(job.ended, None)
             return job.result()
         finally:
             self._drop(job)
 
-    def _submit(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float, tenant: Hashable) -> _Job:
+    def _submit(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float, owner: Hashable) -> _Job:
         module = function.__module__
         request = framed(Request(module, function.__qualname__, args))
         with self._changed:
-            if self._waiting.count(tenant) >= _MOST_WAITING:
+            if self._waiting.count(owner) >= _MOST_WAITING:
                 raise WorkerError(f"{_MOST_WAITING} jobs of the same user are already waiting; try again later")
-            job = _Job(request, function, seconds, tenant)
-            self._waiting.add(tenant, job)
+            job = _Job(request, function, seconds, owner)
+            self._waiting.add(owner, job)
             self._modules.add(module)
             self._closing = False
             self._changed.notify()
@@ -182,7 +182,7 @@ class Workers:
 
     def _drop(self, job: _Job) -> None:
         with self._changed:
-            self._waiting.discard(job.tenant, job)
+            self._waiting.discard(job.owner, job)
         job.abandon()
 
     def close(self) -> None:
@@ -229,13 +229,13 @@ class Workers:
         return worker
 
     def _next(self) -> _Job | None:
-        """Returns the next job of the tenant whose turn it is; None if this thread is no longer needed."""
+        """Returns the next job of the owner whose turn it is; None if this thread is no longer needed."""
         deadline = time.monotonic() + _IDLE_SECONDS
         with self._changed:
             while True:
                 with contextlib.suppress(LookupError):
-                    job = self._waiting.take(lambda tenant: self._running[tenant] < max(1, self.size - 1))
-                    self._running[job.tenant] += 1
+                    job = self._waiting.take(lambda owner: self._running[owner] < max(1, self.size - 1))
+                    self._running[job.owner] += 1
                     return job
                 if time.monotonic() >= deadline or (self._closing and not self._waiting):
                     self._threads -= 1
@@ -248,9 +248,9 @@ class Workers:
 
     def _done(self, job: _Job) -> None:
         with self._changed:
-            self._running[job.tenant] -= 1
-            if not self._running[job.tenant]:
-                del self._running[job.tenant]
+            self._running[job.owner] -= 1
+            if not self._running[job.owner]:
+                del self._running[job.owner]
             if self._waiting:
                 self._changed.notify()
 
@@ -273,30 +273,30 @@ atexit.register(_end)
 
 
 async def run_in_worker(
-    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, tenant: Hashable = None
+    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, owner: Hashable = None
 ) -> T:
     """`Workers.run` in this process's workers. Off Linux, a thread runs it without a limit."""
     if not can_limit:
         return await run_in_own_thread(function, *args)
-    return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
+    return await _shared.run(function, *args, seconds=seconds, owner=owner)
 
 
 async def run_bounded(
-    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, size: int, seconds: float, tenant: Hashable = None
+    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, size: int, seconds: float, owner: Hashable = None
 ) -> T:
     """Runs the function here if its input is short (`size` bytes), and otherwise as `run_in_worker`."""
     if size <= INLINE_BYTES:
         return function(*args)
-    return await run_in_worker(function, *args, seconds=seconds, tenant=tenant)
+    return await run_in_worker(function, *args, seconds=seconds, owner=owner)
 
 
 def run_in_worker_blocking(
-    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, tenant: Hashable = None
+    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, owner: Hashable = None
 ) -> T:
     """`Workers.run_blocking` in this process's workers; off Linux in this thread."""
     if not can_limit:
         return function(*args)
-    return _shared.run_blocking(function, *args, seconds=seconds, tenant=tenant)
+    return _shared.run_blocking(function, *args, seconds=seconds, owner=owner)
 
 
 class _Worker:

@@ -17,7 +17,7 @@ from corral.errors import StartFailed
 from corral.logs import get_logger
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed.provider import FramedProvider
-from corral.sandboxes.tenant_boxes import TenantBoxes
+from corral.sandboxes.owned_boxes import OwnedBoxes
 from corral.types import SandboxConfig
 
 logger = get_logger("corral.sandboxes")
@@ -31,18 +31,18 @@ class BoxProvider(FramedProvider, Generic[B]):
     """Runs programs in boxes that outlive them, such as a vendor's machines, containers or sandboxes.
 
     A subclass implements `open`, `connect_in` and `close`. A box serves only one `SandboxConfig`: the executions of one
-    trust domain, with the same settings. An execution without a trust domain has its own box, as does every execution
+    owner, with the same settings. An execution without an owner has its own box, as does every execution
     while the Corral is not open. Guests are never reused. Data that a program leaves in its box is visible to later
     programs of its user. Idle boxes are closed after two minutes.
     """
 
     executions_at_once: int = 1
-    """Number of executions of one trust domain that can share a box at the same time."""
+    """Number of executions of one owner that can share a box at the same time."""
     ready: int = 0
     """Number of boxes that an open Corral keeps ready for new users, for each configuration that it warms."""
 
     def __init__(self) -> None:
-        self._boxes = TenantBoxes[BoxPlace[B]](shared=self.executions_at_once > 1)
+        self._boxes = OwnedBoxes[BoxPlace[B]](shared=self.executions_at_once > 1)
         self._waiting: dict[SandboxConfig, deque[_OpenBox[B]]] = {}
         self._pending: set[anyio.Event] = set()
         self._watch: anyio.CancelScope | None = None

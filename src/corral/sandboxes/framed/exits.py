@@ -10,8 +10,8 @@ from typing import Any
 from corral.errors import (
     AccessDenied,
     CallBudgetExceeded,
-    Cancelled,
     CorralError,
+    ExecutionCancelled,
     InvalidArguments,
     MalformedMessage,
     MemoryExceeded,
@@ -29,8 +29,6 @@ from corral.sandboxes.framed.engines import ENGINES
 from corral.sandboxes.framed.session import GuestExit, Seen
 from corral.types import Diagnostic, ExecutionError, Exit, Program, Unawaited
 
-TIMEOUT_EXIT_CODE = 124
-"""Like timeout(1)."""
 _MAX_REMARK = 1_100
 _MAX_CUT = 10
 """Maximum number of tools named in a remark."""
@@ -51,7 +49,6 @@ def failed_exit(error: CorralError) -> Exit:
     timed_out = isinstance(error, ProgramTimeout)
     return Exit(
         status="timed_out" if timed_out else "failed",
-        exit_code=TIMEOUT_EXIT_CODE if timed_out else 1,
         error=ExecutionError(code=error.code, name=type(error).__name__, message=str(error)),
     )
 
@@ -63,7 +60,7 @@ def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
     counted = [f"tools.{tool}{f' ×{count}' if count > 1 else ''}" for tool, count in Counter(tools).items()]
     shown = ", ".join(first_few(counted, _MAX_CUT))
     message = f"the program ended before calls did, so they were cut short, maybe after they took effect: {shown}"
-    remark = Diagnostic(severity="warning", message=message, code=Cancelled.code)
+    remark = Diagnostic(severity="warning", message=message, code=ExecutionCancelled.code)
     return replace(exit, diagnostics=(*exit.diagnostics, remark))
 
 
@@ -92,7 +89,7 @@ def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
         if seen.ran:
             raise MalformedMessage("the sandbox claims that a program did not run, although it did")
         syntax_error = _syntax_error(name, message, stack, program)
-        return Exit(status="rejected", exit_code=1, error=syntax_error, **rest)
+        return Exit(status="rejected", error=syntax_error, **rest)
     engine = ENGINES[program.language]
     trace = engine.trace(stack, program)
     error = ExecutionError(
@@ -104,7 +101,7 @@ def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
         column=trace.position and trace.position.column,
         stack=trace.text or None,
     )
-    return Exit(status="failed", exit_code=1, error=error, **rest)
+    return Exit(status="failed", error=error, **rest)
 
 
 def _is_true(code: str, seen: Seen) -> bool:

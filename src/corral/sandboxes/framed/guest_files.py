@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
+from corral.containment import NO_SPACE, Space
 from corral.guest import node_guest, python_guest, typescript_guest
-from corral.isolation import NO_SPACE, Space
 from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 

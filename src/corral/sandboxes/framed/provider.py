@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+from corral.containment import ContainmentKind
 from corral.errors import CorralError, StartFailed
-from corral.isolation import Isolation
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider, below_required_tier
 from corral.sandboxes.channel import GuestChannel, GuestFiles
 from corral.sandboxes.framed.guest_files import guest_files
@@ -27,8 +27,8 @@ class FramedProvider(SandboxProvider):
 
     languages: ClassVar[frozenset[Language]]
     """Languages whose engine is available: Deno for TypeScript, CPython for Python."""
-    isolation: Isolation
-    """Isolation of the place. Results show it, and its strength is compared with `Corral(required_tier=...)`."""
+    containment: ContainmentKind
+    """Containment of the place. Results show it, and its strength is compared with `Containment.required`."""
     enforces: frozenset[LimitName] = frozenset()
     """Limits that the place enforces: `memory_mb`, and `cpu_seconds` if it can enforce or its channels measure it."""
     start_timeout_seconds: float = 30.0
@@ -62,7 +62,7 @@ class FramedProvider(SandboxProvider):
             raise
         except Exception as error:
             raise StartFailed(f"sandbox {self.name!r} did not start a guest: {error}") from error
-        return _Connected(link, self.isolation, config.memory_mb)
+        return _Connected(link, self.containment, config.memory_mb)
 
     def guest_files(self, config: SandboxConfig) -> GuestFiles:
         """Returns the guest that `connect` starts."""
@@ -70,15 +70,15 @@ class FramedProvider(SandboxProvider):
 
     def check_tier(self, config: SandboxConfig) -> None:
         """Raises `StartFailed` if the place is below the required tier."""
-        if not self.isolation.reaches(config.required_tier):
-            raise below_required_tier(self.name, self.isolation, config.required_tier)
+        if not self.containment.reaches(config.required_tier):
+            raise below_required_tier(self.name, self.containment, config.required_tier)
 
 
 class _Connected(Sandbox):
     """A guest behind a channel; executes one job."""
 
-    def __init__(self, link: ChannelLink, isolation: Isolation, memory_mb: int) -> None:
-        self.isolation = isolation
+    def __init__(self, link: ChannelLink, containment: ContainmentKind, memory_mb: int) -> None:
+        self.containment = containment
         self._link = link
         self._memory_mb = memory_mb
 

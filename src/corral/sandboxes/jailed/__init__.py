@@ -1,1 +1,1 @@
-"""Guests in a jail: how they are started, pooled, forked, and shared within a trust domain."""
+"""Guests in a jail: how they are started, pooled, forked, and shared within an owner."""

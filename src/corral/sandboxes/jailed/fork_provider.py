@@ -1,4 +1,4 @@
-"""Base of providers whose guests fork: one server for each trust domain, one process for each execution."""
+"""Base of providers whose guests fork: one server for each owner, one process for each execution."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 
 import anyio
 
+from corral.containment import NO_SPACE, Space, Tier
 from corral.errors import BridgeError, StartFailed
-from corral.isolation import NO_SPACE, Space, Tier
 from corral.logs import get_logger
 from corral.npm import ModuleTexts, NpmModules, Trial
 from corral.sandboxes.jailed.fork_self_test import expect_health
@@ -19,8 +19,8 @@ from corral.sandboxes.jailed.fork_server import Fork, ForkServer, fork_message
 from corral.sandboxes.jailed.fork_trial import run_in_fork
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
+from corral.sandboxes.owned_boxes import OwnedBoxes
 from corral.sandboxes.pool import default_size
-from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import SandboxConfig
 
 _TRIAL_SECONDS = 5.0
@@ -188,7 +188,7 @@ class ForkProvider(JailedProvider):
         starter: GuestStarter,
         start: Callable[[GuestKind, bool], StartedGuest] | None = None,
     ) -> None:
-        self._servers = TenantBoxes[Fork]()
+        self._servers = OwnedBoxes[Fork]()
         super().__init__(
             tier=tier,
             pool_size=min(1, default_size()) if pool_size is None else pool_size,

@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 
+from corral.containment import Tier
 from corral.errors import BridgeError, StartFailed
-from corral.isolation import Tier
 from corral.sandboxes.jailed.fork_trial import forked, run_in_fork, start_frame
 from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
 
@@ -116,7 +116,7 @@ def self_test(guest: StartedGuest) -> None:
     """Makes a server fork processes that use the engine's features that a fork could break. Blocks.
 
     Raises:
-        StartFailed: a fork behaved differently from a process of its own.
+        StartFailed: a fork behaved differently from a separate process.
     """
     anyio.run(_test, guest)
 

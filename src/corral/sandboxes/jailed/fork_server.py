@@ -1,4 +1,4 @@
-"""The host's side of a fork server: a guest that forks a process for each execution of one trust domain."""
+"""The host's side of a fork server: a guest that forks a process for each execution of one owner."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from functools import cache
 
 from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
+from corral.containment import Tier
 from corral.errors import StartFailed
-from corral.isolation import Tier
 from corral.jail import child_streams
 from corral.jail.seccomp import filter_program
 from corral.sandboxes.jailed.guest_process import GuestProcess

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
+from corral.containment import TIERS, Space, Tier, reaches
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
-from corral.isolation import TIERS, Space, Tier, reaches
 from corral.jail import (
     Engine,
     Jail,
@@ -291,7 +291,7 @@ class GuestStarter:
                     return jail
         messages = [_no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead]
         if required != "none":
-            messages.append("`corral doctor` shows details; Corral(required_tier='none') runs programs without a jail")
+            messages.append("`corral doctor` shows details; Corral(containment='none') runs programs without a jail")
         raise StartFailed(". ".join(filter(None, messages)))
 
     def _prepare(self) -> Path:
@@ -305,7 +305,7 @@ class GuestStarter:
         if not reaches(tier, required):
             raise StartFailed(
                 f"this sandbox runs in tier {tier!r}, below the required {required!r}; "
-                f"use another `tier`, or accept it with Corral(required_tier={tier!r})"
+                f"use another `tier`, or accept it with Corral(containment={tier!r})"
             )
 
     def _measure(self, jail: Jail, arguments: tuple[str, ...]) -> int:
@@ -393,7 +393,7 @@ def _await_ready(process: GuestProcess) -> None:
 def _no_tier(required: Tier, reasons: str) -> str:
     if required == "none":
         return f"the engine does not start here: {reasons}"
-    return f"no isolation of tier {required!r} or better works here. {reasons}"
+    return f"no containment of tier {required!r} or better works here. {reasons}"
 
 
 def _address_space() -> str | None:

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import ContainmentKind, Space, Tier
 from corral.errors import ConfigError
-from corral.isolation import Isolation, Space, Tier
 from corral.jail import Programs
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
@@ -147,7 +147,7 @@ class _Jailed(Sandbox):
     """A process in a jail; executes one job."""
 
     def __init__(self, provider: JailedProvider, guest: JailedGuest, memory_mb: int) -> None:
-        self.isolation = Isolation.of_tier(guest.tier)
+        self.containment = ContainmentKind.of_tier(guest.tier)
         self._provider: JailedProvider | None = provider
         self._guest = guest
         self._memory_mb = memory_mb

@@ -157,7 +157,6 @@ def failure(
     position = _position(own, program)
     return Exit(
         status="failed",
-        exit_code=1,
         error=ExecutionError(
             code=code,
             name=name,
@@ -197,7 +196,6 @@ def _rejected(name: str, message: str, frames: Sequence[Frame], program: Program
     position = _position(frames, program)
     return Exit(
         status="rejected",
-        exit_code=1,
         error=ExecutionError(
             code=ProgramRejected.code,
             name=name,
@@ -522,7 +520,7 @@ class MontyProgram:
             return failed_exit(OutputExceeded(str(error)))
         except UnencodableValue as error:
             failed = ExecutionError(code=ProgramFailed.code, name="ValueError", message=str(error))
-            return Exit(status="failed", exit_code=1, error=failed)
+            return Exit(status="failed", error=failed)
         return Exit(value=decode_value(encoded.text, tagged=encoded.tagged))
 
     def _finished(self, exit: Exit) -> Exit:

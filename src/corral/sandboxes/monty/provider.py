@@ -20,9 +20,9 @@ from corral.arguments import checked
 from corral.concurrency.event_loop import OneShot, one_shot_factory, periodic
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
+from corral.containment import ContainmentKind, Space
 from corral.errors import ConfigError, ProgramTimeout, SandboxLost, StartFailed
 from corral.guest import decode_value
-from corral.isolation import Isolation, Space
 from corral.jail import LauncherClient
 from corral.jail.spaces import LauncherSpaces, SpaceHost
 from corral.logs import get_logger
@@ -30,8 +30,8 @@ from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.exits import cut_short, failed_exit
 from corral.sandboxes.monty.program import Ended, MontyProgram, PendingRequest
 from corral.sandboxes.monty.worker import Worker, WorkerBox, can_limit
+from corral.sandboxes.owned_boxes import OwnedBoxes
 from corral.sandboxes.pool import Pool, default_size
-from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     CallRequest,
@@ -246,7 +246,7 @@ def _lost() -> Exit:
     return failed_exit(SandboxLost("the sandbox's process ended without a result"))
 
 
-_ISOLATION = Isolation("interpreter", "interpreter")
+_CONTAINMENT = ContainmentKind("interpreter", "interpreter")
 
 
 @checked
@@ -268,7 +268,7 @@ class MontySandbox(SandboxProvider):
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.reuse = reuse
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
-        self._boxes = TenantBoxes[WorkerBox](shared=False)
+        self._boxes = OwnedBoxes[WorkerBox](shared=False)
         self._launcher = LauncherClient()
         """For directories of sessions; started with the first one."""
         self._open = False
@@ -284,10 +284,10 @@ class MontySandbox(SandboxProvider):
         await self._pool.warm(config.memory_mb)
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        if not _ISOLATION.reaches(config.required_tier):
+        if not _CONTAINMENT.reaches(config.required_tier):
             raise StartFailed(
                 f"Monty is an interpreter without a jail, below tier {config.required_tier!r}; accept it with "
-                "Corral(required_tier='landlock'), or use CPythonSandbox"
+                "Corral(containment='landlock'), or use CPythonSandbox"
             )
         if config.packages is not None:
             raise ConfigError("Monty cannot load packages; leave out `packages`, or use CPythonSandbox")
@@ -311,7 +311,7 @@ class _Spaces(LauncherSpaces):
     def __init__(
         self,
         warm: Callable[[SandboxConfig], Awaitable[None]],
-        boxes: TenantBoxes[WorkerBox],
+        boxes: OwnedBoxes[WorkerBox],
         launcher: LauncherClient,
     ) -> None:
         super().__init__(launcher)
@@ -332,7 +332,7 @@ class _InMonty(Sandbox):
     """A worker; executes one job."""
 
     def __init__(self, box: WorkerBox) -> None:
-        self.isolation = _ISOLATION
+        self.containment = _CONTAINMENT
         self._box = box
         self._renewed = False
         self._closed = False
@@ -354,7 +354,7 @@ def _make(memory_mb: int, _in_advance: bool) -> Worker:
     return Worker(memory_mb)
 
 
-def _close(pool: Pool[int, Worker], boxes: TenantBoxes[WorkerBox], launcher: LauncherClient) -> None:
+def _close(pool: Pool[int, Worker], boxes: OwnedBoxes[WorkerBox], launcher: LauncherClient) -> None:
     launcher.close()
     pool.close()
     for box in boxes.close():

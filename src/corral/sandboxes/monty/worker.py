@@ -1,4 +1,4 @@
-"""Processes of Monty: one for each running execution, and idle ones that wait for their tenant's next."""
+"""Processes of Monty: one for each running execution, and idle ones that wait for their owner's next."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ import anyio
 from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
+from corral.containment import ContainmentKind
 from corral.errors import MissingExtra, ShellLost
-from corral.isolation import Isolation
 from corral.sessions.shell import ShellCapabilities, StreamName
 from corral.shells.clouds.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
 
@@ -79,7 +79,10 @@ class DaytonaShell(RemoteShell):
     @override
     def capabilities(self) -> ShellCapabilities:
         return ShellCapabilities(
-            isolation=Isolation("daytona", "kernel"), partial_lines=False, binary_output=False, ends_every_process=False
+            containment=ContainmentKind("daytona", "kernel"),
+            partial_lines=False,
+            binary_output=False,
+            ends_every_process=False,
         )
 
     @override

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Self
 from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
+from corral.containment import ContainmentKind
 from corral.errors import MissingExtra, ShellLost
-from corral.isolation import Isolation
 from corral.sessions.shell import ShellCapabilities, StreamName
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
 
@@ -52,7 +52,11 @@ class E2BShell(RemoteShell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation("e2b", "vm"), binary_output=False, ends_every_process=False)
+        return ShellCapabilities(
+            containment=ContainmentKind("e2b", "vm"),
+            binary_output=False,
+            ends_every_process=False,
+        )
 
     @override
     def process(self, *, stdin: bool) -> RemoteProcess:

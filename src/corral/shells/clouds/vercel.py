@@ -12,8 +12,8 @@ import anyio
 from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
+from corral.containment import ContainmentKind
 from corral.errors import MissingExtra, ShellLost
-from corral.isolation import Isolation
 from corral.sessions.shell import ShellCapabilities
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
 
@@ -67,7 +67,11 @@ class VercelShell(RemoteShell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation("vercel", "vm"), binary_output=False, ends_every_process=False)
+        return ShellCapabilities(
+            containment=ContainmentKind("vercel", "vm"),
+            binary_output=False,
+            ends_every_process=False,
+        )
 
     @override
     def process(self, *, stdin: bool) -> RemoteProcess:

@@ -197,7 +197,7 @@ async def apply_operation(
                 raise ToolError("there is no such file")
             try:
                 changed = await run_bounded(
-                    updated, text, diff or "", size=len(text) + len(diff or ""), seconds=_PATCH_SECONDS, tenant=shell
+                    updated, text, diff or "", size=len(text) + len(diff or ""), seconds=_PATCH_SECONDS, owner=shell
                 )
             except WorkerError as error:
                 raise ToolError(f"the patch cannot be applied: {error}") from error

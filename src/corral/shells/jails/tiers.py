@@ -11,8 +11,8 @@ from pathlib import Path
 from typing_extensions import override
 
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import Bind, Space, Tier
 from corral.errors import StartFailed
-from corral.isolation import Bind, Space, Tier
 from corral.jail import LauncherClient, Plan
 from corral.jail.commands import (
     command_environment,

@@ -30,7 +30,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from corral.audit import AuditLog
 from corral.egress.exchanges import Caller, Exchange, Exchanges
 from corral.egress.sockets import Sockets
-from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments
+from corral.errors import AccessDenied, CallBudgetExceeded, CorralError, ExecutionCancelled, InvalidArguments
 from corral.logs import get_logger
 from corral.shells.proxy.proxy_sockets import ProxySocket
 
@@ -128,7 +128,14 @@ _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1_000_000
 """Bytes of a refused request that are read, so that its sender reads the reason."""
 _PORTS = {"http": 80, "https": 443}
-_LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError, TimeoutError, Cancelled)
+_LOST = (
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    OSError,
+    TimeoutError,
+    ExecutionCancelled,
+)
 
 
 class _Origin(NamedTuple):
@@ -246,7 +253,7 @@ class _Connection:
                     body=self._body() if has_body else None,
                     size=size if has_body else None,
                 )
-            except Cancelled:
+            except ExecutionCancelled:
                 raise
             except CorralError as error:
                 await self._refuse(_status(error), str(error))
@@ -269,7 +276,7 @@ class _Connection:
             await ProxySocket(self._sockets.exchanges, self._stream, request.headers.raw_items()).serve(
                 self._sockets, url
             )
-        except Cancelled:
+        except ExecutionCancelled:
             raise
         except CorralError as error:
             await self._refuse(_status(error), str(error))
@@ -287,7 +294,7 @@ class _Connection:
             try:
                 data, done = await exchange.read()
             except CorralError as error:  # the head is sent already, so the body just breaks off
-                raise Cancelled(str(error)) from error
+                raise ExecutionCancelled(str(error)) from error
             if data:
                 await self._send(h11.Data(data=data))
         await self._send(h11.EndOfMessage())
@@ -363,7 +370,7 @@ class _Connection:
         except h11.RemoteProtocolError as error:
             raise InvalidArguments(f"malformed body: {error}") from None
         except _LOST as error:
-            raise Cancelled("the command has ended the request") from error
+            raise ExecutionCancelled("the command has ended the request") from error
 
     async def _read_rest(self) -> None:
         left = _DRAIN_BYTES

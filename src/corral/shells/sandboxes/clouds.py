@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from corral.isolation import Isolation
+from corral.containment import ContainmentKind
 from corral.shells.clouds.daytona import DaytonaShell
 from corral.shells.clouds.e2b import E2BShell
 from corral.shells.clouds.vercel import VercelShell
@@ -17,7 +17,7 @@ class DaytonaSandbox(ShellSandbox):
     name: ClassVar[str] = "daytona"
 
     def __init__(self) -> None:
-        super().__init__(DaytonaShell.create, isolation=Isolation("daytona", "kernel"))
+        super().__init__(DaytonaShell.create, containment=ContainmentKind("daytona", "kernel"))
 
 
 class E2BSandbox(ShellSandbox):
@@ -26,7 +26,7 @@ class E2BSandbox(ShellSandbox):
     name: ClassVar[str] = "e2b"
 
     def __init__(self) -> None:
-        super().__init__(E2BShell.create, isolation=Isolation("e2b", "vm"))
+        super().__init__(E2BShell.create, containment=ContainmentKind("e2b", "vm"))
 
 
 class VercelSandbox(ShellSandbox):
@@ -35,4 +35,4 @@ class VercelSandbox(ShellSandbox):
     name: ClassVar[str] = "vercel"
 
     def __init__(self) -> None:
-        super().__init__(VercelShell.create, isolation=Isolation("vercel", "vm"))
+        super().__init__(VercelShell.create, containment=ContainmentKind("vercel", "vm"))

@@ -17,9 +17,9 @@ import anyio
 
 from corral.arguments import checked
 from corral.concurrency.task_owned import spawn, unwrapped
+from corral.containment import ContainmentKind
 from corral.errors import ConfigError, CorralError, MalformedMessage, MessageTooLarge, SandboxLost, StartFailed
 from corral.guest import Transport, decode_value, elsewhere_guest
-from corral.isolation import Isolation
 from corral.logs import get_logger
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Job, Sandbox
@@ -56,11 +56,11 @@ class ExecuteOnlySandbox(Sandbox):
         config: SandboxConfig,
         limits: str,
         engine: str,
-        isolation: Isolation,
+        containment: ContainmentKind,
         leave: Callable[[bool], None],
     ) -> None:
         self._limits = limits
-        self.isolation = isolation
+        self.containment = containment
         self._shell = shell
         self._config = config
         self._engine = engine
@@ -260,13 +260,13 @@ _OWN_DATA_MB: Mapping[Language, int | None] = {"python": 64, "typescript": None}
 class ShellSandbox(BoxProvider[Shell]):
     """Runs programs in a shell, on any computer. It needs no network address, token or file there.
 
-    `shell` is an open shell, which the caller closes, or a function that opens one for each trust domain, which the
-    sandbox closes. All programs share an open shell and its files, regardless of their domain.
+    `shell` is an open shell, which the caller closes, or a function that opens one for each owner, which the
+    sandbox closes. All programs share an open shell and its files, regardless of their owner.
 
     `engines` are commands of the shell by language: Python from 3.11 on; for TypeScript Deno 2.9, or Node from 20 on,
-    if the command contains "node". Default: `python3`, and `deno` or else `node`. `isolation` defaults to the shell's.
-    `cpu_seconds` limits the processor time of a guest by `ulimit`, and Python's memory is limited likewise; the numbers
-    of `Limits` are not enforced, so they must be accepted as unenforced.
+    if the command contains "node". Default: `python3`, and `deno` or else `node`. `containment` is by default the
+    shell's. `cpu_seconds` limits the processor time of a guest by `ulimit`, and Python's memory is limited likewise;
+    the numbers of `Limits` are not enforced, so they must be accepted as unenforced.
 
     `bridge` is "pipe" if the shell has standard input for commands. Otherwise a program is a file and a command, and
     calls tools over a bridge of the Corral such as `HttpBridge`, with a token in its environment. Over `GrpcBridge`,
@@ -285,7 +285,7 @@ class ShellSandbox(BoxProvider[Shell]):
         shell: Shell | Callable[[], Awaitable[Shell]],
         *,
         engines: Mapping[Language, str] | None = None,
-        isolation: Isolation | None = None,
+        containment: ContainmentKind | None = None,
         cpu_seconds: int = 60,
         executions_at_once: int = 8,
         bridge: str | None = None,
@@ -299,10 +299,10 @@ class ShellSandbox(BoxProvider[Shell]):
         if isinstance(shell, Shell):
             self._bridges = _bridges(bridge, stdin=shell.capabilities.stdin)
             self._check(shell)
-            self.isolation = isolation or shell.capabilities.isolation
+            self.containment = containment or shell.capabilities.containment
         else:
             self._bridges = _bridges(bridge, stdin=True)
-            self.isolation = isolation or Isolation.of_tier("none")
+            self.containment = containment or ContainmentKind.of_tier("none")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -325,7 +325,7 @@ class ShellSandbox(BoxProvider[Shell]):
         except BaseException:
             leave(False)
             raise
-        return ExecuteOnlySandbox(place.box.content, config, self._limited(config), engine, self.isolation, leave)
+        return ExecuteOnlySandbox(place.box.content, config, self._limited(config), engine, self.containment, leave)
 
     async def open(self, config: SandboxConfig) -> Shell:
         del config

@@ -362,12 +362,12 @@ class PendingValidation:
         """Returns the problems of the value if that needs no worker; None otherwise."""
         return self._schema.problems_here(self._value, self._text) if self._is_wrong else None
 
-    async def get(self, tenant: Hashable = None) -> object:
+    async def get(self, owner: Hashable = None) -> object:
         """Returns the value. Raises SchemaMismatch."""
         schema = self._schema
         try:
-            if self._is_wrong or not await schema.accepts(self._text, tenant):
-                await schema.require(self._value, self._text, tenant)
+            if self._is_wrong or not await schema.accepts(self._text, owner):
+                await schema.require(self._value, self._text, owner)
         except NotValidated as problem:
             if not self._is_input or not schema.foreign:
                 raise
@@ -460,32 +460,32 @@ class DocumentSchema:
 
     # --- in a worker
 
-    async def accepts(self, text: bytes, tenant: Hashable) -> bool:
+    async def accepts(self, text: bytes, owner: Hashable) -> bool:
         """True if the value with this JSON is valid.
 
         Raises:
             NotValidated: validation takes too long, or too much memory.
         """
         try:
-            return await self._ask(text, tenant, tell=False) is True
+            return await self._ask(text, owner, tell=False) is True
         except (WorkerError, ToolDefinitionError) as error:
             raise NotValidated([Problem((), f"cannot be validated: {error}")]) from error
 
-    async def require(self, value: object, text: bytes, tenant: Hashable) -> None:
+    async def require(self, value: object, text: bytes, owner: Hashable) -> None:
         """Raises SchemaMismatch with the problems of a value that the validator rejects."""
         try:
-            report = await self._ask(text, tenant, tell=True)
+            report = await self._ask(text, owner, tell=True)
         except (WorkerError, ToolDefinitionError) as error:
             raise SchemaMismatch([Problem((), "is not valid, and locating the problem takes too long")]) from error
         if not isinstance(report, bool):
             raise mismatch_of(report, value)
 
-    async def _ask(self, text: bytes, tenant: Hashable, *, tell: bool) -> bool | ProblemReport:
-        report = await run_in_worker(examine, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
+    async def _ask(self, text: bytes, owner: Hashable, *, tell: bool) -> bool | ProblemReport:
+        report = await run_in_worker(examine, self._digest, None, text, tell, seconds=_SECONDS, owner=owner)
         if report is None:
             document = to_json(self._read_as)
             seconds = _SECONDS + _SECONDS_FOR_BYTE * len(document)
-            report = await run_in_worker(examine, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
+            report = await run_in_worker(examine, self._digest, document, text, tell, seconds=seconds, owner=owner)
         assert report is not None
         return report
 

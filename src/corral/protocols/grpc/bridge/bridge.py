@@ -24,7 +24,7 @@ from corral.bridges.web.documents import DocumentCache
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.threads import thread_safe_callback
-from corral.errors import Cancelled, ConfigError, CorralError, InvalidToken, MalformedMessage, MessageTooLarge
+from corral.errors import ConfigError, CorralError, ExecutionCancelled, InvalidToken, MalformedMessage, MessageTooLarge
 from corral.guest import Transport
 from corral.protocols.grpc.bridge.messages import BRIDGE_SERVICE, POOL
 from corral.protocols.grpc.bridge.methods import BridgeMethods, MethodFailed
@@ -252,7 +252,7 @@ class _Exchange:
                     await self._context.write(message.SerializeToString())
                 self._begun = True
         except grpc.aio.InternalError:
-            raise Cancelled("the client has disconnected") from None
+            raise ExecutionCancelled("the client has disconnected") from None
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Isolation of programs: its kinds in order of strength, and the directories that are mounted."""
+"""Containment of programs: its kinds in order of strength, and the directories that are mounted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _STRENGTHS: tuple[Strength, ...] = get_args(Strength)
 _LEAST: Mapping[Tier, Strength] = {"none": "none", "landlock": "interpreter", "namespaces": "kernel"}
 
 
-class Isolation(str):
-    """Isolation of an execution: the name of its kind, such as "namespaces" or "docker", and its strength.
+class ContainmentKind(str):
+    """Containment of an execution: the name of its kind, such as "namespaces" or "docker", and its strength.
 
     It is a string, so that results, logs and audit events show and compare the kind.
     """
@@ -29,16 +29,16 @@ class Isolation(str):
     strength: Strength
 
     def __new__(cls, kind: str, strength: Strength) -> Self:
-        isolation = super().__new__(cls, kind)
-        isolation.strength = strength
-        return isolation
+        containment = super().__new__(cls, kind)
+        containment.strength = strength
+        return containment
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, Strength]]:
         return type(self), (str(self), self.strength)
 
     @classmethod
     def of_tier(cls, tier: Tier) -> Self:
-        """Returns the isolation of a process in a jail of this tier."""
+        """Returns the containment of a process in a jail of this tier."""
         return cls(tier, "process" if tier == "none" else "kernel")
 
     def reaches(self, required: Tier) -> bool:

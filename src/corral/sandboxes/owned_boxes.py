@@ -13,8 +13,8 @@ import anyio
 from anyio.lowlevel import current_token
 
 from corral.concurrency.forks import ProcessOwner
+from corral.containment import Space
 from corral.errors import StartFailed
-from corral.isolation import Space
 from corral.sandboxes.pool import idle_surplus
 from corral.types import SandboxConfig
 
@@ -41,10 +41,10 @@ class Box(Protocol[S_co]):
         ...
 
 
-class TenantBoxes(Generic[S]):
-    """Boxes by configuration, including the trust domain. Any thread and event loop can use it.
+class OwnedBoxes(Generic[S]):
+    """Boxes by configuration, including the owner. Any thread and event loop can use it.
 
-    A box without a trust domain serves one execution. `shared` boxes take several at a time: simultaneous requests wait
+    A box without an owner serves one execution. `shared` boxes take several at a time: simultaneous requests wait
     for one new box.
     """
 
@@ -121,7 +121,7 @@ class TenantBoxes(Generic[S]):
             if self._owner.take_over():
                 self._boxes.clear()
             self._drop_idle()
-            boxes = self._boxes.get(config)  # never any without a trust domain
+            boxes = self._boxes.get(config)  # never any without an owner
             if boxes is None:
                 return None
             self._boxes.move_to_end(config)
@@ -137,7 +137,7 @@ class TenantBoxes(Generic[S]):
             if place is None:
                 box.retire()
                 raise StartFailed("the engine ended as soon as it had started")
-            if config.trust_domain is None:
+            if config.owner is None:
                 box.retire()  # after this one execution
             else:
                 self._boxes.setdefault(config, []).append(box)
