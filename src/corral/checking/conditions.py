@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.checking.findings import Finding
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import part, text_of
 
 _NEGATIONS = frozenset({"!", "not"})
 _EQUAL = frozenset({"==", "===", "is"})
@@ -59,7 +59,7 @@ def condition_on(value: Node) -> Condition | None:
                     return None
                 holds, is_test = outcome, True
             case "if_statement" | "elif_clause" | "while_statement" | "do_statement" | "ternary_expression":
-                return Condition(node, holds) if above.child_by_field_name("condition") == node else None
+                return Condition(node, holds) if part(above, "condition") == node else None
             case "conditional_expression" if above.named_children[1:2] == [node]:
                 return Condition(node, holds)
             case _:
@@ -97,7 +97,7 @@ def is_only_exit(condition: Condition, has_effect: Callable[[Node], bool]) -> bo
     if above is None:
         return False
     if above.type in _LOOPS:
-        body = above.child_by_field_name("body")
+        body = part(above, "body")
         return condition.holds and body is not None and not any(_exits(body)) and _repeats(above, body, has_effect)
     if above.type not in _BRANCHES:
         return False
@@ -107,7 +107,7 @@ def is_only_exit(condition: Condition, has_effect: Callable[[Node], bool]) -> bo
         if loop.type in _FUNCTIONS:
             return False
         loop = loop.parent
-    body = None if loop is None else loop.child_by_field_name("body")
+    body = part(loop, "body")
     if loop is None or body is None or not dead:
         return False
     exits = [any(part.start_byte <= each.start_byte < part.end_byte for part in dead) for each in _exits(body)]
@@ -118,7 +118,7 @@ def is_only_exit(condition: Condition, has_effect: Callable[[Node], bool]) -> bo
 
 def _dead(branch: Node, holds: bool) -> list[Node]:
     """Returns the nodes around an `if` that never run."""
-    consequence, block = branch.child_by_field_name("consequence"), branch.parent
+    consequence, block = part(branch, "consequence"), branch.parent
     if not holds:
         return [] if consequence is None else [consequence]
     if branch.type == "elif_clause":
@@ -142,7 +142,7 @@ def _within(node: Node) -> Iterator[Node]:
 
 
 def _is_remark(node: Node) -> bool:
-    function = node.child_by_field_name("function") if node.type in ("call", "call_expression") else None
+    function = part(node, "function") if node.type in ("call", "call_expression") else None
     return function is not None and text_of(function).startswith(_REMARKS)
 
 
@@ -158,17 +158,17 @@ def _exits(body: Node) -> Iterator[Node]:
         is_inner = is_inner or node.type in _CAUGHT
         inner = [each for each in node.named_children if each.type not in _FUNCTIONS]
         tries = node.type == "try_statement" and any(each.type in _HANDLERS for each in inner)
-        tried = node.child_by_field_name("body") if tries else None
+        tried = part(node, "body") if tries else None
         waiting += [(each, is_inner, is_tried or each == tried) for each in inner]
 
 
 def _ends_by(loop: Node, body: Node, dead: list[Node]) -> bool:
     """True if a variable of the loop's condition is assigned only in dead code."""
-    condition = loop.child_by_field_name("condition")
+    condition = part(loop, "condition")
     names = _identifiers(condition)
     assigned: dict[str, bool] = {}
     for each in _within(body):
-        name = text_of(each.child_by_field_name("left")) if each.type in _ASSIGNMENTS else ""
+        name = text_of(part(each, "left")) if each.type in _ASSIGNMENTS else ""
         if name in names:
             is_dead = any(part.start_byte <= each.start_byte < part.end_byte for part in dead)
             assigned[name] = assigned.get(name, True) and is_dead
@@ -177,8 +177,8 @@ def _ends_by(loop: Node, body: Node, dead: list[Node]) -> bool:
 
 def _repeats(loop: Node, body: Node, has_effect: Callable[[Node], bool]) -> bool:
     """True if a loop makes a call with effects and does not iterate over that call's input."""
-    bound = loop.child_by_field_name("left") or loop.child_by_field_name("initializer")
-    over = loop.child_by_field_name("right")
+    bound = part(loop, "left") or part(loop, "initializer")
+    over = part(loop, "right")
     if over is not None and not text_of(over).startswith("range("):
         return False
     names = _identifiers(bound)

@@ -25,7 +25,7 @@ from corral.errors import ToolNotFound
 from corral.model import checked_discovery, declare_tools
 from corral.model.printing.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.programs.edits import Edits
-from corral.programs.syntax.parsing import parsing_within, text_of
+from corral.programs.syntax.parsing import parsing_within, part, text_of
 from corral.programs.syntax.python import finder
 from corral.texts import LINE_END
 from corral.tools import Tool, ToolRegistry
@@ -125,7 +125,7 @@ class ToolSet:
         tool = self.tools.get(name)
         signature = owner + text[max(text.find(name.name), 0) :]
         is_stream = tool is not None and tool.stream
-        return DeclaredTool(name, signature, is_stream, text_of(node.child_by_field_name("return_type")))
+        return DeclaredTool(name, signature, is_stream, text_of(part(node, "return_type")))
 
     def call_of(self, name: ToolName) -> str:
         """Returns an example call in TypeScript, with the required members of the input, or else its first member."""
@@ -396,15 +396,15 @@ def _in_one_line(declaration: str) -> str:
 
 def _head(declared: Node) -> str:
     """Returns the declaration of a tool without its result type."""
-    text, parameters = declared.text or b"", declared.child_by_field_name("parameters")
+    text, parameters = declared.text or b"", part(declared, "parameters")
     return text.decode() if parameters is None else text[: parameters.end_byte - declared.start_byte].decode()
 
 
 def _taking_keywords(owner: Node, prefix: str = "") -> Iterator[str]:
-    body = owner.child_by_field_name("body")
+    body = part(owner, "body")
     for each in body.named_children if body is not None else ():
-        node = each.child_by_field_name("definition") or each
-        parameters = node.child_by_field_name("parameters")
+        node = part(each, "definition") or each
+        parameters = part(node, "parameters")
         if node.type == "class_definition" and not prefix:
             yield from _taking_keywords(node, f"{_name(node)}.")
         elif (
@@ -416,20 +416,20 @@ def _taking_keywords(owner: Node, prefix: str = "") -> Iterator[str]:
 def _members(root: Node, name: str) -> Iterator[str]:
     """Yields the members of a declared TypedDict, in either syntax."""
     for node in root.named_children:
-        body, assigned = node.child_by_field_name("body"), node.named_children[0] if node.named_children else node
+        body, assigned = part(node, "body"), node.named_children[0] if node.named_children else node
         if _name(node) == name and body is not None:
             fields = [each.named_children[0] for each in body.named_children if each.named_children]
-            yield from (text_of(each.child_by_field_name("left")) for each in fields if each.type == "assignment")
-        elif text_of(assigned.child_by_field_name("left")) == name:
-            arguments = assigned.child_by_field_name("right")
-            listed = None if arguments is None else arguments.child_by_field_name("arguments")
+            yield from (text_of(part(each, "left")) for each in fields if each.type == "assignment")
+        elif text_of(part(assigned, "left")) == name:
+            arguments = part(assigned, "right")
+            listed = part(arguments, "arguments")
             for each in listed.named_children if listed is not None else ():
                 pairs = each.named_children if each.type == "dictionary" else ()
-                yield from (text_of(pair.child_by_field_name("key")).strip("\"'") for pair in pairs)
+                yield from (text_of(part(pair, "key")).strip("\"'") for pair in pairs)
 
 
 def _name(node: Node) -> str:
-    name = node.child_by_field_name("name")
+    name = part(node, "name")
     return "" if name is None else (name.text or b"").decode().strip("\"'")
 
 
@@ -459,8 +459,8 @@ def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Ite
 def _literal_values(declaration: Node | None) -> tuple[str, ...]:
     """Returns the values of a declared `Literal` type, as source text."""
     assigned = None if declaration is None else declaration.named_children[0]
-    literal = None if assigned is None else assigned.child_by_field_name("right")
-    if literal is None or literal.type != "subscript" or text_of(literal.child_by_field_name("value")) != "Literal":
+    literal = part(assigned, "right")
+    if literal is None or literal.type != "subscript" or text_of(part(literal, "value")) != "Literal":
         return ()
     return tuple(text_of(each) for each in literal.children_by_field_name("subscript"))
 
@@ -477,15 +477,15 @@ def _in_order(needed: Mapping[str, list[str]], declared: Mapping[str, Node]) -> 
 
 def _declared(statement: Node) -> str:
     if _is_class(statement):
-        bases = text_of(statement.child_by_field_name("superclasses"))
-        return text_of(statement.child_by_field_name("name")) if bases.startswith("(TypedDict") else ""
+        bases = text_of(part(statement, "superclasses"))
+        return text_of(part(statement, "name")) if bases.startswith("(TypedDict") else ""
     assigned = statement.named_children[0] if statement.type == "expression_statement" else None
     if assigned is None or assigned.type != "assignment":
         return ""
-    called = assigned.child_by_field_name("right")
-    function = None if called is None else called.child_by_field_name("function")
-    is_type = text_of(assigned.child_by_field_name("type")) == "TypeAlias" or text_of(function) == "TypedDict"
-    return text_of(assigned.child_by_field_name("left")) if is_type else ""
+    called = part(assigned, "right")
+    function = part(called, "function")
+    is_type = text_of(part(assigned, "type")) == "TypeAlias" or text_of(function) == "TypedDict"
+    return text_of(part(assigned, "left")) if is_type else ""
 
 
 def _is_class(statement: Node) -> bool:
@@ -495,7 +495,7 @@ def _is_class(statement: Node) -> bool:
 
 def _words(declaration: Node) -> dict[str, None]:
     """Returns the names in a declaration, except the one that it declares."""
-    defined = declaration.child_by_field_name("body") or declaration.named_children[0].child_by_field_name("right")
+    defined = part(declaration, "body") or part(declaration.named_children[0], "right")
     return dict.fromkeys(text_of(each) for each in _IDENTIFIERS(defined or declaration).get("name", ()))
 
 
@@ -509,7 +509,7 @@ def _runnable(declaration: Node) -> str:
     while waiting:
         node = waiting.pop()
         waiting += node.named_children
-        if node.type == "keyword_argument" and text_of(node.child_by_field_name("name")) in _NOT_YET:
+        if node.type == "keyword_argument" and text_of(part(node, "name")) in _NOT_YET:
             before = node.prev_sibling
             start = (node if before is None else before).start_byte
             edits.replace(start - declaration.start_byte, node.end_byte - declaration.start_byte, b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import finder, text_of
 from corral.types import ToolName
 
@@ -47,7 +48,7 @@ class DeclaredTypes:
         """Returns the array members of an object."""
         node = self.at(*span)
         members = [] if node is None else [each for each in node.named_children if each.type == "property_signature"]
-        types = ((each.child_by_field_name("name"), each.child_by_field_name("type")) for each in members)
+        types = ((part(each, "name"), part(each, "type")) for each in members)
         return [text_of(name) for name, type_ in types if name and type_ and text_of(type_).endswith("]")]
 
     def members_at(self, start: int, end: int) -> frozenset[str]:
@@ -65,9 +66,9 @@ class DeclaredTypes:
         """Returns the type at a location: the member for a member's name, the result type for a tool's name."""
         node = self._root.named_descendant_for_byte_range(start, max(start, end - 1))
         above = None if node is None else node.parent
-        if node is None or above is None or above.child_by_field_name("name") != node:
+        if node is None or above is None or part(above, "name") != node:
             return node
-        return above.child_by_field_name("return_type") if above.type == "method_signature" else above
+        return part(above, "return_type") if above.type == "method_signature" else above
 
 
 def tool_name(declared: Node) -> ToolName:
@@ -81,8 +82,8 @@ def tool_name(declared: Node) -> ToolName:
 
 
 def _name_of(node: Node) -> str:
-    name = node.child_by_field_name("name")
-    return "" if name is None else text_of(name).strip("\"'")
+    name = part(node, "name")
+    return text_of(name).strip("\"'")
 
 
 def is_dictionary(declared: Node) -> bool:

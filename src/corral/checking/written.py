@@ -8,6 +8,7 @@ from contextlib import suppress
 from tree_sitter import Node
 
 from corral.checking.inputs import Written
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import text_of, unwrapped
 from corral.tools.json_schema.problems import ABSENT
 
@@ -60,7 +61,7 @@ def _object(node: Node) -> Written:
     members: Members = {}
     complete = True
     for member in node.named_children:
-        key, value = member.child_by_field_name("key"), member.child_by_field_name("value")
+        key, value = part(member, "key"), part(member, "value")
         if member.type == "spread_element":
             complete, members = False, _replaceable(members)
         elif member.type == "shorthand_property_identifier":
@@ -102,7 +103,7 @@ def read_python(node: Node, bound: Callable[[Node], Node | None]) -> Written:
         case "list" | "tuple" | "set":
             return _array(node)
         case "list_comprehension":
-            body = node.child_by_field_name("body")
+            body = part(node, "body")
             return Written(node, _ARRAY, elements=() if body is None else (body,), complete=False)
         case "dictionary" if node.named_child_count <= _MAX_PARTS:
             return _dictionary(node)
@@ -116,7 +117,7 @@ def _dictionary(node: Node) -> Written:
     members: Members = {}
     complete = True
     for member in node.named_children:
-        key, value = member.child_by_field_name("key"), member.child_by_field_name("value")
+        key, value = part(member, "key"), part(member, "value")
         name = _text(key, "string_content") if key is not None and key.type == "string" else None
         if isinstance(name, str) and key is not None:
             members[name] = key, value
@@ -127,7 +128,7 @@ def _dictionary(node: Node) -> Written:
 
 def python_arguments(call: Node, bound: Callable[[Node], Node | None]) -> Written:
     """Reads the input of a call from its keywords or its single dict."""
-    arguments = call.child_by_field_name("arguments")
+    arguments = part(call, "arguments")
     if arguments is None or arguments.type != "argument_list" or arguments.named_child_count > _MAX_PARTS:
         return Written(call)
     passed = [each for each in arguments.named_children if each.type != "comment"]
@@ -136,7 +137,7 @@ def python_arguments(call: Node, bound: Callable[[Node], Node | None]) -> Writte
     members: Members = {}
     complete = True
     for each in passed:
-        name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
+        name, value = part(each, "name"), part(each, "value")
         if each.type == "keyword_argument" and name is not None:
             members[text_of(name)] = name, value
         elif each.type == "dictionary_splat" and each.named_children:
@@ -159,7 +160,7 @@ def _array(node: Node) -> Written:
 def _number(node: Node, kinds: frozenset[str]) -> Written:
     text, sign = text_of(node).replace("_", ""), 1
     if node.type.startswith("unary"):
-        operand = node.child_by_field_name("argument")
+        operand = part(node, "argument")
         if operand is None or node.children[0].type != "-" or operand.type not in ("number", "integer", "float"):
             return Written(node)
         text, sign = text_of(operand).replace("_", ""), -1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.syntax import python, typescript
-from corral.programs.syntax.parsing import TooLongToParse, text_of, without_wrappers
+from corral.programs.syntax.parsing import TooLongToParse, part, text_of, without_wrappers
 from corral.texts import located
 from corral.types import Program
 
@@ -47,19 +47,19 @@ def loops_over_calls(program: Program) -> list[Loop]:
         if node.type in _LOOPS and _goes_through_values(node):
             loops.append(node)
         if node.type in _BINDINGS:
-            name, value = (node.child_by_field_name(field) for field in _BINDINGS[node.type])
+            name, value = (part(node, field) for field in _BINDINGS[node.type])
             bound.setdefault(text_of(name), []).append(value)
         elif node.type in ("assignment_expression", "augmented_assignment", "augmented_assignment_expression"):
-            bound.setdefault(text_of(node.child_by_field_name("left")), []).append(None)
+            bound.setdefault(text_of(part(node, "left")), []).append(None)
     matches: list[Loop] = []
     for loop in loops:
-        iterable = loop.child_by_field_name("right")
+        iterable = part(loop, "right")
         if iterable is None:
             continue
         inner = without_wrappers(iterable, _AROUND)
         values = bound.get(text_of(inner), []) if inner.type == "identifier" else [inner]
         call = without_wrappers(values[0], _AROUND) if len(values) == 1 and values[0] is not None else None
-        function = None if call is None else call.child_by_field_name("function")
+        function = part(call, "function")
         owner, _, path = text_of(function).partition(".")
         if owner in ("tools", "codemode") and path:
             index = typed.text[: loop.start_byte].count(b"\n") + 1

@@ -11,7 +11,7 @@ from corral.checking.conditions import Condition, condition_on
 from corral.checking.declared_tools import ToolSet
 from corral.programs.mends.origins import Origins
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import arguments_of, part, text_of
 from corral.programs.syntax.python import finder
 from corral.tools.json_schema.keywords import mapping, part_of
 from corral.tools.schema import TypeOutput
@@ -20,7 +20,7 @@ from corral.types import ToolName
 _ASKED = finder(
     '(call function: (attribute attribute: (identifier) @get (#eq? @get "get"))) @call (comparison_operator) @in'
 )
-_NOTHING = frozenset({"none", "false", "string", "list", "dictionary"})
+_EMPTY = frozenset({"None", "False", "''", '""', "[]", "{}"})
 _MAX_ASKED = 200
 
 
@@ -65,19 +65,14 @@ def _text(key: Node) -> str:
 def _tested(node: Node) -> tuple[Node | None, Node | None, bool]:
     """Returns the tested value, the key, and the result of the test if the key is missing."""
     if node.type == "call":
-        function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        passed = [] if arguments is None else arguments.named_children
-        is_plain = len(passed) == 1 or (len(passed) == 2 and passed[1].type in _NOTHING and _is_empty(passed[1]))
-        owner = None if function is None else function.child_by_field_name("object")
-        return owner, passed[0] if is_plain and passed[0].type == "string" else None, False
+        passed = arguments_of(node)
+        is_plain = len(passed) == 1 or (len(passed) == 2 and text_of(passed[1]) in _EMPTY)
+        key = passed[0] if is_plain and passed[0].type == "string" else None
+        return part(node, "function", "object"), key, False
     sign = " ".join(each.type for each in node.children[1:-1])
     sides = node.named_children
     is_key = sign in ("in", "not in") and len(sides) == 2 and sides[0].type == "string"
     return (sides[1], sides[0], sign == "not in") if is_key else (None, None, False)
-
-
-def _is_empty(literal: Node) -> bool:
-    return text_of(literal) in ("None", "False", "''", '""', "[]", "{}")
 
 
 def _members(value: Node, tools: ToolSet, origins: Origins) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from corral.checking.python.expressions import (
     async_generator,
     call_around,
     gathered_list,
-    is_annotation,
     is_caught,
     is_probed,
     is_result,
@@ -47,9 +46,9 @@ from corral.guest.python.failures import failure_classes
 from corral.programs import TypedPython
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
-from corral.programs.python.imports import STAR
+from corral.programs.python.imports import STAR, is_annotation
 from corral.programs.python.names import Names, TooMuch, dotted_path, is_binding
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, part, text_of
 from corral.programs.syntax.python import finder
 from corral.types import Position
 
@@ -204,8 +203,7 @@ class PythonCheck(PythonOrigins):
 
     def calls_by_name(self) -> Iterator[tuple[Node, str]]:
         for call in _CALLS(self.root).get("call", ()):
-            function = call.child_by_field_name("function")
-            owner, _, name = ("", "", "") if function is None else dotted_path(function).partition(".")
+            owner, _, name = dotted_path(part(call, "function")).partition(".")
             if owner in ("tools", "codemode") and name:
                 yield call, name
 
@@ -216,7 +214,7 @@ class PythonCheck(PythonOrigins):
         return is_caught(call)
 
     def tool_called(self, call: Node) -> DeclaredTool | None:
-        return self._tool_of(call.child_by_field_name("function") or call)
+        return self._tool_of(part(call, "function"))
 
     def _dict_of(self, name: Node) -> Node | None:
         return _input_bound(name, self._typed.names)
@@ -238,19 +236,18 @@ class PythonCheck(PythonOrigins):
         for remark in document.remarks():
             if remark.code == _REVEALED and (match := _TYPE.search(remark.message)) is not None:
                 types[self.text.offsets(remark.span)] = match[1]
-        return [
-            replace(each, kind=None, hint=None, declared=None)
-            if each in members
-            and not self._lacks(types.get((members[each][0].start_byte, members[each][0].end_byte)), members[each][1])
-            else each
-            for each in findings
-        ]
+        doubted = {
+            each
+            for each, (owner, member) in members.items()
+            if not self._lacks(types.get((owner.start_byte, owner.end_byte), ""), member)
+        }
+        return [replace(each, kind=None, hint=None, declared=None) if each in doubted else each for each in findings]
 
-    def _lacks(self, type_: str | None, member: str) -> bool:
+    def _lacks(self, type_: str, member: str) -> bool:
         """True if no value of a type has a member: a key as source text, or `.attribute`."""
         if member.startswith("+"):
-            return cannot_be_added(type_ or "", member[1:], self._objects)
-        members = [each for each in union_members(type_ or "") if each != "None"]
+            return cannot_be_added(type_, member[1:], self._objects)
+        members = [each for each in union_members(type_) if each != "None"]
         return not members or all(lacks(each, member, self._has_key) for each in members)
 
     def _has_key(self, name: str, key: str) -> bool:
@@ -266,12 +263,10 @@ class PythonCheck(PythonOrigins):
         node = self.node_between(*self.text.offsets(remark.span))
         while node is not None and node.type not in _STATEMENTS:
             if node.type == "call" and remark.code in _ARGUMENT:
-                function = node.child_by_field_name("function")
-                method = "" if function is None else text_of(function.child_by_field_name("attribute"))
-                is_filled = method in _FILLING and function is not None and self._tool_of(function) is None
-                return value_of(node) if is_filled else None
+                method = text_of(part(node, "function", "attribute"))
+                return value_of(node) if method in _FILLING and self.tool_called(node) is None else None
             if node.type in ("assignment", "augmented_assignment"):
-                left = node.child_by_field_name("left")
+                left = part(node, "left")
                 return None if left is None else value_of(left) if left.type == "subscript" else left
             node = node.parent
         return None
@@ -333,14 +328,13 @@ class PythonCheck(PythonOrigins):
         type_, name = ("", "") if match is None else (match["type"], match["name"])
         if type_ not in self._objects:
             return None
-        call = call_around(node)
-        function = None if call is None else call.child_by_field_name("function")
+        function = text_of(part(call_around(node), "function"))
         attributes = (each for each in (node, *operands(node)) if each.type == "attribute")
-        taken = next((each for each in attributes if text_of(each.child_by_field_name("attribute")) == name), None)
-        is_passed = warning.code.endswith("argument-type") and text_of(function) not in TAKING_VALUES
+        taken = next((each for each in attributes if text_of(part(each, "attribute")) == name), None)
+        is_passed = warning.code.endswith("argument-type") and function not in TAKING_VALUES
         if taken is None or is_passed or not self.tools.declares(type_, name):
             return None
-        shown = text_of(taken.child_by_field_name("object"))
+        shown = text_of(part(taken, "object"))
         message = f"{text_of(taken)} is a method of dicts, not the member {name}."
         return warning.rejected("member", message=message, hint=f'Write `{shown}["{name}"]`.')
 
@@ -392,8 +386,7 @@ class PythonCheck(PythonOrigins):
     def _key(self, warning: Finding, node: Node) -> Finding:
         match = _TYPED_DICT.search(warning.message)
         if _BY_NUMBER.search(warning.message) and not is_probed(node):
-            owner = node if node.type == "subscript" else node.parent
-            value = None if owner is None else owner.child_by_field_name("value")
+            value = part(node if node.type == "subscript" else node.parent, "value")
             if value is None or not self._is_declared(value):
                 return warning
             return self._remember_owner(warning.rejected("member", hint="It is a dict."), value, "0")
@@ -411,8 +404,8 @@ class PythonCheck(PythonOrigins):
         if "did you mean" not in warning.message and not all(map(self.tools.is_closed, types)):
             return warning  # the schemas allow other members
         rejected = warning.rejected("member", declared=self.tools.class_named(match["name"]))
-        above = node.parent
-        value = above.child_by_field_name("value") if above is not None and above.type == "subscript" else None
+        is_read = node.parent is not None and node.parent.type == "subscript"
+        value = part(node.parent, "value") if is_read else None
         return rejected if value is None else self._remember_owner(rejected, value, f'"{key}"')
 
     def _remember_owner(self, finding: Finding, value: Node, member: str) -> Finding:
@@ -423,12 +416,11 @@ class PythonCheck(PythonOrigins):
     def _subscript(self, warning: Finding, node: Node) -> Finding:
         """Returns the finding for a key that the declared type does not have."""
         taken, key = subscript_in(node, warning.message)
-        value = None if taken is None else taken.child_by_field_name("value")
+        value = part(taken, "value")
         if taken is None or value is None or key is None or is_probed(node):
             return warning
         name = anchor(value)
-        is_one_type = name is None or len({each.span for each in self.types(name)}) <= 1
-        if not is_one_type or not self._is_declared(value):
+        if len({each.span for each in self.types(name)}) > 1 or not self._is_declared(value):
             return warning
         shown = text_of(value)
         if key.type != "string":
@@ -453,14 +445,12 @@ class PythonCheck(PythonOrigins):
     def _uncalled(self, warning: Finding, node: Node) -> Finding | None:
         """Returns a finding about a tool that is named but not called."""
         call = call_around(node) if warning.code.endswith(("argument-type", "overload")) else None
-        arguments = None if call is None else call.child_by_field_name("arguments")
-        around = [node, *operands(node)] if call is None else [] if arguments is None else arguments.named_children
-        if call is not None and text_of(call.child_by_field_name("function")) not in TAKING_VALUES | FUTURES:
+        around = [node, *operands(node)] if call is None else arguments_of(call)
+        if call is not None and text_of(part(call, "function")) not in TAKING_VALUES | FUTURES:
             return self._mapped(warning, around)
         for each in around:
             named = self._initial(each) if each.type == "identifier" else each
-            above = each.parent
-            is_callee = above is not None and above.type == "call" and above.child_by_field_name("function") == each
+            is_callee = part(each.parent, "function") == each
             if named is not None and named.type == "attribute" and not is_callee and self._tool_of(named) is not None:
                 shown = text_of(named)
                 message = f"{shown} is a tool, but it is not called."
@@ -468,13 +458,12 @@ class PythonCheck(PythonOrigins):
         return None
 
     def _attribute(self, warning: Finding, node: Node) -> Finding:
-        name = text_of(node.child_by_field_name("attribute") or node)
+        name = text_of(part(node, "attribute") or node)
         match = _OBJECT.search(warning.message)
         if match is None:
             return warning
-        owner = node if node.type == "attribute" else node.parent
-        value = None if owner is None else owner.child_by_field_name("object")
-        if value is not None and text_of(value) in self._used_types:
+        value = part(node if node.type == "attribute" else node.parent, "object")
+        if text_of(value) in self._used_types:
             hint = "It is a `TypedDict`: its values are plain dicts."
             return warning if is_tried(node) else warning.rejected("type", hint=hint)
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
@@ -505,14 +494,12 @@ class PythonCheck(PythonOrigins):
 
     def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
         call = call_around(node)
-        function = None if call is None else call.child_by_field_name("function")
-        arguments = None if call is None else call.child_by_field_name("arguments")
-        tool = None if function is None else self._tool_of(function)
-        if call is None or tool is None or arguments is None:
+        tool = None if call is None else self.tool_called(call)
+        if call is None or tool is None:
             return warning
         self._calls.append((call, tool))
-        passed = arguments.named_children
-        positional = [each for each in passed if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
+        passed = arguments_of(call)
+        positional = [each for each in passed if each.type not in ("keyword_argument", "dictionary_splat")]
         if code in _COUNT:
             is_object = bool(python_arguments(call, self._dict_of).members)
             is_misplaced = positional and not is_object and "input: " not in tool.signature
@@ -521,7 +508,7 @@ class PythonCheck(PythonOrigins):
             return warning
         types = mismatch(warning.message)
         pair = node.parent if node.parent is not None and node.parent.type == "pair" else node
-        value = pair.child_by_field_name("value") or node
+        value = part(pair, "value") or node
         if types is None or self._inputs.is_whole(value):
             return warning  # the schema decides
         if is_text_for_number(*types) and not self._is_declared(value):
@@ -583,17 +570,14 @@ class PythonCheck(PythonOrigins):
     def _promised(self, expression: Node) -> str | None:
         """Returns the source text of the tool whose coroutine an expression is, directly or through a name."""
         call = self._initial(expression) if expression.type == "identifier" else expression
-        function = None if call is None or call.type != "call" else call.child_by_field_name("function")
-        tool = None if function is None else self._tool_of(function)
-        return None if function is None or tool is None or tool.is_stream else text_of(function)
+        tool = self.tool_called(call) if call is not None and call.type == "call" else None
+        return None if tool is None or tool.is_stream else text_of(part(call, "function"))
 
     def _forgotten(self) -> Iterator[Finding]:
         for node in self._consumed():
             _, owner = unwrap(node)
             if owner is not None and node.type == "identifier" and takes_apart(node, owner):
-                call = self._initial(node)
-                function = None if call is None or call.type != "call" else call.child_by_field_name("function")
-                path = "" if function is None else dotted_path(function)
+                path = dotted_path(part(self._initial(node), "function"))
                 if path in FUTURES | _TASKS:
                     message = f"{text_of(node)} is the future that {path}(...) returns, not its value."
                     hint = f"Write `await {path}(...)`, or `await {text_of(node)}`."
@@ -646,29 +630,21 @@ def _taken_for_enums(types: Iterable[str], tools: ToolSet, names: Names) -> Iter
 def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:
     """Returns the fix for a use of a type; None if it can be correct."""
     owner = use.parent
-    match None if owner is None else owner.type:
-        case "attribute" if owner is not None and use == owner.child_by_field_name("object"):
-            member = text_of(owner.child_by_field_name("attribute"))
-            return None if member.startswith("_") else f"Write {_enum_value(member, values)}."
-        case "call" if owner is not None and use == owner.child_by_field_name("function"):
-            return "Write the value itself."
-        case "subscript" if owner is not None and use == owner.child_by_field_name("value"):
-            key = owner.child_by_field_name("subscript")
-            return f"Write {_enum_value(text_of(key), values)}."
-        case "for_statement" | "for_in_clause" if owner is not None and use == owner.child_by_field_name("right"):
-            return f"Write `typing.get_args({name})`."
-        case _:
-            return None
+    if use == part(owner, "object"):
+        member = text_of(part(owner, "attribute"))
+        return None if member.startswith("_") else f"Write {_enum_value(member, values)}."
+    if use == part(owner, "function"):
+        return "Write the value itself."
+    if owner is not None and owner.type == "subscript" and use == part(owner, "value"):
+        return f"Write {_enum_value(text_of(part(owner, 'subscript')), values)}."
+    is_looped = owner is not None and owner.type in ("for_statement", "for_in_clause") and use == part(owner, "right")
+    return f"Write `typing.get_args({name})`." if is_looped else None
 
 
 def _enum_value(member: str, values: tuple[str, ...]) -> str:
     """Returns the literal value that matches an enum member's name."""
-    match = next((each for each in values if _letters(each) == _letters(member)), None)
-    return "one of them" if match is None else f"`{match}`"
-
-
-def _letters(text: str) -> str:
-    return _NO_LETTER.sub("", text).lower()
+    letters = _NO_LETTER.sub("", member).lower()
+    return next((f"`{each}`" for each in values if _NO_LETTER.sub("", each).lower() == letters), "one of them")
 
 
 def _as_keywords(root: Node, tools: Collection[str], edits: Edits) -> None:
@@ -678,11 +654,8 @@ def _as_keywords(root: Node, tools: Collection[str], edits: Edits) -> None:
     """
     matches = _METHOD_CALLS(root) if _SIGN.search(edits.text) else {}
     for call in matches.get("call", ())[:_MAX_CALLS]:
-        function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        owner, _, path = ("", "", "") if function is None else dotted_path(function).partition(".")
-        if owner not in ("tools", "codemode") or path not in tools or arguments is None:
-            continue
-        passed = [each for each in arguments.named_children if each.type != "comment"]
+        owner, _, path = dotted_path(part(call, "function")).partition(".")
+        passed = arguments_of(call) if owner in ("tools", "codemode") and path in tools else []
         for each in passed:
             literal = each.named_children[0] if each.type == "dictionary_splat" and each.named_children else each
             if literal.type == "dictionary" and (each != literal or len(passed) == 1) and _is_plain(literal):
@@ -698,14 +671,14 @@ def _open(argument: Node, literal: Node, edits: Edits) -> None:
         if pair.type == "dictionary_splat" and pair.named_children:
             inner = pair.named_children[0]  # its members are unknown
             edits.wrap(inner.start_byte, inner.end_byte, f"{ANY}(".encode(), b")")
-        key, value = pair.child_by_field_name("key"), pair.child_by_field_name("value")
+        key, value = part(pair, "key"), part(pair, "value")
         if key is not None and value is not None and key.end_point.row == value.start_point.row:
             edits.replace(key.start_byte, value.start_byte, _name(key).encode() + b"=")
 
 
 def _is_plain(literal: Node) -> bool:
     """True if all items of a dict can become keywords."""
-    keys = [each.child_by_field_name("key") for each in literal.named_children if each.type == "pair"]
+    keys = [part(each, "key") for each in literal.named_children if each.type == "pair"]
     is_plain = all(each is not None and each.type == "string" and _name(each).isidentifier() for each in keys)
     return is_plain and all(each.type in _PAIRS for each in literal.named_children)
 
@@ -723,7 +696,7 @@ def _input_bound(name: Node, names: Names) -> Node | None:
     bound = [each.node.parent for each in uses if each.binds]
     if len(bound) != 1 or bound[0] is None or bound[0].type != "assignment":
         return None
-    literal = bound[0].child_by_field_name("right")
+    literal = part(bound[0], "right")
     is_only_passed = all(each.binds or _is_passed(each.node) for each in uses)
     is_one = len({each.owner.id for each in uses}) == 1 and is_only_passed
     return literal if is_one and literal is not None and literal.type == "dictionary" else None
@@ -731,10 +704,6 @@ def _input_bound(name: Node, names: Names) -> Node | None:
 
 def _is_passed(use: Node) -> bool:
     """True if a variable is the input of a tool call, directly or as `**`."""
-    parent = use.parent
-    above = None if parent is None else parent.parent
-    if parent is None or above is None:
-        return False
-    call = above.parent if parent.type == "dictionary_splat" else above
-    function = None if call is None or call.type != "call" else call.child_by_field_name("function")
-    return function is not None and dotted_path(function).startswith(("tools.", "codemode."))
+    call, above = enclosing(use, ("call",)), use.parent
+    argument = above if above is not None and above.type == "dictionary_splat" else use
+    return argument in arguments_of(call) and dotted_path(part(call, "function")).startswith(("tools.", "codemode."))

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from corral.checking.languages import ANY
 from corral.programs.edits import Edits
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, part, text_of
 from corral.programs.syntax.python import FUNCTIONS, finder, unwrapped
 
 _FOUND = finder(
@@ -37,20 +37,13 @@ _MAX_STEPS = 20_000
 
 def key_of(node: Node) -> str | None:
     """Returns the literal key of a subscript or of a call of `get`."""
-    if node.type == "subscript":
-        keys = node.children_by_field_name("subscript")
-    else:
-        arguments = node.child_by_field_name("arguments")
-        keys = [] if arguments is None else arguments.named_children[:1]
+    keys = node.children_by_field_name("subscript") if node.type == "subscript" else arguments_of(node)[:1]
     return _text(keys[0]) if len(keys) == 1 else None
 
 
 def value_of(node: Node) -> Node | None:
     """Returns the owner in a subscript or a method call."""
-    if node.type == "subscript":
-        return node.child_by_field_name("value")
-    function = node.child_by_field_name("function")
-    return None if function is None else function.child_by_field_name("object")
+    return part(node, "value") if node.type == "subscript" else part(node, "function", "object")
 
 
 class Writes:
@@ -117,7 +110,7 @@ class Writes:
     def _is_written(self, node: Node) -> bool:
         parent = node.parent
         return node.id in self._written or (
-            parent is not None and parent.type == "augmented_assignment" and parent.child_by_field_name("left") == node
+            parent is not None and parent.type == "augmented_assignment" and part(parent, "left") == node
         )
 
     def _put(self, target: Node) -> None:
@@ -129,29 +122,27 @@ class Writes:
             self.keys.add(key)
         elif [each.type for each in target.children_by_field_name("subscript")] not in (["integer"], ["slice"]):
             self.open.append(owner)
-        assigned = target.parent.child_by_field_name("right") if target.parent is not None else None
+        assigned = part(target.parent, "right")
         if assigned is not None:
             self._mention(assigned)
 
     def _add(self, statement: Node) -> None:
-        left, right = statement.child_by_field_name("left"), statement.child_by_field_name("right")
+        left, right = part(statement, "left"), part(statement, "right")
         if left is None or right is None:
             return
         if left.type == "subscript":
             self._put(left)
         if self._is_own(left):
             return
-        if "|" in text_of(statement.child_by_field_name("operator")):
+        if "|" in text_of(part(statement, "operator")):
             self._update(left, [right])
         self._mention(right)
 
     def _call(self, call: Node) -> None:
-        function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        owner = value_of(call)
-        if function is None or arguments is None or owner is None:
+        owner, passed = value_of(call), arguments_of(call)
+        method = text_of(part(call, "function", "attribute"))
+        if owner is None:
             return
-        method = text_of(function.child_by_field_name("attribute"))
-        passed = [each for each in arguments.named_children if each.type != "comment"]
         if method == "get":
             self._reads.append(call)
         elif method in ("update", "setdefault", "__setitem__", "pop") and not self._is_own(owner):
@@ -169,7 +160,7 @@ class Writes:
     def _update(self, owner: Node, arguments: list[Node]) -> None:
         for each in arguments:
             if each.type == "keyword_argument":
-                self.keys.add(text_of(each.child_by_field_name("name")))
+                self.keys.add(text_of(part(each, "name")))
             elif each.type == "dictionary" and all(inner.type in ("pair", "comment") for inner in each.named_children):
                 self.keys |= set(_keys_of(each))
                 self._mention(each)
@@ -214,11 +205,11 @@ class Writes:
         except TooMuch:
             return
         for each in bound:
-            parent = each.parent
-            value = None if parent is None or parent.type != "assignment" else parent.child_by_field_name("right")
-            if value is not None and parent is not None and parent.child_by_field_name("left") == each:
+            kind = "" if each.parent is None else each.parent.type
+            value = part(each.parent, "right") if kind == "assignment" else None
+            if value is not None and part(each.parent, "left") == each:
                 yield unwrapped(value)
-            elif parent is None or parent.type not in ("assignment", "augmented_assignment"):
+            elif kind not in ("assignment", "augmented_assignment"):
                 yield each
 
     def _is_own(self, owner: Node) -> bool:
@@ -240,12 +231,11 @@ def _targets(node: Node) -> Iterator[Node]:
 
 def _is_made(value: Node) -> bool:
     if value.type == "call":
-        arguments = value.child_by_field_name("arguments")
-        passed = [] if arguments is None else arguments.named_children
-        name = text_of(value.child_by_field_name("function")).rpartition(".")[2]
+        passed = arguments_of(value)
+        name = text_of(part(value, "function")).rpartition(".")[2]
         return name in _MAKING and (not passed or name in ("defaultdict", "Counter"))
     if value.type == "dictionary":
-        parts = [each.child_by_field_name("value") for each in value.named_children if each.type != "comment"]
+        parts = [part(each, "value") for each in value.named_children if each.type != "comment"]
     elif value.type in ("list", "set"):
         parts = [each for each in value.named_children if each.type != "comment"]
     else:
@@ -257,14 +247,11 @@ def _keys_of(value: Node) -> Iterator[str]:
     """Yields the keys of a dict literal or a call of `dict`."""
     if value.type == "dictionary":
         for pair in value.named_children:
-            key = pair.child_by_field_name("key")
+            key = part(pair, "key")
             if key is not None and (text := _text(key)) is not None:
                 yield text
-    elif value.type == "call" and text_of(value.child_by_field_name("function")) == "dict":
-        arguments = value.child_by_field_name("arguments")
-        for each in arguments.named_children if arguments is not None else ():
-            if each.type == "keyword_argument":
-                yield text_of(each.child_by_field_name("name"))
+    elif value.type == "call" and text_of(part(value, "function")) == "dict":
+        yield from (text_of(part(each, "name")) for each in arguments_of(value) if each.type == "keyword_argument")
 
 
 def _text(key: Node) -> str | None:
@@ -281,9 +268,7 @@ def _endless(root: Node) -> Iterator[Node]:
     """
     matches = _ASSIGNED(root)
     for value in matches.get("lambda", ()):
-        if _mentions(value.child_by_field_name("body"), name := _name_of(value)) and not _mentions(
-            value.child_by_field_name("parameters"), name
-        ):
+        if _mentions(part(value, "body"), name := _name_of(value)) and not _mentions(part(value, "parameters"), name):
             yield value
     for value in matches.get("call", ()):
         if _NESTING.search(value.text or b"") and _mentions(value, _name_of(value)) and _in_loop(value):
@@ -291,7 +276,7 @@ def _endless(root: Node) -> Iterator[Node]:
 
 
 def _name_of(value: Node) -> str:
-    return text_of(None if value.parent is None else value.parent.child_by_field_name("left"))
+    return text_of(part(value.parent, "left"))
 
 
 def _mentions(value: Node | None, name: str) -> bool:
@@ -299,9 +284,5 @@ def _mentions(value: Node | None, name: str) -> bool:
 
 
 def _in_loop(node: Node) -> bool:
-    above = node.parent
-    while above is not None and above.type not in FUNCTIONS:
-        if above.type in ("for_statement", "while_statement"):
-            return True
-        above = above.parent
-    return False
+    above = enclosing(node, {*FUNCTIONS, "for_statement", "while_statement"})
+    return above is not None and above.type not in FUNCTIONS

@@ -9,7 +9,7 @@ from tree_sitter import Node
 
 from corral.programs.python.awaits import FUTURES, unwrap
 from corral.programs.python.generators import ITERATING, awaits
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, part, text_of
 
 _PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
 _ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")
@@ -26,11 +26,9 @@ _LITERALS = frozenset(
 )
 
 
-def anchor(expression: Node) -> Node | None:
+def anchor(expression: Node | None) -> Node | None:
     """Returns the name by which to ask the server about an expression."""
-    if expression.type == "attribute":
-        return expression.child_by_field_name("attribute")
-    return expression if expression.type == "identifier" else None
+    return expression if expression is not None and expression.type == "identifier" else part(expression, "attribute")
 
 
 def operands(node: Node) -> list[Node]:
@@ -50,7 +48,7 @@ def call_around(node: Node) -> Node | None:
         return node
     while above is not None and above.type not in ("lambda", "function_definition"):
         if above.type == "call":
-            return above if below.type == "argument_list" or above.child_by_field_name("function") == below else None
+            return above if below.type == "argument_list" or part(above, "function") == below else None
         below, above = above, above.parent
     return None
 
@@ -58,11 +56,7 @@ def call_around(node: Node) -> Node | None:
 def async_generator(node: Node) -> Node | None:
     """Returns the generator expression with `await` in a loop or in a call that iterates over its arguments."""
     call = call_around(node)
-    function = None if call is None else call.child_by_field_name("function")
-    arguments = None if call is None else call.child_by_field_name("arguments")
-    candidates = (
-        [] if arguments is None or text_of(function) not in _ITERATING else [arguments, *arguments.named_children]
-    )
+    candidates = arguments_of(call) if text_of(part(call, "function")) in _ITERATING else []
     generators = (each for each in (node, *candidates) if each.type == "generator_expression" and awaits(each))
     return next(generators, None)
 
@@ -70,11 +64,10 @@ def async_generator(node: Node) -> Node | None:
 def gathered_list(node: Node) -> Node | None:
     """Returns the function of a `gather` call whose only argument is a list of awaitables."""
     call = call_around(node)
-    function = None if call is None else call.child_by_field_name("function")
-    arguments = None if call is None else call.child_by_field_name("arguments")
-    if function is None or arguments is None or text_of(function) not in FUTURES or "gather" not in text_of(function):
+    function = part(call, "function")
+    if text_of(function) not in FUTURES or "gather" not in text_of(function):
         return None
-    kinds = [each.type for each in arguments.named_children]
+    kinds = [each.type for each in arguments_of(call)]
     return function if kinds in (["list"], ["list_comprehension"], ["generator_expression"]) else None
 
 
@@ -85,40 +78,34 @@ def iterable_of(bound: Node) -> Node | None:
         loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
     if loop is not None and loop.type == "lambda_parameters":
         return _mapped(loop.parent) if loop.named_children == [bound] else None
-    if loop is None or loop.type not in ("for_statement", "for_in_clause") or loop.child_by_field_name("left") != value:
+    if loop is None or loop.type not in ("for_statement", "for_in_clause") or part(loop, "left") != value:
         return None
-    right = loop.child_by_field_name("right")
-    if value == bound or right is None:
+    right = part(loop, "right")
+    if value == bound:
         return right
-    function, arguments = right.child_by_field_name("function"), right.child_by_field_name("arguments")
-    is_counted = right.type == "call" and text_of(function) == "enumerate" and arguments is not None
-    return arguments.named_children[0] if is_counted and arguments is not None and arguments.named_children else None
+    return next(iter(arguments_of(right)), None) if text_of(part(right, "function")) == "enumerate" else None
 
 
 def _mapped(function: Node | None) -> Node | None:
     """Returns the iterable whose items a lambda is called with."""
+    call = enclosing(function, ("call",))
+    passed, name = arguments_of(call), text_of(part(call, "function"))
     above = None if function is None else function.parent
-    arguments = above if above is None or above.type == "argument_list" else above.parent
-    call = None if arguments is None else arguments.parent
-    if above is None or arguments is None or call is None or call.type != "call":
-        return None
-    passed, name = arguments.named_children, text_of(call.child_by_field_name("function"))
-    if above.type == "keyword_argument":
-        is_key = text_of(above.child_by_field_name("name")) == "key" and name in ("sorted", "min", "max")
-        return passed[0] if is_key else None
-    return passed[1] if name in ("map", "filter") and passed[0] == function and len(passed) == 2 else None
+    if above is not None and above.type == "keyword_argument" and above in passed:
+        return passed[0] if text_of(part(above, "name")) == "key" and name in ("sorted", "min", "max") else None
+    return passed[1] if name in ("map", "filter") and passed[:1] == [function] and len(passed) == 2 else None
 
 
 def own_classes(root: Node) -> frozenset[str]:
     """Returns the names that top-level statements define or assign."""
     names: set[str] = set()
     for statement in root.named_children:
-        name = statement.child_by_field_name("name")
+        name = part(statement, "name")
         inner = statement.named_children[0] if statement.named_children else None
         if name is not None:
             names.add(text_of(name))
         elif inner is not None and inner.type == "assignment":
-            names.add(text_of(inner.child_by_field_name("left") or inner))
+            names.add(text_of(part(inner, "left") or inner))
     return frozenset(names)
 
 
@@ -149,18 +136,9 @@ def takes_apart(value: Node, owner: Node) -> bool:
     """True if a value's items are read, which fails for tasks and futures."""
     if owner.type in ("subscript", "for_statement", "for_in_clause"):
         field = "value" if owner.type == "subscript" else "right"
-        return owner.child_by_field_name(field) == value and owner.children[0].type != "async"
+        return part(owner, field) == value and owner.children[0].type != "async"
     call = owner.parent if owner.type == "argument_list" else None
-    return call is not None and text_of(call.child_by_field_name("function")) in TAKING_VALUES
-
-
-def is_annotation(node: Node) -> bool:
-    above = node.parent
-    while above is not None and above.type not in ("block", "module"):
-        if above.type == "type":
-            return True
-        above = above.parent
-    return False
+    return call is not None and text_of(part(call, "function")) in TAKING_VALUES
 
 
 def is_tried(node: Node) -> bool:
@@ -170,52 +148,37 @@ def is_tried(node: Node) -> bool:
 
 def is_caught(call: Node) -> bool:
     """True if the program handles the failure of a call, as a caught error or as one of several outcomes."""
-    if is_tried(call):
-        return True
-    above = call.parent
-    while above is not None:
-        arguments = above.child_by_field_name("arguments") if above.type == "call" else None
-        names = [] if arguments is None else [each.child_by_field_name("name") for each in arguments.named_children]
-        is_suppressed = above.type == "with_statement" and b"suppress(" in (above.text or b"").partition(b":")[0]
-        if is_suppressed or any(text_of(each) == "return_exceptions" for each in names):
-            return True
-        above = above.parent
-    return False
+    return is_tried(call) or any(
+        (above.type == "with_statement" and "suppress(" in text_of(above).partition(":")[0])
+        or any(text_of(part(each, "name")) == "return_exceptions" for each in arguments_of(above))
+        for above in ancestors(call)
+    )
 
 
 def is_probed(node: Node) -> bool:
     """True if the program handles a missing member there."""
     for each in _tries_around(node):
         clauses = (child for child in each.named_children if child.type == "except_clause")
-        body = each.child_by_field_name("body")
+        body = part(each, "body")
         is_small = body is not None and len(body.named_children) == 1
         heads = [(clause.text or b"").partition(b":")[0].strip() for clause in clauses]
         if any(_PROBING.search(head) or (is_small and _ANY_ERROR.match(head)) for head in heads):
             return True
-    above = node.parent
-    while above is not None:
-        if above.type == "with_statement" and _PROBING.search((above.text or b"").partition(b":")[0]):
-            return True
-        above = above.parent
-    return False
+    around = (each.text or b"" for each in ancestors(node) if each.type == "with_statement")
+    return any(_PROBING.search(each.partition(b":")[0]) for each in around)
 
 
 def _tries_around(node: Node) -> Iterator[Node]:
-    below, above = node, node.parent
-    while above is not None:
-        if above.type == "try_statement" and above.child_by_field_name("body") == below:
-            yield above
-        below, above = above, above.parent
+    return (above for below, above in ascent(node) if above.type == "try_statement" and part(above, "body") == below)
 
 
 def path_from(name: Node) -> list[str]:
     """Returns a name and the attributes read from it."""
-    path, node = [text_of(name)], name
-    while (
-        (above := node.parent) is not None and above.type == "attribute" and above.child_by_field_name("object") == node
-    ):
-        path.append(text_of(above.child_by_field_name("attribute")))
-        node = above
+    path = [text_of(name)]
+    for below, above in ascent(name):
+        if part(above, "object") != below:
+            break
+        path.append(text_of(part(above, "attribute")))
     return path[:4]
 
 
@@ -243,16 +206,11 @@ def aggregated(node: Node) -> tuple[Node, str] | None:
         if call.parent is None or call.parent.end_byte > node.end_byte:
             return None
         call = call.parent
-    function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-    is_join = function is not None and function.type == "attribute"
-    name = text_of(function.child_by_field_name("attribute") if function is not None and is_join else function)
-    if arguments is None or name not in ("sum", "join") or is_join != (name == "join"):
+    method = part(call, "function", "attribute")
+    name, items = text_of(method or part(call, "function")), arguments_of(call)
+    if name != ("sum" if method is None else "join") or len(items) != 1:
         return None
-    if arguments.type == "generator_expression":
-        items: Node | None = arguments
-    else:
-        items = arguments.named_children[0] if arguments.named_child_count == 1 else None
-    if items is None or items.type not in ("generator_expression", "list_comprehension"):
-        return None if items is None or items.type not in ("identifier", "await", "subscript") else (items, f"{name}[]")
-    body = items.child_by_field_name("body")
+    if items[0].type in ("identifier", "await", "subscript"):
+        return items[0], f"{name}[]"
+    body = part(items[0], "body") if items[0].type in ("generator_expression", "list_comprehension") else None
     return None if body is None else (body, name)

@@ -12,7 +12,7 @@ from corral.checking.inputs import spells
 from corral.checking.python.dynamic_members import Writes, key_of
 from corral.checking.python.expressions import anchor, iterable_of
 from corral.programs.python.awaits import FUTURES
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import part, text_of
 
 _DICT = re.compile(r"(?:builtins\.)?dict\[")
 _MEMBER = r"^\s*[\"']?{}[\"']?: (?:NotRequired\[)?(dict\[|)"
@@ -33,7 +33,7 @@ class PythonOrigins(Check):
         node = self.node_at(own[0])
         while node is not None and node.type not in ("assignment", "named_expression"):
             node = node.parent if node.type in ("identifier", "expression_statement") else None
-        return None if node is None else node.child_by_field_name("right") or node.child_by_field_name("value")
+        return part(node, "right") or part(node, "value")
 
     def _iterated(self, name: Node) -> Node | None:
         """Returns the iterable of the loop whose variable a name is."""
@@ -73,14 +73,12 @@ class PythonOrigins(Check):
                 case "identifier":
                     node = None if node is None else self._initial(node) or self._iterated(node)
                 case "subscript":
-                    node = None if node is None else node.child_by_field_name("value")
+                    node = part(node, "value")
                 case "await" | "parenthesized_expression":
-                    node = node.named_children[0] if node is not None and node.named_children else None
+                    node = None if node is None else node.named_child(0)
                 case "call":
-                    function = None if node is None else node.child_by_field_name("function")
-                    return function is not None and (
-                        text_of(function) in FUTURES or self._tool_of(function) is not None
-                    )
+                    function = part(node, "function")
+                    return text_of(function) in FUTURES or self._tool_of(function) is not None
                 case _:
                     return False
         return False
@@ -91,8 +89,7 @@ class PythonOrigins(Check):
         if node.type in ("await", "parenthesized_expression"):
             node = node.named_children[0]
         if node.type == "call":
-            function = node.child_by_field_name("function")
-            tool = None if function is None else self._tool_of(function)
+            tool = self._tool_of(part(node, "function"))
             return tool is not None and _DICT.match(tool.returns) is not None
         key = key_of(node) if node.type == "subscript" else None
         if key is None:
@@ -102,20 +99,16 @@ class PythonOrigins(Check):
 
     def _is_of_declared(self, value: Node) -> bool:
         """True if a value may be part of a result."""
-        name = anchor(value)
-        types = [] if name is None else self.types(name)
+        types = self.types(anchor(value))
         return not types or any(each.declared for each in types)
 
     def _may_be_object(self, name: Node | None) -> bool:
         """True if a name iterates over a value and may be a declared object."""
-        if name is None:
-            return False
-        return self._iterated(name) is not None and bool(self.declared_types(name))
+        return name is not None and self._iterated(name) is not None and bool(self.declared_types(name))
 
     def _is_namespace(self, value: Node) -> bool:
         """True if an expression is `tools` or one of its namespaces."""
-        name = anchor(value)
-        return name is not None and bool(self.declared_types(name))
+        return bool(self.declared_types(anchor(value)))
 
-    def _tool_of(self, function: Node) -> DeclaredTool | None:
+    def _tool_of(self, function: Node | None) -> DeclaredTool | None:
         return self.tool_named(anchor(function))

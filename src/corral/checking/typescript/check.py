@@ -68,7 +68,6 @@ from corral.checking.typescript.suspects import (
     calls_by_name,
     forgotten_calls,
     gathered_too_late,
-    given_to,
     misused_dictionaries,
     named_tools,
     tools_as_callbacks,
@@ -76,7 +75,8 @@ from corral.checking.typescript.suspects import (
 from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
-from corral.programs.syntax.typescript import text_of, unwrapped, walk
+from corral.programs.syntax.parsing import arguments_of, is_a, part, with_wrappers
+from corral.programs.syntax.typescript import finder, text_of, unwrapped, walk
 from corral.texts import TextIndex, located
 from corral.types import Position
 
@@ -125,6 +125,7 @@ _KEY = re.compile(r"^\s*(?:readonly )?([\w$]+|\"[^\"]*\")\??:|[{;] (?:readonly )
 _TYPE = re.compile(r"Type '(.*?)' (?:must have|is not an array type|is not a generic|can only be)", re.DOTALL)
 _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
+_NAMESPACES = finder("(import_statement (import_clause (namespace_import (identifier) @name)))")
 
 
 class _AssumeAny(NamedTuple):
@@ -190,15 +191,8 @@ class TypeScriptCheck(Origins):
     @cached_property
     def _namespaces(self) -> set[str]:
         """Names of whole packages, from `import * as name`, if the program may load any."""
-        imports = (
-            [each for each in self.root.named_children if each.type == "import_statement"] if self._modules else []
-        )
-        return {
-            text_of(node.named_children[-1])
-            for each in imports
-            for node in walk(each)
-            if node.type == "namespace_import"
-        }
+        names = _NAMESPACES(self.root).get("name", ()) if self._modules else ()
+        return set(map(text_of, names))
 
     @cached_property
     def _undeclared(self) -> dict[str, str]:
@@ -451,8 +445,8 @@ class TypeScriptCheck(Origins):
         return calls_by_name(self._places)
 
     def input_of(self, call: Node) -> Written | None:
-        argument = given_to(call)
-        return None if argument is None else read_typescript(argument)
+        passed = arguments_of(call)
+        return read_typescript(passed[0]) if len(passed) == 1 else None
 
     def is_caught(self, call: Node) -> bool:
         return is_caught(call)
@@ -498,7 +492,7 @@ class TypeScriptCheck(Origins):
         """Returns a finding about a called member of a result: results have no functions."""
         name = node if node.type == "property_identifier" else None
         member = None if name is None else name.parent
-        owner = None if member is None else member.child_by_field_name("object")
+        owner = part(member, "object")
         if name is None or member is None or owner is None or not is_called(member) or is_tried(node):
             return None
         places = self.declared_definitions(name)
@@ -570,7 +564,7 @@ class TypeScriptCheck(Origins):
     def _dictionaries(self) -> Iterator[Finding]:
         """Yields findings about dictionaries used as arrays."""
         for member in misused_dictionaries(self._places, self.tools.types):
-            owner, name = member.child_by_field_name("object"), member.child_by_field_name("property")
+            owner, name = part(member, "object"), part(member, "property")
             if owner is not None and name is not None and self._is_misused(member, owner, name):
                 message = f"A dictionary is not an array: it has no {text_of(name)!r}"
                 hint = _values_of(owner)
@@ -606,7 +600,7 @@ class TypeScriptCheck(Origins):
         """Yields findings about async callbacks of array methods that ignore promises."""
         for call, name in async_visits(self._places):
             called = self._called(call)
-            if any(each.own or each.declared for each in self.definitions(called.child_by_field_name("property"))):
+            if any(each.own or each.declared for each in self.definitions(part(called, "property"))):
                 continue
             message = f"`{name}` does not wait for an async callback"
             finding = Finding(code=f"async-{name}", message=message, offset=call.start_byte, always=True)
@@ -630,17 +624,12 @@ def _near_literal(source: str, target: str) -> str | None:
 
 def _is_element(value: Node) -> bool:
     """True if a value is an array element, where undefined is sent as null."""
-    parent = value.parent
-    while parent is not None and parent.type in ("parenthesized_expression", "as_expression"):
-        parent = parent.parent
-    return parent is not None and parent.type == "array"
+    return is_a(with_wrappers(value, ("parenthesized_expression", "as_expression"))[1], "array")
 
 
 def _is_undefined(key: Node) -> bool:
     """True if a member is set to undefined, which is not sent."""
-    pair = key.parent
-    value = None if pair is None or pair.type != "pair" else pair.child_by_field_name("value")
-    return value is not None and text_of(value) == "undefined"
+    return is_a(key.parent, "pair") and text_of(part(key.parent, "value")) == "undefined"
 
 
 def _is_relevant(remark: Remark) -> bool:

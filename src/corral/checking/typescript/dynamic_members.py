@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from corral.programs.syntax.parsing import arguments_of, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
 
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
@@ -46,9 +47,7 @@ class DynamicMembers(NamedTuple):
                 names |= {name} if name else set()
             elif node.type == "call_expression" and _adds_members(node):
                 computed = True
-                arguments = node.child_by_field_name("arguments")
-                for literal in arguments.named_children if arguments else ():
-                    names |= _keys(literal)
+                names.update(name for each in arguments_of(node) for name, _ in members_in(each) if name)
             writes += writes_of(node)
         names.update(each.name for each in writes if each.name)
         return cls(frozenset(names), computed, tuple(writes))
@@ -57,66 +56,52 @@ class DynamicMembers(NamedTuple):
 def member_name(node: Node) -> str | None:
     """Returns the name of the member that an expression reads; None if it is computed."""
     if node.type == "member_expression":
-        return text_of(node.child_by_field_name("property") or node)
-    index = node.child_by_field_name("index")
+        return text_of(part(node, "property") or node)
+    index = part(node, "index")
     return text_of(index)[1:-1] if index is not None and index.type == "string" else None
 
 
 def is_written(node: Node) -> bool:
     """True if an expression is the target of an assignment or `delete`."""
-    parent = node.parent
-    while parent is not None and parent.type in ("non_null_expression", "parenthesized_expression", "as_expression"):
-        node, parent = parent, parent.parent
-    if parent is None:
-        return False
-    if parent.type in _ASSIGNMENTS:
-        return parent.child_by_field_name("left") == node
-    if parent.type == "unary_expression":
+    node, parent = with_wrappers(node, ("non_null_expression", "parenthesized_expression", "as_expression"))
+    if is_a(parent, "unary_expression"):
         return parent.children[0].type == "delete"
-    if parent.type in ("array_pattern", "pair_pattern", "for_in_statement"):
-        return parent.type != "for_in_statement" or parent.child_by_field_name("left") == node
-    return parent.type == "update_expression"
+    if is_a(parent, "for_in_statement", *_ASSIGNMENTS):
+        return part(parent, "left") == node
+    return is_a(parent, "array_pattern", "pair_pattern", "update_expression")
 
 
 def object_of(node: Node) -> Node | None:
     """Returns the owner in a member expression."""
-    return node.child_by_field_name("object") if node.type in _MEMBERS else None
+    return part(node, "object") if node.type in _MEMBERS else None
 
 
 def root_of(node: Node) -> Node | None:
     """Returns the identifier at the start of a chain of members and calls."""
-    while True:
-        node = unwrapped(node)
-        if node.type == "identifier":
-            return node
-        if node.type == "await_expression":
-            inner: Node | None = node.named_children[0] if node.named_children else None
-        else:
-            inner = object_of(node) or node.child_by_field_name("function")
-        if inner is None:
-            return None
-        node = inner
+    inner: Node | None = node
+    while inner is not None and (inner := unwrapped(inner)).type != "identifier":
+        is_await = inner.type == "await_expression"
+        inner = inner.named_child(0) if is_await else object_of(inner) or part(inner, "function")
+    return inner
 
 
 def writes_of(node: Node) -> Iterator[Write]:
     """Yields the writes of a node itself."""
     if node.type in _ASSIGNMENTS:
-        operator = node.child_by_field_name("operator")
+        operator = part(node, "operator")
         is_computing = operator is not None and text_of(operator) not in ("??=", "||=", "&&=")
-        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
+        target, value = part(node, "left"), part(node, "right")
         if target is not None and not is_computing:
             yield from _targets(unwrapped(target), value)
-    elif node.type == "for_in_statement" and node.child_by_field_name("kind") is None:
-        if (target := node.child_by_field_name("left")) is not None:
+    elif node.type == "for_in_statement" and part(node, "kind") is None:
+        if (target := part(node, "left")) is not None:
             yield from _targets(unwrapped(target), None)
     elif node.type == "call_expression":
-        called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        owner, passed = part(node, "function", "object"), arguments_of(node)
         if _adds_members(node) and passed:
             yield from _added(passed)
-        elif called is not None and called.type == "member_expression" and member_name(called) in _FILLING:
-            owner = object_of(called)
-            yield from () if owner is None else (Write(unwrapped(owner), value, into=True) for value in passed)
+        elif owner is not None and text_of(part(node, "function", "property")) in _FILLING:
+            yield from (Write(unwrapped(owner), value, into=True) for value in passed)
 
 
 def _targets(target: Node, value: Node | None) -> Iterator[Write]:
@@ -145,30 +130,22 @@ def _added(arguments: list[Node]) -> Iterator[Write]:
         if source.type != "object":
             yield Write(target, None, into=True)
             continue
-        for member in source.named_children:
-            key = member.child_by_field_name("key")
-            if member.type == "shorthand_property_identifier":
-                yield Write(target, member, name=text_of(member))
-            elif key is not None and key.type in ("property_identifier", "string"):
-                yield Write(target, member.child_by_field_name("value"), name=text_of(key).strip("\"'"))
-            elif member.type != "comment":
-                yield Write(target, None, into=True)
+        for name, value in members_in(source):
+            yield Write(target, value, into=name is None, name=name)
 
 
 def _adds_members(call: Node) -> bool:
-    called = call.child_by_field_name("function")
-    if called is None or called.type != "member_expression":
-        return False
-    owner = text_of(called.child_by_field_name("object") or called)
-    return owner in ("Object", "Reflect") and member_name(called) in _ADDING
+    owner, name = part(call, "function", "object"), part(call, "function", "property")
+    return text_of(owner) in ("Object", "Reflect") and text_of(name) in _ADDING
 
 
-def _keys(literal: Node) -> set[str]:
-    keys: set[str] = set()
+def members_in(literal: Node) -> Iterator[tuple[str | None, Node | None]]:
+    """Yields names and values of an object literal's members; computed ones and spreads have no name."""
     for member in literal.named_children if literal.type == "object" else ():
-        key = member.child_by_field_name("key")
+        key = part(member, "key")
         if member.type == "shorthand_property_identifier":
-            keys.add(text_of(member))
-        elif key is not None:
-            keys.add(text_of(key).strip("\"'"))
-    return keys
+            yield text_of(member), member
+        elif is_a(key, "property_identifier", "string"):
+            yield text_of(key).strip("\"'"), part(member, "value")
+        elif member.type != "comment":
+            yield None, None

@@ -13,6 +13,7 @@ from corral.checking.typescript.dynamic_members import DynamicMembers, root_of
 from corral.checking.typescript.expressions import anchor, assigned_in, called_with, defines_async, loop_over
 from corral.checking.typescript.rewritten_types import rewritten
 from corral.concurrency.cached_property import cached_property
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import FUNCTIONS, text_of, unwrapped
 
 
@@ -54,7 +55,7 @@ class Origins(Check):
         return len(places) == 1 and (name := self.node_at(places[0])) is not None and defines_async(name)
 
     def _called(self, call: Node) -> Node:
-        return unwrapped(call.child_by_field_name("function") or call)
+        return unwrapped(part(call, "function") or call)
 
     def _is_tool(self, called: Node) -> bool:
         return self._tool_of(called) is not None
@@ -70,7 +71,7 @@ class Origins(Check):
         below, above = node, node.parent
         while above is not None and (above.type not in FUNCTIONS or above == node):
             if above.type == "call_expression":
-                is_argument = below == above.child_by_field_name("arguments")
+                is_argument = below == part(above, "arguments")
                 if is_argument or counted:
                     return above if self._is_tool(self._called(above)) else None
             below, above = above, above.parent
@@ -84,9 +85,7 @@ class Origins(Check):
                 declarator = None if node is None else node.parent
                 if node is not None and declarator is not None and declarator.type == "variable_declarator":
                     is_constant = declarator.parent is not None and declarator.parent.children[0].type == "const"
-                    return (
-                        declarator.child_by_field_name("value") if is_constant and node.type == "identifier" else None
-                    )
+                    return part(declarator, "value") if is_constant and node.type == "identifier" else None
         return None
 
     def _is_declared(self, expression: Node, hops: int = 2) -> bool:
@@ -124,7 +123,7 @@ class Origins(Check):
             if location.own and (bound := self.node_at(location)) is not None:
                 call = called_with(bound)
                 called = None if call is None else self._called(call)
-                return None if called is None else called.child_by_field_name("object")
+                return part(called, "object")
         return None
 
     def _is_annotated(self, expression: Node) -> bool:
@@ -132,7 +131,7 @@ class Origins(Check):
         root = root_of(expression)
         nodes = [] if root is None else [self.node_at(each) for each in self.definitions(root) if each.own]
         parents = [node.parent for node in nodes if node is not None and node.parent is not None]
-        return any(parent.child_by_field_name("type") is not None for parent in parents)
+        return any(part(parent, "type") is not None for parent in parents)
 
     def _is_known(self, expression: Node) -> bool:
         """True if a value is a literal or has a declared type."""

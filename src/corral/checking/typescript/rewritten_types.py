@@ -14,6 +14,7 @@ from corral.checking.declared_types import DeclaredTypes, Reach
 from corral.checking.servers.workspace import Location
 from corral.checking.typescript.dynamic_members import DynamicMembers, Write, root_of
 from corral.checking.typescript.expressions import anchor, called_with
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped
 
 _MAX_WRITES = 60
@@ -35,7 +36,7 @@ def rewritten(check: Check, dynamic: DynamicMembers, types: DeclaredTypes) -> Re
 
 
 def _add(reach: Reach, write: Write, check: Check, types: DeclaredTypes) -> None:
-    if write.value is not None and text_of(write.value) in _NOTHING:
+    if text_of(write.value) in _NOTHING:
         return
     root = root_of(write.target)
     initial = None if root is None else _initial(root, check)
@@ -93,13 +94,13 @@ def _initial(name: Node, check: Check) -> Node | None:
     declarator = _binding(name, check)
     if declarator is None or declarator.type != "variable_declarator":
         return None
-    value = declarator.child_by_field_name("value")
+    value = part(declarator, "value")
     return None if value is None else unwrapped(value)
 
 
 def _is_annotated(name: Node, check: Check) -> bool:
     declarator = _binding(name, check)
-    return declarator is not None and declarator.child_by_field_name("type") is not None
+    return declarator is not None and part(declarator, "type") is not None
 
 
 def _is_parameter(name: Node, check: Check) -> bool:

@@ -6,6 +6,7 @@ The search uses only the syntax tree, so that most programs need no questions to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from tree_sitter import Node
 
@@ -13,6 +14,7 @@ from corral.checking.declared_types import DeclaredTypes
 from corral.checking.typescript.dynamic_members import root_of, writes_of
 from corral.checking.typescript.expressions import is_awaited, is_shown
 from corral.concurrency.cached_property import cached_property
+from corral.programs.syntax.parsing import ancestors, arguments_of, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import FUNCTION_VALUES, finder, text_of, unwrapped, walk
 
 _CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
@@ -63,18 +65,10 @@ def forgotten_calls(places: Places) -> Iterator[Node]:
 def calls_by_name(places: Places) -> Iterator[tuple[Node, str]]:
     """Yields calls by a tool's full name, with that name."""
     for call in places.calls:
-        called = call.child_by_field_name("function")
-        path = "" if called is None or called.type != "member_expression" else text_of(called)
-        first, _, name = path.partition(".")
-        if first in _TOOLS and name:
+        called = part(call, "function")
+        first, _, name = text_of(called).partition(".")
+        if first in _TOOLS and name and is_a(called, "member_expression"):
             yield call, name
-
-
-def given_to(call: Node) -> Node | None:
-    """Returns a call's only argument."""
-    arguments = call.child_by_field_name("arguments")
-    passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-    return passed[0] if len(passed) == 1 else None
 
 
 def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
@@ -83,7 +77,7 @@ def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
         if text_of(unwrapped(awaited)).rpartition(".")[2] in names:
             yield unwrapped(awaited)
     for member in places.members:
-        owner = member.child_by_field_name("object")
+        owner = part(member, "object")
         if owner is None or owner.type != "member_expression" or not text_of(member).endswith(".length"):
             continue
         path = text_of(owner)
@@ -94,32 +88,22 @@ def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
 def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
     """Yields names of possible tools passed to array methods, which call them with three arguments."""
     for call in places.calls:
-        called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        passed = [] if arguments is None else arguments.named_children
-        if called is not None and called.type == "member_expression" and len(passed) == 1:
-            callback = unwrapped(passed[0])
-            is_visit = text_of(called.child_by_field_name("property") or called) in ("map", "flatMap", "forEach")
+        passed = arguments_of(call)
+        if len(passed) == 1 and text_of(part(call, "function", "property")) in ("map", "flatMap", "forEach"):
+            callback, around = unwrapped(passed[0]), call.parent and call.parent.parent
+            is_settled = text_of(part(around, "function")) == "Promise.allSettled"
             is_named = callback.type in ("identifier", "member_expression")
-            if is_visit and is_named and not _is_settled(call) and text_of(callback).rpartition(".")[2] in names:
+            if is_named and not is_settled and text_of(callback).rpartition(".")[2] in names:
                 yield callback
-
-
-def _is_settled(value: Node) -> bool:
-    """True if the value is an argument of `Promise.allSettled`."""
-    call = None if value.parent is None else value.parent.parent
-    called = None if call is None else call.child_by_field_name("function")
-    return called is not None and text_of(called) == "Promise.allSettled"
 
 
 def async_visits(places: Places) -> Iterator[tuple[Node, str]]:
     """Yields calls such as `list.forEach(async …)`, with the method's name."""
     for call in places.calls:
-        called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        if called is None or called.type != "member_expression" or arguments is None or not arguments.named_children:
-            continue
-        name, visit = text_of(called.child_by_field_name("property") or called), arguments.named_children[0]
-        if name in _VISITS and visit.type in FUNCTION_VALUES and visit.children[0].type == "async":
-            yield call, name
+        name = text_of(part(call, "function", "property"))
+        for visit in arguments_of(call)[:1] if name in _VISITS else ():
+            if visit.type in FUNCTION_VALUES and visit.children[0].type == "async":
+                yield call, name
 
 
 def gathered_too_late(call: Node) -> str | None:
@@ -127,11 +111,11 @@ def gathered_too_late(call: Node) -> str | None:
 
     A variable that is returned unchanged is safe: a program's value is encoded after all of its work has ended.
     """
-    statement, arguments = call.parent, call.child_by_field_name("arguments")
-    block = None if statement is None or statement.type != "expression_statement" else statement.parent
-    if statement is None or block is None or arguments is None:
+    statement = call.parent
+    block = statement.parent if is_a(statement, "expression_statement") else None
+    if statement is None or block is None:
         return None
-    callback = arguments.named_children[0]
+    callback = arguments_of(call)[0]
     awaited = [each for each in walk(callback, into_functions=False) if each.type == "await_expression"]
     if not awaited or _may_be_passed(awaited[0], callback):
         return None
@@ -159,22 +143,15 @@ def gathered_too_late(call: Node) -> str | None:
 
 def _is_whole(name: Node) -> bool:
     """True if a variable is returned unchanged, by itself or in an object or array."""
-    above = name.parent
-    while above is not None and above.type in _WHOLE:
-        above = above.parent
-    return above is not None and above.type == "return_statement"
+    return is_a(with_wrappers(name, _WHOLE)[1], "return_statement")
 
 
 def _may_be_passed(node: Node, function: Node) -> bool:
     """True if a function can finish without reaching a node."""
-    above = node.parent
-    while above is not None and above != function:
-        if above.type in _PASSED or (
-            above.type == "binary_expression" and above.children[1].type in ("&&", "||", "??")
-        ):
-            return True
-        above = above.parent
-    return False
+    return any(
+        above.type in _PASSED or (above.type == "binary_expression" and above.children[1].type in ("&&", "||", "??"))
+        for above in takewhile(lambda each: each != function, ancestors(node))
+    )
 
 
 def misused_dictionaries(places: Places, types: DeclaredTypes) -> Iterator[Node]:
@@ -183,7 +160,7 @@ def misused_dictionaries(places: Places, types: DeclaredTypes) -> Iterator[Node]
         return
     held: set[str] | None = None
     for member in places.members:
-        owner, name = member.child_by_field_name("object"), member.child_by_field_name("property")
+        owner, name = part(member, "object"), part(member, "property")
         if owner is None or name is None or text_of(name) not in ARRAY_METHODS | {"length"}:
             continue
         owner = unwrapped(owner)
@@ -200,7 +177,7 @@ def _held_dictionaries(root: Node, types: DeclaredTypes) -> set[str]:
     """Returns the names of dictionary members, and of variables initialized with a dictionary."""
     names = set(types.dictionaries)
     for name in _DECLARED(root).get("name", []):
-        value = None if name.parent is None else name.parent.child_by_field_name("value")
+        value = part(name.parent, "value")
         if value is not None and _tail(unwrapped(value)) in types.dictionaries:
             names.add(text_of(name))
     return names
@@ -209,7 +186,6 @@ def _held_dictionaries(root: Node, types: DeclaredTypes) -> set[str]:
 def _tail(expression: Node) -> str:
     """Returns the last name in the expression that produces a value."""
     while expression.type in ("await_expression", "call_expression", "parenthesized_expression", "non_null_expression"):
-        inner = expression.child_by_field_name("function") or expression.named_children[0]
-        expression = inner
-    name = expression.child_by_field_name("property") if expression.type == "member_expression" else expression
-    return "" if name is None or name.child_count else text_of(name)
+        expression = part(expression, "function") or expression.named_children[0]
+    name = part(expression, "property") or expression
+    return "" if name.child_count else text_of(name)

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from tree_sitter import Node
 
 from corral.programs.python.names import Names, dotted_path
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, is_a, part, text_of
 
 _TOOLS = ("tools", "codemode")
 _HOPS = 12
@@ -56,23 +56,22 @@ class Origins:
             case "parenthesized_expression" | "await" if value.named_children:
                 return self.of(value.named_children[0], hops - 1)
             case "subscript":
-                whole = self.of(value.child_by_field_name("value"), hops - 1)
+                whole = self.of(part(value, "value"), hops - 1)
                 keys = value.children_by_field_name("subscript")
                 if whole is None or len(keys) != 1:
                     return None
                 key = key_in(keys[0])
                 return whole.part(key) if key is not None or keys[0].type in ("integer", "unary_operator") else None
             case "attribute":
-                name = text_of(value.child_by_field_name("attribute"))
-                whole = self.of(value.child_by_field_name("object"), hops - 1) if name not in _METHODS else None
+                name = text_of(part(value, "attribute"))
+                whole = self.of(part(value, "object"), hops - 1) if name not in _METHODS else None
                 return None if whole is None else whole.part(name)
             case "identifier":
                 return self._of_name(value, hops - 1)
-            case "call" if text_of(value.child_by_field_name("function")) in _ONE:
+            case "call" if text_of(part(value, "function")) in _ONE:
                 return self._item(_first_argument(value), hops - 1)
             case "call":
-                function = value.child_by_field_name("function")
-                owner, _, path = ("", "", "") if function is None else dotted_path(function).partition(".")
+                owner, _, path = dotted_path(part(value, "function")).partition(".")
                 return Origin(path) if owner in _TOOLS and path else None
             case _:
                 return None
@@ -104,20 +103,23 @@ class Origins:
             return None
         if above.type == "lambda_parameters" and above.named_children == [name]:
             keyword = None if above.parent is None else above.parent.parent
-            call = None if keyword is None or keyword.parent is None else keyword.parent.parent
-            is_key = keyword is not None and text_of(keyword.child_by_field_name("name")) == "key"
-            is_keyed = is_key and call is not None and text_of(call.child_by_field_name("function")) in _KEYED
-            return self._item(_first_argument(call), hops) if is_keyed and call is not None else None
-        if above.type == "pattern_list" and above.parent is not None and above.parent.type == "assignment":
-            together = _gathered(above.parent.child_by_field_name("right"))
+            call = None if keyword is None else enclosing(keyword, ("call",))
+            is_key = text_of(part(keyword, "name")) == "key" and keyword in arguments_of(call)
+            return (
+                self._item(_first_argument(call), hops)
+                if is_key and text_of(part(call, "function")) in _KEYED
+                else None
+            )
+        if above.type == "pattern_list" and is_a(above.parent, "assignment"):
+            together = _gathered(part(above.parent, "right"))
             index = above.named_children.index(name)
             is_each = len(together) == len(above.named_children) and together[index].type == "call"
             return self.of(together[index], hops) if is_each else None
-        if above.child_by_field_name("left") != name:
+        if part(above, "left") != name:
             return None
-        right = above.child_by_field_name("right")
+        right = part(above, "right")
         if above.type == "assignment":
-            is_known = self._annotated or above.child_by_field_name("type") is None
+            is_known = self._annotated or part(above, "type") is None
             return self.of(right, hops) if is_known else None
         return self._item(right, hops) if above.type in ("for_statement", "for_in_clause") else None
 
@@ -126,20 +128,20 @@ class Origins:
         if value is None or hops <= 0:
             return None
         if value.type in _COMPREHENSIONS:
-            return self.of(value.child_by_field_name("body"), hops - 1)
+            return self.of(part(value, "body"), hops - 1)
         if value.type == "identifier":
             _, bound = self._bindings(value)
             above = bound[0].parent if len(bound) == 1 else None
-            if above is not None and above.type == "assignment" and above.child_by_field_name("left") == bound[0]:
-                return self._item(above.child_by_field_name("right"), hops - 1)
+            if above is not None and above.type == "assignment" and part(above, "left") == bound[0]:
+                return self._item(part(above, "right"), hops - 1)
         together = _gathered(value)
         if len(together) == 1 and together[0].type == "list_splat" and together[0].named_children:
             return self._item(together[0].named_children[0], hops - 1)
-        if value.type == "call" and text_of(value.child_by_field_name("function")) in _SAME:
+        if value.type == "call" and text_of(part(value, "function")) in _SAME:
             return self._item(_first_argument(value), hops - 1)
         keys = value.children_by_field_name("subscript") if value.type == "subscript" else []
         if any(each.type == "slice" for each in keys):
-            return self._item(value.child_by_field_name("value"), hops - 1)
+            return self._item(part(value, "value"), hops - 1)
         whole = self.of(value, hops)
         return None if whole is None else whole.part(None)
 
@@ -154,14 +156,9 @@ def key_in(literal: Node) -> str | None:
 
 def _gathered(value: Node | None) -> list[Node]:
     """Returns the arguments of `await asyncio.gather(...)`."""
-    call = value.named_children[0] if value is not None and value.type == "await" and value.named_children else None
-    arguments = call.child_by_field_name("arguments") if call is not None and call.type == "call" else None
-    is_gather = call is not None and text_of(call.child_by_field_name("function")) in ("asyncio.gather", "gather")
-    return arguments.named_children if arguments is not None and is_gather else []
+    call = value.named_child(0) if is_a(value, "await") else None
+    return arguments_of(call) if text_of(part(call, "function")) in ("asyncio.gather", "gather") else []
 
 
-def _first_argument(call: Node) -> Node | None:
-    arguments = call.child_by_field_name("arguments")
-    if arguments is not None and arguments.type == "generator_expression":
-        return arguments
-    return arguments.named_children[0] if arguments is not None and arguments.named_children else None
+def _first_argument(call: Node | None) -> Node | None:
+    return next(iter(arguments_of(call)), None)

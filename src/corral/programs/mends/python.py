@@ -16,7 +16,7 @@ from corral.programs.python.functions import TOOLS
 from corral.programs.python.imports import replace_line
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.repairs import LINE_END as LINE_END
-from corral.programs.syntax.parsing import TooLongToParse, text_of
+from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, part, text_of
 from corral.programs.syntax.python import finder, parse
 from corral.texts import TypedText
 
@@ -79,9 +79,9 @@ class _Mender:
         return word in self._imported or self._free[word]
 
     def look_at_call(self, call: Node) -> None:
-        callee, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-        path = "" if callee is None else dotted_path(callee)
-        if callee is None or arguments is None or not path or "\n" in text_of(callee):
+        callee = part(call, "function")
+        path = dotted_path(callee)
+        if callee is None or not path or "\n" in text_of(callee):
             return
         root, _, rest = path.partition(".")
         if path in _CONSOLE and self._is_free(root):
@@ -89,10 +89,10 @@ class _Mender:
             self._tell(f"`{path}` was interpreted as `print`.")
             return
         if path in _BRIDGES and self._is_free(root):
-            self._bridge(call, callee, arguments)
+            self._bridge(call, callee)
             return
         if path == "help" and self._is_free(root):
-            self._help(callee, arguments)
+            self._help(call, callee)
             return
         if root in _HOLDERS and self._is_free(root):
             tool = self._tools.resolve(rest)
@@ -108,20 +108,20 @@ class _Mender:
         if new != path:
             self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
             self._tell(f"`{path}` was interpreted as `{new}`.")
-        self._input(arguments, tool)
+        self._input(call, tool)
         self._await(call, new)
 
-    def _input(self, arguments: Node, path: str) -> None:
+    def _input(self, call: Node, path: str) -> None:
         """Repairs a sole required member passed by position, and members that differ just in case and underscores."""
-        passed = [each for each in arguments.named_children if each.type != "comment"]
+        passed = arguments_of(call)
         keys: dict[str, Node] = {}
         if len(passed) == 1 and passed[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
             self._edits.wrap(passed[0].start_byte, passed[0].end_byte, f"{sole}=".encode(), b"")
             self._tell(f"The argument of `tools.{path}` was interpreted as `{sole}`: write `{sole}=…`.")
         for each in passed[0].named_children if len(passed) == 1 and passed[0].type == "dictionary" else passed:
-            if each.type == "keyword_argument" and (name := each.child_by_field_name("name")) is not None:
+            if each.type == "keyword_argument" and (name := part(each, "name")) is not None:
                 keys[text_of(name)] = name
-            elif each.type == "pair" and (key := each.child_by_field_name("key")) is not None and key.type == "string":
+            elif each.type == "pair" and (key := part(each, "key")) is not None and key.type == "string":
                 inner = [part for part in key.named_children if part.type == "string_content"]
                 keys.update({text_of(part): part for part in inner[:1]})
         for word, node in keys.items():
@@ -131,11 +131,11 @@ class _Mender:
 
     def look_at_attribute(self, attribute: Node) -> None:
         """Repairs `order.total` on a result, which is a dict."""
-        owner, name = attribute.child_by_field_name("object"), attribute.child_by_field_name("attribute")
+        owner, name = part(attribute, "object"), part(attribute, "attribute")
         above = attribute.parent
         if owner is None or name is None or above is None or text_of(name) in _METHODS:
             return
-        is_read = attribute not in (above.child_by_field_name("left"), above.child_by_field_name("function"))
+        is_read = attribute not in (part(above, "left"), part(above, "function"))
         quote = _quote_within(attribute)
         if not is_read or quote is None or above.type == "delete_statement":
             return
@@ -160,9 +160,9 @@ class _Mender:
         kinds = ("parameters", "typed_parameter", "default_parameter", "lambda_parameters")
         return word != "self" and bool(bound) and all(each is not None and each.type in kinds for each in bound)
 
-    def _bridge(self, call: Node, callee: Node, arguments: Node) -> None:
+    def _bridge(self, call: Node, callee: Node) -> None:
         """Repairs `call_tool("name", {...})`."""
-        passed = [each for each in arguments.named_children if each.type != "comment"]
+        passed = arguments_of(call)
         if not 1 <= len(passed) <= 2 or passed[0].type != "string" or text_of(passed[0])[:1] not in "\"'":
             return
         path = self._tools.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
@@ -173,19 +173,19 @@ class _Mender:
         self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was interpreted as `tools.{path}(…)`.")
         self._await(call, f"tools.{path}")
 
-    def _help(self, callee: Node, arguments: Node) -> None:
+    def _help(self, call: Node, callee: Node) -> None:
         """Repairs `help(tools.x)`, which prints the declaration."""
-        passed = arguments.named_children
-        root, _, rest = dotted_path(passed[0]).partition(".") if len(passed) == 1 else ("", "", "")
+        passed = arguments_of(call)
+        root, _, rest = dotted_path(passed[0] if len(passed) == 1 else None).partition(".")
         path = self._tools.resolve(rest) if root in TOOLS and rest else None
         if path is None:
             return
-        self._edits.replace(callee.start_byte, arguments.end_byte, f'print(await tools.describe("{path}"))'.encode())
+        self._edits.replace(callee.start_byte, call.end_byte, f'print(await tools.describe("{path}"))'.encode())
         self._tell(f'`help(tools.{path})` was interpreted as `print(await tools.describe("{path}"))`.')
 
     def look_at_import(self, node: Node) -> None:
         """Repairs `from functions import get_order`, `import default_api` and `from functions import *`."""
-        module = node.child_by_field_name("module_name")
+        module = part(node, "module_name")
         bound: list[str] = []
         if module is not None:
             home = text_of(module)
@@ -198,10 +198,10 @@ class _Mender:
                 return
             if not takes_all:
                 for each in node.children_by_field_name("name"):
-                    word = text_of(each.child_by_field_name("name") or each)
+                    word = text_of(part(each, "name") or each)
                     space = home.rpartition(".")[2]
                     path = self._tools.imported(space, word, is_home=top in _HOLDERS)
-                    local = text_of(each.child_by_field_name("alias") or each)
+                    local = text_of(part(each, "alias") or each)
                     if path is None:
                         return
                     bound.append(f"{local} = tools.{path}")
@@ -220,8 +220,5 @@ class _Mender:
 
 def _quote_within(node: Node) -> str | None:
     """Returns a quote that the f-strings around a node do not use."""
-    used, above = "", node.parent
-    while above is not None:
-        used += text_of(above)[-1:] if above.type == "string" else ""
-        above = above.parent
+    used = {text_of(above)[-1:] for above in ancestors(node) if above.type == "string"}
     return next((each for each in "\"'" if each not in used), None)

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from corral.concurrency.cached_property import cached_property
 from corral.programs.edits import Edits
 from corral.programs.mends.names import ToolNames
-from corral.programs.syntax.parsing import TooLongToParse
+from corral.programs.syntax.parsing import TooLongToParse, arguments_of, enclosing, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
     bound_names,
@@ -81,7 +81,7 @@ class _Mender:
         self._parameters: set[str] = set()
         for node in self._nodes:
             field = _NAMED.get(node.type)
-            if field is not None and (pattern := node.child_by_field_name(field)) is not None:
+            if field is not None and (pattern := part(node, field)) is not None:
                 held = self._parameters if node.type in _PARAMETERS else self._bound
                 held.update([text_of(pattern)] if pattern.child_count == 0 else bound_names(pattern))
             elif node.type == "import_clause":
@@ -110,7 +110,7 @@ class _Mender:
         return name not in self._bound and name not in self._parameters
 
     def _call(self, call: Node) -> None:
-        callee = call.child_by_field_name("function")
+        callee = part(call, "function")
         parts = None if callee is None else _parts(callee)
         if callee is None or parts is None:
             return
@@ -147,9 +147,8 @@ class _Mender:
 
     def _input(self, call: Node, path: str) -> None:
         """Repairs a sole required member passed by position, and members that differ just in case and underscores."""
-        arguments = call.child_by_field_name("arguments")
-        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if arguments is not None and passed and all(map(self._is_keyword, passed)):
+        passed = arguments_of(call)
+        if passed and all(map(self._is_keyword, passed)):
             self._keywords(passed, path)
         if len(passed) != 1:
             return
@@ -158,7 +157,7 @@ class _Mender:
             self._tell(f"The argument of `tools.{path}` was interpreted as `{sole}`: write `{{ {sole}: … }}`.")
         keys: dict[str, Node] = {}
         for each in passed[0].named_children if passed[0].type == "object" else ():
-            key = each.child_by_field_name("key") if each.type == "pair" else each
+            key = part(each, "key") if each.type == "pair" else each
             if key is not None and key.type in ("property_identifier", "shorthand_property_identifier"):
                 keys[text_of(key)] = key
         for word, key in keys.items():
@@ -169,12 +168,12 @@ class _Mender:
 
     def _is_keyword(self, argument: Node) -> bool:
         """True for `name=value` with a name that the program does not bind."""
-        name = argument.child_by_field_name("left") if argument.type == "assignment_expression" else None
-        return name is not None and name.type == "identifier" and self._is_free(text_of(name))
+        name = part(argument, "left") if argument.type == "assignment_expression" else None
+        return is_a(name, "identifier") and self._is_free(text_of(name))
 
     def _keywords(self, arguments: list[Node], path: str) -> None:
         """Repairs `tools.x(query="lamp")`, as in Python, if the input has these members."""
-        names = [text_of(each.child_by_field_name("left")) for each in arguments]
+        names = [text_of(part(each, "left")) for each in arguments]
         if len(set(names)) != len(names) or not all(self._names.has_input(path, each) for each in names):
             return
         for each in arguments:
@@ -185,9 +184,8 @@ class _Mender:
 
     def _bridge(self, call: Node, callee: Node) -> None:
         """Repairs `call_tool("name", {...})`."""
-        arguments = call.child_by_field_name("arguments")
-        passed = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if arguments is None or not 1 <= len(passed) <= 2 or passed[0].type != "string":
+        passed = arguments_of(call)
+        if not 1 <= len(passed) <= 2 or passed[0].type != "string":
             return
         path = self._names.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
         if path is None:
@@ -202,7 +200,7 @@ class _Mender:
     def _exit(self, call: Node) -> None:
         """Repairs `process.exit()` as a statement outside functions, which ends the program."""
         owner = call.parent
-        if owner is None or owner.type != "expression_statement" or _function_of(call) is not None:
+        if not is_a(owner, "expression_statement") or enclosing(call, FUNCTIONS) is not None:
             return
         self._edits.blank(call.start_byte, call.end_byte, first=b"return")
         self._tell("`process.exit` was interpreted as `return`: programs have no process.")
@@ -211,7 +209,7 @@ class _Mender:
 
     def _import(self, node: Node) -> None:
         """Repairs `import { get_order } from "functions"` if every name is a tool."""
-        source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
+        source, clause = part(node, "source"), child_of_type(node, "import_clause")
         named = None if clause is None else child_of_type(clause, "named_imports")
         if source is None or clause is None or node.has_error:
             return
@@ -228,7 +226,7 @@ class _Mender:
         elif len(clause.named_children) == 1:
             space = module.rpartition("/")[2].removesuffix(".js").removesuffix(".ts")
             for specifier in named.named_children:
-                name, alias = specifier.child_by_field_name("name"), specifier.child_by_field_name("alias")
+                name, alias = part(specifier, "name"), part(specifier, "alias")
                 path = None
                 if name is not None:
                     word = text_of(name)
@@ -247,9 +245,7 @@ class _Mender:
 
     def _await(self, call: Node, path: str) -> None:
         """Awaits a call whose value is used at once, or is stored in a constant that is only used as a value."""
-        value, owner = call, call.parent
-        while owner is not None and owner.type in ("parenthesized_expression", "as_expression", "non_null_expression"):
-            value, owner = owner, owner.parent
+        value, owner = with_wrappers(call, ("parenthesized_expression", "as_expression", "non_null_expression"))
         if owner is None or owner.type == "await_expression" or not _may_await(call):
             return
         if _needs_value(value, owner):
@@ -258,16 +254,12 @@ class _Mender:
             before, after = b"await ", b""
         else:
             return
-        callee = call.child_by_field_name("function") or call
-        if before == b"await ":
-            self._edits.wrap(callee.start_byte, callee.start_byte, before, b"")
-        else:
-            self._edits.wrap(call.start_byte, call.end_byte, before, after)
+        self._edits.wrap(call.start_byte, call.end_byte, before, after)
         self._tell(f"`await` was added before `tools.{path}(…)`.")
 
     def _is_kept_as_value(self, declarator: Node) -> bool:
-        name, declaration = declarator.child_by_field_name("name"), declarator.parent
-        if name is None or name.type != "identifier" or declaration is None:
+        name = part(declarator, "name")
+        if not is_a(name, "identifier"):
             return False
         uses = [each for each in self._identifiers[text_of(name)] if each.start_byte != name.start_byte]
         return bool(uses) and all(
@@ -283,8 +275,8 @@ def _parts(callee: Node) -> list[str] | None:
     """Returns `a.b.c` as a list; None for other expressions."""
     parts: list[str] = []
     while callee.type == "member_expression":
-        name, owner = callee.child_by_field_name("property"), callee.child_by_field_name("object")
-        if name is None or owner is None or name.type != "property_identifier" or callee.child_count != 3:
+        name, owner = part(callee, "property"), part(callee, "object")
+        if owner is None or not is_a(name, "property_identifier") or callee.child_count != 3:
             return None
         parts.append(text_of(name))
         callee = owner
@@ -295,39 +287,30 @@ def _needs_value(value: Node, owner: Node) -> bool:
     """True if the use of a value rules out a promise."""
     match owner.type:
         case "member_expression":
-            is_owner = value == owner.child_by_field_name("object")
-            return is_owner and text_of(owner.child_by_field_name("property")) not in _PROMISED
+            is_owner = value == part(owner, "object")
+            return is_owner and text_of(part(owner, "property")) not in _PROMISED
         case "subscript_expression":
-            return value == owner.child_by_field_name("object")
+            return value == part(owner, "object")
         case "binary_expression" if owner.children[1].type in _EQUALITIES:
             return any(each.type in _PLAIN for each in owner.named_children)
         case "binary_expression":
             return owner.children[1].type in ("-", "*", "/", "%", "<", ">", "<=", ">=")
         case "for_in_statement":
-            return value == owner.child_by_field_name("right") and child_of_type(owner, "await") is None
+            return value == part(owner, "right") and child_of_type(owner, "await") is None
         case "unary_expression":
             return owner.children[0].type in ("!", "-", "+")
         case "variable_declarator":
-            name = owner.child_by_field_name("name")
-            return name is not None and name.type in ("object_pattern", "array_pattern")
+            return is_a(part(owner, "name"), "object_pattern", "array_pattern")
         case "spread_element":
             return True
         case "if_statement" | "while_statement" | "ternary_expression":
-            return value == owner.child_by_field_name("condition")
+            return value == part(owner, "condition")
         case "arguments":
-            function = None if owner.parent is None else owner.parent.child_by_field_name("function")
-            return function is not None and text_of(function).startswith(_TAKING_VALUES)
+            return text_of(part(owner.parent, "function")).startswith(_TAKING_VALUES)
         case _:
             return False
 
 
-def _function_of(node: Node) -> Node | None:
-    above = node.parent
-    while above is not None and above.type not in FUNCTIONS:
-        above = above.parent
-    return above
-
-
 def _may_await(node: Node) -> bool:
-    function = _function_of(node)
-    return function is None or (bool(function.children) and function.children[0].type == "async")
+    function = enclosing(node, FUNCTIONS)
+    return function is None or is_a(function.child(0), "async")

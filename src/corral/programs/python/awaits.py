@@ -16,7 +16,7 @@ from corral.programs.edits import Edits
 from corral.programs.python.functions import Functions
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, is_a, part, text_of, with_wrappers
 from corral.programs.syntax.python import FUNCTIONS, is_async
 from corral.types import Program
 
@@ -72,14 +72,9 @@ def run_where_it_stands(root: Node, edits: Edits) -> None:
     for number, match in enumerate(_RUNNERS.finditer(text)):
         if number == _MAX_CALLS:
             return
-        word = root.descendant_for_byte_range(*match.span())
-        callee = (
-            word.parent if word is not None and word.parent is not None and word.parent.type == "attribute" else word
-        )
-        call = callee.parent if callee is not None else None
-        if callee is None or call is None or call.type != "call" or callee != call.child_by_field_name("function"):
-            continue
-        if _in_function(call):
+        callee = _callee_at(root, match)
+        call = None if callee is None else callee.parent
+        if callee is None or call is None or callee != part(call, "function") or enclosing(call, FUNCTIONS) is not None:
             continue
         path = dotted_path(callee)
         if match[0] == b"close" or match[0] == b"apply":
@@ -100,9 +95,8 @@ def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edit
             return
         for use in uses:
             call = use.node.parent
-            if call is None or call.type != "call" or use.node != call.child_by_field_name("function"):
-                continue
-            if use.owner == root and _is_thrown_away(call):
+            is_called = call is not None and use.node == part(call, "function")
+            if call is not None and is_called and use.owner == root and _is_thrown_away(call):
                 edits.wrap(call.start_byte, call.end_byte, b"await ", b"")
 
 
@@ -115,26 +109,30 @@ def await_futures(root: Node, edits: Edits) -> None:
     """Awaits the results of `asyncio.gather` and similar functions that a statement discards."""
     is_own = _OWN_GATHER.search(edits.text) is not None
     for number, match in enumerate(_FUTURES.finditer(edits.text)):
-        word = root.descendant_for_byte_range(*match.span())
-        callee = (
-            None if word is None or word.parent is None else word.parent if word.parent.type == "attribute" else word
-        )
+        callee = _callee_at(root, match)
         call = None if callee is None else callee.parent
-        if number == _MAX_CALLS or callee is None or call is None or call.type != "call":
+        if number == _MAX_CALLS or not is_a(call, "call"):
             continue
-        owner = call.parent
-        is_statement = owner is not None and owner.type == "expression_statement" and owner.child_count == 1
         path = dotted_path(callee)
-        if is_statement and path in FUTURES and not (is_own and path == "gather") and may_await(call):
+        if _is_statement(call.parent) and path in FUTURES and not (is_own and path == "gather") and may_await(call):
             edits.wrap(call.start_byte, call.end_byte, b"await ", b"")
+
+
+def _callee_at(root: Node, match: re.Match[bytes]) -> Node | None:
+    """Returns the possible callee that ends with a word."""
+    word = root.descendant_for_byte_range(*match.span())
+    return word.parent if word is not None and is_a(word.parent, "attribute") else word
+
+
+def _is_statement(owner: Node | None) -> bool:
+    """True for a statement that consists of an expression."""
+    return is_a(owner, "expression_statement") and owner.child_count == 1
 
 
 def may_await(node: Node) -> bool:
     """True if `await` is allowed there: in an async function, or at the top level."""
-    above = node.parent
-    while above is not None and above.type not in FUNCTIONS:
-        above = above.parent
-    return above is None or is_async(above)
+    function = enclosing(node, FUNCTIONS)
+    return function is None or is_async(function)
 
 
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
@@ -143,7 +141,7 @@ def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places)
         value, owner = unwrap(call)
         if owner is None:
             continue
-        if owner.type == "expression_statement" and owner.child_count == 1:
+        if _is_statement(owner):
             raise _forgotten(path, call, places, "so it would not run")
         if needs_value(value, owner, names):
             continued = owner.type in ("attribute", "subscript")
@@ -157,7 +155,7 @@ def add_await(call: Node, names: Names, edits: Edits) -> bool:
         return False
     if needs_value(value, owner, names):
         edits.wrap(call.start_byte, call.end_byte, b"(await ", b")")
-    elif (owner.type == "expression_statement" and owner.child_count == 1) or _is_kept_as_value(call, owner, names):
+    elif _is_statement(owner) or _is_kept_as_value(call, owner, names):
         edits.insert(call.start_byte, b"await ")
     else:
         return False
@@ -166,8 +164,8 @@ def add_await(call: Node, names: Names, edits: Edits) -> bool:
 
 def _is_kept_as_value(call: Node, owner: Node, names: Names) -> bool:
     """True if a call is assigned to a variable that is only used as its value."""
-    left = owner.child_by_field_name("left") if owner.type == "assignment" else None
-    if left is None or left.type != "identifier" or owner.child_by_field_name("right") != call:
+    left = part(owner, "left") if owner.type == "assignment" else None
+    if left is None or left.type != "identifier" or part(owner, "right") != call:
         return False
     try:
         word = text_of(left)
@@ -184,14 +182,14 @@ def _in_stream(owner: Node) -> str:
     """Returns code that iterates over a call, in case the tool returns a stream."""
     if owner.type in ("for_statement", "for_in_clause"):
         return "async for ... in {}(...)"
-    function = None if owner.parent is None else owner.parent.child_by_field_name("function")
-    return "[each async for each in {}(...)]" if text_of(function) in _COLLECTORS else ""
+    is_collected = text_of(part(owner.parent, "function")) in _COLLECTORS
+    return "[each async for each in {}(...)]" if is_collected else ""
 
 
 def _forgotten(
     path: str, call: Node, places: Places, why: str, continued: bool = False, in_stream: str = ""
 ) -> NotAwaited:
-    called = text_of(call.child_by_field_name("function"))
+    called = text_of(part(call, "function"))
     shown = called if len(called) <= 80 and "\n" not in called else f"tools.{path}"
     fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
     or_stream = f", or `{in_stream.format(shown)}` if it returns a stream" if in_stream else ""
@@ -210,74 +208,50 @@ def needs_value(value: Node, owner: Node, names: Names) -> bool:
     if kind == "conditional_expression":
         return [child for child in owner.named_children if child.type != "comment"][1] == value
     if kind == "assignment":
-        left = owner.child_by_field_name("left")
-        return left is not None and left.type in _UNPACKED and value == owner.child_by_field_name("right")
+        left = part(owner, "left")
+        return left is not None and left.type in _UNPACKED and value == part(owner, "right")
     if kind == "argument_list":
-        call = owner.parent
-        callee = call.child_by_field_name("function") if call is not None else None
-        path = dotted_path(callee) if callee is not None else ""
+        path = dotted_path(part(owner.parent, "function"))
         return path in _CONSUMERS and ("." in path or not any(name.binds for name in names.of(path)))
-    if kind == "as_pattern" and owner.parent is not None and owner.parent.type == "with_item":
+    if kind == "as_pattern" and is_a(owner.parent, "with_item"):
         return value == owner.named_children[0] and not _is_async_statement(owner.parent)
     if kind in ("for_statement", "for_in_clause", "with_item") and _is_async_statement(owner):
         return False
     field = _FIELDS.get(kind)
-    if field is None or value != owner.child_by_field_name(field):
+    if field is None or value != part(owner, field):
         return False
-    return kind != "attribute" or not text_of(owner.child_by_field_name("attribute")).startswith("__")
+    return kind != "attribute" or not text_of(part(owner, "attribute")).startswith("__")
 
 
 def _is_async_statement(node: Node) -> bool:
-    while node.type in ("with_item", "with_clause") and node.parent is not None:
-        node = node.parent
-    return bool(node.children) and node.children[0].type == "async"
+    return is_async((enclosing(node, ("with_statement",)) if node.type == "with_item" else node) or node)
 
 
 def unwrap(expression: Node) -> tuple[Node, Node | None]:
     """Returns an expression including the parentheses around it, and its parent."""
-    owner = expression.parent
-    while owner is not None and owner.type == "parenthesized_expression":
-        expression, owner = owner, owner.parent
-    return expression, owner
+    return with_wrappers(expression, ("parenthesized_expression",))
 
 
 def _await_in_place(call: Node, callee: Node, path: str, edits: Edits) -> None:
-    arguments = call.child_by_field_name("arguments")
-    passed = [each for each in arguments.named_children if each.type != "comment"] if arguments is not None else []
-    if arguments is None or not passed or passed[0].type in ("keyword_argument", *_SPREADS):
+    passed = arguments_of(call)
+    if not passed or passed[0].type in ("keyword_argument", "generator_expression", *_SPREADS):
         return
-    awaited = call.parent is not None and call.parent.type == "await"
-    edits.replace(callee.start_byte, callee.end_byte, b"(" if awaited else b"(await ")
+    edits.replace(callee.start_byte, callee.end_byte, b"(" if is_a(call.parent, "await") else b"(await ")
     edits.wrap(call.start_byte, call.end_byte, b"", b")")
     first = passed[0]
     if path in _OF_FUNCTIONS and first.type != "call":
         positional = [each.text or b"" for each in passed[1:] if each.type != "keyword_argument"]
         rest = b", ".join(positional).replace(b"\n", b" ")
         edits.wrap(first.start_byte, first.end_byte, b"(", b")(" + rest + b")")
-    edits.blank(first.end_byte, arguments.end_byte - 1)
+    edits.blank(first.end_byte, call.end_byte - 1)
 
 
 def _imports_runner(text: bytes) -> bool:
     return re.search(rb"\bfrom[ \t]+(?:asyncio|anyio|trio)[ \t]+import\b[^\n]*\brun\b", text) is not None
 
 
-def _in_function(node: Node) -> bool:
-    parent = node.parent
-    while parent is not None:
-        if parent.type in FUNCTIONS:
-            return True
-        parent = parent.parent
-    return False
-
-
 def _is_thrown_away(call: Node) -> bool:
     """True if a coroutine is discarded: it is a statement, printed, or an exit status."""
     _, owner = unwrap(call)
-    if owner is None:
-        return False
-    if owner.type == "expression_statement":
-        return owner.child_count == 1
-    if owner.type != "argument_list" or owner.parent is None:
-        return False
-    callee = owner.parent.child_by_field_name("function")
-    return callee is not None and dotted_path(callee) in ("print", "sys.exit", "exit", "SystemExit")
+    takes = dotted_path(part(owner.parent, "function")) if is_a(owner, "argument_list") else ""
+    return _is_statement(owner) or takes in ("print", "sys.exit", "exit", "SystemExit")

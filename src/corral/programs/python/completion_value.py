@@ -14,7 +14,7 @@ from corral.programs.edits import Edits
 from corral.programs.python.functions import Function, Functions, arguments_for
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.positions import Places
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import arguments_of, is_a, part, text_of
 from corral.programs.syntax.python import STRINGS, blocks_of, statements, unwrapped
 from corral.types import Diagnostic
 
@@ -100,7 +100,7 @@ class _Program:
             return False
         called = unwrapped(last.named_children[0])
         called = called.named_children[0] if called.type == "await" else called
-        function = self._functions.named(text_of(called.child_by_field_name("function")))
+        function = self._functions.named(text_of(part(called, "function")))
         return called.type == "call" and function is not None and b"return" not in (function.node.text or b"return")
 
     def _last_effective(self, candidates: list[Node]) -> Node | None:
@@ -182,7 +182,7 @@ class _Program:
             without = {"finally_clause"} | ({"try_statement"} if "else_clause" in clauses else set[str]())
             blocks = [block for block in blocks if block.parent is not None and block.parent.type not in without]
         elif statement.type == "if_statement" and not any(child.type == "else_clause" for child in statement.children):
-            condition = statement.child_by_field_name("condition")
+            condition = part(statement, "condition")
             self._complete &= condition is not None and bool(_MAIN.search(condition.text or b""))
         return blocks
 
@@ -201,7 +201,7 @@ class _Program:
             case "assignment":
                 return self._keep_assigned(expression)
             case "augmented_assignment":
-                return self._keep_after(expression, _kept_target(expression.child_by_field_name("left")))
+                return self._keep_after(expression, _kept_target(part(expression, "left")))
             case "yield" | "ellipsis":
                 return False
             case "lambda":
@@ -233,11 +233,9 @@ class _Program:
 
     def _keep_exit_call(self, call: Node) -> bool | None:
         """Keeps the value of a call in `exit(…)`. Returns True if there is one; None for other calls."""
-        callee = call.child_by_field_name("function")
+        callee, passed = part(call, "function"), arguments_of(call)
         if callee is None or dotted_path(callee) not in _LEAVING:
             return None
-        arguments = call.child_by_field_name("arguments")
-        passed = arguments.named_children if arguments is not None else []
         if len(passed) == 1 and passed[0].type in ("call", "await"):
             self._edits.replace(callee.start_byte, callee.end_byte, f"{RESULT} = ".encode())
             return True
@@ -245,19 +243,17 @@ class _Program:
 
     def _keep_exit(self, statement: Node) -> None:
         """Keeps the value of the call in `raise SystemExit(…)`."""
-        raised = statement.named_children[0] if statement.named_children else statement
-        callee = raised.child_by_field_name("function") if raised.type == "call" else None
-        arguments = raised.child_by_field_name("arguments")
-        if callee is None or arguments is None or text_of(callee) != "SystemExit":
-            return
-        if [each.type for each in arguments.named_children] == ["call"]:
+        raised = statement.named_child(0)
+        callee = part(raised, "function")
+        is_value = [each.type for each in arguments_of(raised)] == ["call"]
+        if callee is not None and text_of(callee) == "SystemExit" and is_value:
             self._edits.replace(statement.start_byte, callee.end_byte, f"{RESULT} = ".encode())
 
     def _keep_assigned(self, assignment: Node) -> bool:
-        left, right = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
+        left, right = part(assignment, "left"), part(assignment, "right")
         if left is None or right is None or text_of(left) == "_":
             return False
-        if assignment.child_by_field_name("type") is not None or left.type not in ("identifier", "attribute"):
+        if part(assignment, "type") is not None or left.type not in ("identifier", "attribute"):
             kept = _kept_target(left)
             if kept is not None:
                 return self._keep_after(assignment, kept)
@@ -292,15 +288,10 @@ class _Program:
 
 def _kept_target(target: Node | None) -> str | None:
     """Returns the variable to keep after an assignment: the target, or the owner of an assigned item."""
-    if target is None:
-        return None
-    while target.type == "subscript":
-        inner = target.child_by_field_name("value")
-        if inner is None:
-            return None
-        target = inner
+    while is_a(target, "subscript"):
+        target = part(target, "value")
     text = text_of(target)
-    if "\n" in text or "#" in text:
+    if target is None or "\n" in text or "#" in text:
         return None
     if target.type in ("identifier", "attribute", "list_pattern", "tuple_pattern"):
         return text if target.type != "attribute" or dotted_path(target) else None
@@ -309,24 +300,16 @@ def _kept_target(target: Node | None) -> str | None:
 
 def _is_docstring(statement: Node) -> bool:
     """True for a triple-quoted statement, a comment unless it is the whole program."""
-    if statement.type != "expression_statement":
-        return False
-    expression = statement.named_children[0]
-    return expression.type in STRINGS and (expression.text or b"").startswith((b'"""', b"'''"))
+    is_string = statement.type == "expression_statement" and statement.named_children[0].type in STRINGS
+    return is_string and text_of(statement).startswith(('"""', "'''"))
 
 
 def _is_print(statement: Node) -> bool:
-    if statement.type != "expression_statement":
-        return False
-    call = unwrapped(statement.named_children[0])
-    callee = call.child_by_field_name("function") if call.type == "call" else None
-    return callee is not None and text_of(callee) in ("print", "pprint", "pprint.pprint")
+    called = (
+        part(unwrapped(statement.named_children[0]), "function") if statement.type == "expression_statement" else None
+    )
+    return text_of(called) in ("print", "pprint", "pprint.pprint")
 
 
 def _is_silent(call: Node) -> bool:
-    callee = call.child_by_field_name("function")
-    return (
-        callee is not None
-        and callee.type == "attribute"
-        and text_of(callee.child_by_field_name("attribute")) in _SILENT
-    )
+    return text_of(part(call, "function", "attribute")) in _SILENT

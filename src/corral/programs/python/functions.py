@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import part, text_of
 from corral.programs.syntax.python import FUNCTIONS, is_async, statements, unwrapped
 from corral.programs.syntax.typescript import ENTRY_NAMES
 
@@ -79,12 +79,12 @@ def function_of(statement: Node) -> Function | None:
     """Returns the function that a statement defines, or binds to a variable."""
     node = statement
     if statement.type == "decorated_definition":
-        node = statement.child_by_field_name("definition") or statement
+        node = part(statement, "definition") or statement
     if node.type == "function_definition":
-        return Function(text_of(node.child_by_field_name("name")), node, statement)
+        return Function(text_of(part(node, "name")), node, statement)
     if statement.type == "expression_statement":
         assigned = statement.named_children[0]
-        left, right = assigned.child_by_field_name("left"), assigned.child_by_field_name("right")
+        left, right = part(assigned, "left"), part(assigned, "right")
         if assigned.type != "assignment" or left is None or right is None:
             return None
         if left.type == "identifier" and unwrapped(right).type == "lambda":
@@ -120,9 +120,7 @@ def arguments_for(function: Node) -> str | None:
 def _means_else(function: Node, name: str) -> bool:
     """True if a parameter is clearly not the tools: by its annotation, or since no member of it is called."""
     parameter = next((each for each in _parameters(function) if _name_of(each) == name), None)
-    body = function.child_by_field_name("body")
-    typed = parameter.child_by_field_name("type") if parameter is not None else None
-    annotation, text = text_of(typed) if typed is not None else "", (body.text or b"") if body is not None else b""
+    annotation, text = text_of(part(parameter, "type")), text_of(part(function, "body")).encode()
     if name in TOOLS or "tools" in annotation.lower():
         return False
     if _PLAIN.fullmatch(annotation):
@@ -135,21 +133,19 @@ def _means_else(function: Node, name: str) -> bool:
 
 def first_parameter(function: Node) -> str | None:
     """Returns the name of the parameter that receives the tools."""
-    arguments = arguments_for(function)
-    if not arguments:
-        return None
-    return next((name for each in _parameters(function) if (name := _name_of(each)) is not None), None)
+    parameter = tools_parameter(function)
+    return None if parameter is None else _name_of(parameter)
 
 
 def tools_parameter(function: Node) -> Node | None:
     """Returns the node of the parameter that receives the tools."""
-    name = first_parameter(function)
-    return next((each for each in _parameters(function) if name is not None and _name_of(each) == name), None)
+    parameters = _parameters(function) if arguments_for(function) else []
+    return next((each for each in parameters if _name_of(each) is not None), None)
 
 
 def is_generator(function: Node) -> bool:
     """True if the function itself contains a `yield`."""
-    body = function.child_by_field_name("body")
+    body = part(function, "body")
     if body is None or b"yield" not in (body.text or b""):
         return False
     pending = [body]
@@ -162,7 +158,7 @@ def is_generator(function: Node) -> bool:
 
 
 def _parameters(function: Node) -> list[Node]:
-    parameters = function.child_by_field_name("parameters")
+    parameters = part(function, "parameters")
     return [each for each in parameters.named_children if each.type != "comment"] if parameters is not None else []
 
 
@@ -170,5 +166,5 @@ def _name_of(parameter: Node) -> str | None:
     if parameter.type == "typed_parameter":
         parameter = parameter.named_children[0]
     elif parameter.type in ("default_parameter", "typed_default_parameter"):
-        parameter = parameter.child_by_field_name("name") or parameter
+        parameter = part(parameter, "name") or parameter
     return text_of(parameter) if parameter.type == "identifier" else None

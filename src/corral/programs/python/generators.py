@@ -7,7 +7,7 @@ from tree_sitter import Node
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import may_await, unwrap
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import is_a, part, text_of
 from corral.programs.syntax.python import finder, is_async
 
 _GENERATORS = finder("(generator_expression) @generator")
@@ -33,11 +33,11 @@ def list_generators(root: Node, names: Names, edits: Edits) -> None:
         if owner is None:
             continue
         start, end = generator.start_byte, generator.end_byte
-        if owner.type == "call" and owner.child_by_field_name("arguments") == value:
+        if owner.type == "call" and part(owner, "arguments") == value:
             if _goes_through(owner, names):
                 edits.insert(start + 1, b"[")
                 edits.wrap(start + 1, end - 1, b"", b"]")
-        elif owner.type == "for_statement" and owner.child_by_field_name("right") == value and not is_async(owner):
+        elif owner.type == "for_statement" and part(owner, "right") == value and not is_async(owner):
             edits.insert(owner.start_byte, b"async ")
         elif _takes_list(value, owner, names):
             edits.replace(start, start + 1, b"[")
@@ -52,7 +52,7 @@ def awaits(generator: Node) -> bool:
         node = waiting.pop()
         if node.type == "await" or (node.type == "for_in_clause" and is_async(node)):
             return True
-        outside = clauses[0].child_by_field_name("right") if node == clauses[0] else None
+        outside = part(node, "right") if node == clauses[0] else None
         waiting += [each for each in node.named_children if each.type not in _OWN_SCOPES and each != outside]
     return False
 
@@ -62,21 +62,19 @@ def _takes_list(value: Node, owner: Node, names: Names) -> bool:
     if owner.type == "list_splat":
         return True
     if owner.type == "for_in_clause":
-        return owner.child_by_field_name("right") == value and not is_async(owner)
-    return owner.type == "argument_list" and owner.parent is not None and _goes_through(owner.parent, names)
+        return part(owner, "right") == value and not is_async(owner)
+    return is_a(owner, "argument_list") and owner.parent is not None and _goes_through(owner.parent, names)
 
 
 def _goes_through(call: Node, names: Names) -> bool:
-    function = call.child_by_field_name("function")
-    path = "" if function is None else dotted_path(function)
+    path = dotted_path(part(call, "function"))
     if path in ITERATING:
         try:
             return "." in path or not any(name.binds and not _is_import(name.node) for name in names.of(path))
         except TooMuch:
             return False
-    return function is not None and text_of(function.child_by_field_name("attribute")) in _METHODS
+    return text_of(part(call, "function", "attribute")) in _METHODS
 
 
 def _is_import(node: Node) -> bool:
-    above = node.parent
-    return above is not None and above.parent is not None and above.parent.type == "import_from_statement"
+    return node.parent is not None and is_a(node.parent.parent, "import_from_statement")

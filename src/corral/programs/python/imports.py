@@ -13,7 +13,7 @@ from corral.programs.edits import Edits
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import enclosing, is_a, part, text_of
 from corral.programs.syntax.python import finder
 
 STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\*"
@@ -104,7 +104,7 @@ def rewrite_imports(
         replace_line(edits, statement.start_byte, statement.end_byte, "; ".join(kept) or "pass")
         replaced.append((statement.start_byte, statement.end_byte))
     for each in root.named_children:
-        if each.type == "class_definition" and text_of(each.child_by_field_name("name")) in TOOLS:
+        if each.type == "class_definition" and text_of(part(each, "name")) in TOOLS:
             if not _is_stub(each):
                 raise places.rejected(_OWN, each.start_byte)
             replace_line(edits, each.start_byte, each.end_byte, "pass")
@@ -114,13 +114,13 @@ def rewrite_imports(
 
 def _is_stub(node: Node) -> bool:
     """True for a copied declaration of the tools, whose body does nothing."""
-    body = node.child_by_field_name("body")
+    body = part(node, "body")
     match node.type:
         case "class_definition":
             members = [] if body is None else [each for each in body.named_children if each.type != "comment"]
             return all(map(_is_stub, members)) and any(each.type not in _SILENT for each in members)
         case "decorated_definition":
-            return _is_stub(node.child_by_field_name("definition") or body or node)
+            return _is_stub(part(node, "definition") or body or node)
         case "function_definition":
             return body is not None and all(each.type in _SILENT and _is_stub(each) for each in body.named_children)
         case "expression_statement":
@@ -150,22 +150,17 @@ def _is_tool(names: Names, word: str) -> bool:
     occurrences = names.of(word)
     if any(each.binds for each in occurrences) or names.is_declared_elsewhere(word):
         return False
-    uses = [each for each in occurrences if not _is_annotation(each)]
+    uses = [each for each in occurrences if not is_annotation(each.node)]
     return bool(uses) and (not hasattr(builtins, word) or all(map(_is_awaited, uses)))
 
 
-def _is_annotation(name: Name) -> bool:
-    above = name.node.parent
-    while above is not None and above.type not in ("type", "block", "module"):
-        above = above.parent
-    return above is not None and above.type == "type"
+def is_annotation(node: Node) -> bool:
+    return is_a(enclosing(node, ("type", "block", "module")), "type")
 
 
 def _is_awaited(name: Name) -> bool:
     call = name.node.parent
-    if call is None or call.type != "call" or call.child_by_field_name("function") != name.node:
-        return False
-    return call.parent is not None and call.parent.type == "await"
+    return call is not None and part(call, "function") == name.node and is_a(call.parent, "await")
 
 
 def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
@@ -179,18 +174,14 @@ def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
 
 
 def _imported(statement: Node) -> list[_Imported]:
-    module = statement.child_by_field_name("module_name")
+    module = part(statement, "module_name")
     if module is not None and module.type == "relative_import":
         return []
     imported: list[_Imported] = []
     for each in statement.children_by_field_name("name"):
-        alias = each.child_by_field_name("alias")
-        node = each.child_by_field_name("name") or each
-        alias_text = text_of(alias) if alias is not None else None
-        if module is None:
-            imported.append(_Imported(text_of(node), None, alias_text, node))
-        else:
-            imported.append(_Imported(text_of(module), text_of(node), alias_text, node))
+        alias, node = text_of(part(each, "alias")) or None, part(each, "name") or each
+        source = (text_of(node), None) if module is None else (text_of(module), text_of(node))
+        imported.append(_Imported(*source, alias, node))
     if module is not None and not imported:
         imported.append(_Imported(text_of(module), "*", None, module))
     return imported

@@ -5,16 +5,16 @@ from __future__ import annotations
 import builtins
 import importlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.python.imports import ERRORS, STAR
+from corral.programs.python.imports import ERRORS, STAR, is_annotation
 from corral.programs.python.names import Names, TooMuch
 from corral.programs.python.positions import Places
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import is_a, part, text_of
 from corral.types import Diagnostic
 
 _MODULES = frozenset(
@@ -143,7 +143,7 @@ def _unbound(names: Names, word: str) -> list[Node]:
     occurrences = names.of(word)
     if any(each.binds for each in occurrences) or names.is_declared_elsewhere(word):
         return []
-    return [each.node for each in occurrences if not _is_annotation(each.node)]
+    return [each.node for each in occurrences if not is_annotation(each.node)]
 
 
 def _import_of(word: str, uses: list[Node], places: Places) -> str | None:
@@ -187,10 +187,7 @@ def _insert(root: Node, edits: Edits, lines: Iterable[str]) -> None:
 
 def _member_of(use: Node) -> str | None:
     """Returns the attribute that is read from a name."""
-    parent = use.parent
-    if parent is None or parent.type != "attribute" or parent.child_by_field_name("object") != use:
-        return None
-    return text_of(parent.child_by_field_name("attribute"))
+    return text_of(part(use.parent, "attribute")) if part(use.parent, "object") == use else None
 
 
 def _has(module: str, *members: str) -> bool:
@@ -204,30 +201,14 @@ def _has(module: str, *members: str) -> bool:
 
 
 def _is_called(use: Node) -> bool:
-    parent = use.parent
-    return parent is not None and (
-        (parent.type == "call" and parent.child_by_field_name("function") == use) or parent.type == "decorator"
-    )
+    return part(use.parent, "function") == use or is_a(use.parent, "decorator")
 
 
 def _is_class(use: Node) -> bool:
     """True if a name is the second argument of `isinstance`."""
-    arguments = use.parent
-    call = None if arguments is None else arguments.parent
-    return call is not None and call.type == "call" and text_of(call.child_by_field_name("function")) == "isinstance"
+    call = None if use.parent is None else use.parent.parent
+    return text_of(part(call, "function")) == "isinstance"
 
 
 def _is_awaited(use: Node) -> bool:
-    call = use.parent
-    return call is not None and call.parent is not None and call.parent.type == "await"
-
-
-def _is_annotation(node: Node) -> bool:
-    return any(above.type == "type" for above in _above(node))
-
-
-def _above(node: Node) -> Iterator[Node]:
-    above = node.parent
-    while above is not None and above.type not in ("block", "module"):
-        yield above
-        above = above.parent
+    return use.parent is not None and is_a(use.parent.parent, "await")

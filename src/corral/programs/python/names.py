@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.syntax.parsing import text_of
+from corral.programs.syntax.parsing import part, text_of
 
 _MAX_STEPS = 20_000
 """Maximum number of visited nodes; each takes 2 to 30 µs, depending on its depth."""
@@ -109,10 +109,8 @@ class Names:
             self.step()
             kind = parent.type
             if kind in ("function_definition", "lambda", "class_definition"):
-                named = kind != "lambda" and child == parent.child_by_field_name("name")
-                inside = child == parent.child_by_field_name("body") or (
-                    binds and not named and child == parent.child_by_field_name("parameters")
-                )
+                named = kind != "lambda" and child == part(parent, "name")
+                inside = child == part(parent, "body") or (binds and not named and child == part(parent, "parameters"))
                 if inside:
                     scopes.append(parent)
             elif (
@@ -150,9 +148,9 @@ def _is_member(node: Node) -> bool:
         return True
     match parent.type:
         case "attribute":
-            return node != parent.child_by_field_name("object")
+            return node != part(parent, "object")
         case "keyword_argument":
-            return node == parent.child_by_field_name("name")
+            return node == part(parent, "name")
         case "keyword_pattern":
             return node == parent.named_children[0]
         case "aliased_import":
@@ -172,20 +170,20 @@ def is_binding(node: Node) -> bool:
         return False
     kind = parent.type
     if kind in _LEFT:
-        return child == parent.child_by_field_name("left")
+        return child == part(parent, "left")
     if kind in _DEFINITIONS or kind == "named_expression":
-        return child == parent.child_by_field_name("name")
+        return child == part(parent, "name")
     if kind in _PARAMETER_LISTS:
         return True
     if kind in _PARAMETERS:
         field = _PARAMETERS[kind]
-        return child == (parent.child_by_field_name(field) if field else parent.named_children[0])
+        return child == (part(parent, field) if field else parent.named_children[0])
     if kind == "as_pattern_target" or kind == "delete_statement":
         return True
     if kind == "expression_list":
         return parent.parent is not None and parent.parent.type == "delete_statement"
     if kind == "aliased_import":
-        return child == parent.child_by_field_name("alias")
+        return child == part(parent, "alias")
     if kind == "dotted_name":
         return _imports(child, parent) or (_matches(parent) and parent.named_child_count == 1)
     if kind == "as_pattern":
@@ -193,15 +191,12 @@ def is_binding(node: Node) -> bool:
     return kind in ("type_parameter", "splat_pattern")
 
 
-def _imports(part: Node, dotted: Node) -> bool:
+def _imports(name: Node, dotted: Node) -> bool:
     statement = dotted.parent
-    if statement is None or part != dotted.named_children[0]:
+    if statement is None or name != dotted.named_children[0]:
         return False
-    if statement.type == "import_statement":
-        return True
-    if statement.type not in ("import_from_statement", "future_import_statement"):
-        return False
-    return dotted != statement.child_by_field_name("module_name")
+    is_import = statement.type in ("import_statement", "import_from_statement", "future_import_statement")
+    return is_import and dotted != part(statement, "module_name")
 
 
 def _matches(dotted: Node) -> bool:
@@ -209,17 +204,14 @@ def _matches(dotted: Node) -> bool:
 
 
 def _is_walrus_target(node: Node) -> bool:
-    parent = node.parent
-    return parent is not None and parent.type == "named_expression" and node == parent.child_by_field_name("name")
+    return node.parent is not None and node.parent.type == "named_expression" and node == part(node.parent, "name")
 
 
-def dotted_path(node: Node) -> str:
+def dotted_path(node: Node | None) -> str:
     """Returns `a.b.c` for a name or its attributes, without white space; empty for other expressions."""
     parts: list[str] = []
-    while node.type == "attribute":
-        parts.append(text_of(node.child_by_field_name("attribute")))
-        inner = node.child_by_field_name("object")
-        if inner is None:
-            return ""
-        node = inner
-    return ".".join([text_of(node), *reversed(parts)]) if node.type == "identifier" else ""
+    while node is not None and node.type == "attribute":
+        parts.append(text_of(part(node, "attribute")))
+        node = part(node, "object")
+    is_name = node is not None and node.type == "identifier"
+    return ".".join([text_of(node), *reversed(parts)]) if is_name else ""

@@ -33,7 +33,7 @@ from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
 from corral.programs.recover import Dialect, Recovered, recover
-from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, text_of
+from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part, text_of
 from corral.programs.syntax.python import FUNCTIONS, blocks_of, kind_id, parse, statements
 from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.programs.typescript.normalize import well_formed
@@ -93,9 +93,9 @@ def _bound_names(body: list[Node], edits: Edits) -> list[str]:
     while pending:
         statement = pending.pop()
         if statement.type == "decorated_definition":
-            statement = statement.child_by_field_name("definition") or statement
+            statement = part(statement, "definition") or statement
         if statement.type in ("function_definition", "class_definition"):
-            names.append(text_of(statement.child_by_field_name("name")))
+            names.append(text_of(part(statement, "name")))
             continue
         blocks = list(blocks_of(statement))
         for block in reversed(blocks):
@@ -124,17 +124,17 @@ def _names_in(statement: Node) -> list[str]:
 def _is_bound(parent: Node, child: Node, bound: bool) -> bool:
     kind = parent.type
     if kind in ("assignment", "augmented_assignment", "for_statement", "type_alias_statement"):
-        return child == parent.child_by_field_name("left")
+        return child == part(parent, "left")
     if kind == "named_expression":
-        return child == parent.child_by_field_name("name")
+        return child == part(parent, "name")
     if kind in ("as_pattern_target", "delete_statement", "splat_pattern"):
         return True
     if kind == "as_pattern":
         return child.type == "as_pattern_target" or (child.type == "identifier" and child == parent.named_children[-1])
     if kind in ("import_statement", "import_from_statement"):
-        return child != parent.child_by_field_name("module_name")
+        return child != part(parent, "module_name")
     if kind == "aliased_import":
-        return child == parent.child_by_field_name("alias")
+        return child == part(parent, "alias")
     if kind == "dotted_name":
         if parent.parent is not None and parent.parent.type == "case_pattern":
             return parent.named_child_count == 1
@@ -145,10 +145,10 @@ def _is_bound(parent: Node, child: Node, bound: bool) -> bool:
 
 
 def _without_annotation(assignment: Node, edits: Edits) -> None:
-    annotation, left = assignment.child_by_field_name("type"), assignment.child_by_field_name("left")
+    annotation, left = part(assignment, "type"), part(assignment, "left")
     if annotation is None or left is None or left.type != "identifier":
         return
-    if assignment.child_by_field_name("right") is None:
+    if part(assignment, "right") is None:
         replace_line(edits, assignment.start_byte, assignment.end_byte, "pass")
     else:
         edits.blank(left.end_byte, annotation.end_byte)
@@ -243,25 +243,25 @@ class _Search:
         node = use.node
         while len(keys) < 2 and (owner := node.parent) is not None and owner.type == "attribute":
             self._names.step()
-            if node != owner.child_by_field_name("object"):
+            if node != part(owner, "object"):
                 break
-            keys.append(unicodedata.normalize("NFKC", text_of(owner.child_by_field_name("attribute"))))
+            keys.append(unicodedata.normalize("NFKC", text_of(part(owner, "attribute"))))
             node = owner
         if not keys or keys[0].startswith("__"):
             self.computed = True
             return
         path = ".".join(keys)
-        self._name(path, node.child_by_field_name("attribute") or node)
+        self._name(path, part(node, "attribute") or node)
         self._call(node, path)
         owner = node.parent
-        if owner is not None and owner.type == "assignment" and node == owner.child_by_field_name("right"):
-            left = owner.child_by_field_name("left")
+        if owner is not None and owner.type == "assignment" and node == part(owner, "right"):
+            left = part(owner, "left")
             if left is not None and left.type == "identifier" and use.owner == self._root:
                 self._aliases[text_of(left)] = path
 
     def _call(self, callee: Node, path: str) -> None:
         call = callee.parent
-        if call is not None and call.type == "call" and callee == call.child_by_field_name("function"):
+        if call is not None and call.type == "call" and callee == part(call, "function"):
             self.calls.append((call, path))
 
     def _name(self, path: str, place: Node) -> None:

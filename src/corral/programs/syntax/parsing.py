@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Generator
+from collections.abc import Callable, Container, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import TypeGuard
 
 from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 
@@ -105,6 +106,51 @@ def kind_id_in(language: Language, kind: str) -> int:
 def text_of(node: Node | None) -> str:
     """Returns the text of a node."""
     return (node.text or b"").decode(errors="replace") if node is not None else ""
+
+
+def part(node: Node | None, *fields: str) -> Node | None:
+    """Returns the node at the end of a path of fields; None if one of them is missing."""
+    for field in fields:
+        node = node.child_by_field_name(field) if node is not None else None
+    return node
+
+
+def arguments_of(call: Node | None) -> list[Node]:
+    """Returns the arguments of a call, without comments; empty for other nodes."""
+    arguments = part(call, "arguments")
+    if arguments is None or arguments.type == "generator_expression":
+        return [] if arguments is None else [arguments]
+    return [each for each in arguments.named_children if each.type != "comment"]
+
+
+def is_a(node: Node | None, *types: str) -> TypeGuard[Node]:
+    """True if there is a node, and it has one of these types."""
+    return node is not None and node.type in types
+
+
+def ascent(node: Node) -> Iterator[tuple[Node, Node]]:
+    """Yields pairs of child and parent, from a node outwards."""
+    while (above := node.parent) is not None:
+        yield node, above
+        node = above
+
+
+def ancestors(node: Node) -> Iterator[Node]:
+    """Yields the nodes around a node, innermost first."""
+    return (above for _, above in ascent(node))
+
+
+def enclosing(node: Node | None, kinds: Container[str]) -> Node | None:
+    """Returns the innermost node of these types around a node."""
+    return None if node is None else next((each for each in ancestors(node) if each.type in kinds), None)
+
+
+def with_wrappers(expression: Node, wrappers: Container[str]) -> tuple[Node, Node | None]:
+    """Returns an expression including the nodes of these types around it, and its parent."""
+    owner = expression.parent
+    while owner is not None and owner.type in wrappers:
+        expression, owner = owner, owner.parent
+    return expression, owner
 
 
 def without_wrappers(expression: Node, wrappers: Container[str]) -> Node:

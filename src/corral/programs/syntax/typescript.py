@@ -9,7 +9,7 @@ from functools import partial
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Tree
 
-from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, text_of, without_wrappers
+from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, part, text_of, without_wrappers
 
 _LANGUAGE = Language(tree_sitter_typescript.language_typescript())
 _LANGUAGE_WITH_JSX = Language(tree_sitter_typescript.language_tsx())
@@ -74,7 +74,7 @@ def statements(node: Node) -> list[Node]:
 
 def declaration_of(statement: Node) -> Node:
     """Returns the declaration in an export statement, or the statement itself."""
-    exported = statement.child_by_field_name("declaration") if statement.type == "export_statement" else None
+    exported = part(statement, "declaration") if statement.type == "export_statement" else None
     return exported or statement
 
 
@@ -85,9 +85,9 @@ def unwrapped(expression: Node) -> Node:
 
 def destructures(function: Node | None) -> bool:
     """True if a function destructures its first argument, and so needs a plain object."""
-    parameters = function.child_by_field_name("parameters") if function is not None else None
+    parameters = part(function, "parameters")
     for parameter in parameters.named_children if parameters is not None else ():
-        pattern = parameter.child_by_field_name("pattern")
+        pattern = part(parameter, "pattern")
         if pattern is not None and pattern.type != "this":
             return pattern.type == "object_pattern"
     return False
@@ -102,7 +102,7 @@ def bound_names(pattern: Node) -> list[str]:
         if node.type in _BINDINGS:
             names.append(text_of(node))
         elif (field := _BOUND_FIELD.get(node.type)) is not None:
-            bound = node.child_by_field_name(field)
+            bound = part(node, field)
             pending += [bound] if bound is not None else []
         else:
             pending += reversed(node.named_children)
@@ -115,7 +115,7 @@ def imported_names(clause: Node) -> list[str]:
     for each in walk(clause):
         if each.type == "import_specifier":
             if each.children[0].type != "type":
-                name = each.child_by_field_name("alias") or each.child_by_field_name("name")
+                name = part(each, "alias") or part(each, "name")
                 names += [text_of(name)] if name is not None else []
         elif each.type == "identifier" and each.parent is not None and each.parent.type != "import_specifier":
             names.append(text_of(each))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import ENTRY_NAMES, FUNCTION_VALUES, statements, text_of, unwrapped, walk
 from corral.programs.typescript.modules import Entry
 
@@ -53,7 +54,7 @@ def assigns_exports(statement: Node) -> bool:
 def _assignment(node: Node) -> _Assignment | None:
     if node.type != "assignment_expression":
         return None
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    left, right = part(node, "left"), part(node, "right")
     if left is None or right is None or left.type != "member_expression":
         return None
     target = _EXPORTS.fullmatch("".join(text_of(left).split()))
@@ -86,8 +87,8 @@ def _properties(literal: Node) -> list[tuple[str, Node]]:
         if each.type == "shorthand_property_identifier":
             properties.append((text_of(each), each))
         elif each.type in ("pair", "method_definition"):
-            key = each.child_by_field_name("key") or each.child_by_field_name("name")
-            value = each.child_by_field_name("value") or each
+            key = part(each, "key") or part(each, "name")
+            value = part(each, "value") or each
             if key is not None and key.type == "property_identifier":
                 properties.append((text_of(key), value))
     return properties
@@ -97,7 +98,7 @@ def _declares(root: Node, name: str) -> bool:
     """True if the program declares a variable of that name."""
     for statement in statements(root):
         for declarator in (statement, *statement.named_children):
-            declared = declarator.child_by_field_name("name")
-            if declared is not None and text_of(declared) == name:
+            declared = part(declarator, "name")
+            if text_of(declared) == name:
                 return True
     return False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from corral.programs.edits import Edits, position_at
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     ENTRY_NAMES,
     FUNCTION_VALUES,
@@ -139,7 +140,7 @@ class _Program:
         """True if top-level code mentions a function, apart from its declaration and export."""
         for node in walk(self._root, into_functions=False):
             if node.type == "identifier" and text_of(node) == name and (parent := node.parent) is not None:
-                declared = parent.type == "variable_declarator" and parent.child_by_field_name("name") == node
+                declared = parent.type == "variable_declarator" and part(parent, "name") == node
                 if not declared and parent.type != "export_specifier":
                     return True
         return False
@@ -148,7 +149,7 @@ class _Program:
         """True if top-level code calls a function."""
         for node in walk(self._root, into_functions=False):
             if node.type == "call_expression":
-                callee = node.child_by_field_name("function")
+                callee = part(node, "function")
                 if callee is not None and callee.type == "identifier" and text_of(callee) == name:
                     return True
         return False
@@ -187,13 +188,13 @@ class _Program:
         if expression is None or _is_directive(expression) or _declares_resource(expression):
             return False
         if expression.type == "unary_expression" and expression.children[0].type == "void":
-            word, called = expression.children[0], expression.child_by_field_name("argument")
+            word, called = expression.children[0], part(expression, "argument")
             if called is not None and unwrapped(called).type == "call_expression":  # the value of `void main()`
                 self._edits.blank(word.start_byte, word.end_byte)
         if expression.type == "internal_module":
             return False
         value = unwrapped(expression)
-        if value.type == "assignment_expression" and (assigned := value.child_by_field_name("right")) is not None:
+        if value.type == "assignment_expression" and (assigned := part(value, "right")) is not None:
             value = unwrapped(assigned) if unwrapped(assigned).type in FUNCTION_VALUES else value
         if value.type in FUNCTION_VALUES or value.type == "identifier":
             function = value if value.type in FUNCTION_VALUES else self._functions.get(text_of(value))
@@ -213,10 +214,10 @@ def _named_functions(declarations: Sequence[Node]) -> list[tuple[str, Node]]:
     functions: list[tuple[str, Node]] = []
     for statement in declarations:
         if statement.type in _FUNCTION_DECLARATIONS:
-            functions.append((text_of(statement.child_by_field_name("name") or statement), statement))
+            functions.append((text_of(part(statement, "name") or statement), statement))
         elif statement.type in _VARIABLES:
             for declarator in statement.named_children:
-                name, value = declarator.child_by_field_name("name"), declarator.child_by_field_name("value")
+                name, value = part(declarator, "name"), part(declarator, "value")
                 if name is None or value is None or name.type != "identifier":
                     continue
                 if unwrapped(value).type in FUNCTION_VALUES:
@@ -234,7 +235,7 @@ def _last_effective(candidates: Sequence[Node]) -> Node | None:
 
 
 def _fields(node: Node, *names: str) -> list[Node]:
-    return [child for name in names if (child := node.child_by_field_name(name)) is not None]
+    return [child for name in names if (child := part(node, name)) is not None]
 
 
 def _is_directive(expression: Node) -> bool:
@@ -266,7 +267,7 @@ def _no_result(last: Node | None, text: bytes) -> Diagnostic:
         message = "The program has no result: it has no statement that runs. End with `return <value>`."
         return Diagnostic(severity="info", code="no_result", message=message)
     if last.type in _VARIABLES:
-        patterns = [name for each in last.named_children if (name := each.child_by_field_name("name"))]
+        patterns = [name for each in last.named_children if (name := part(each, "name"))]
         names = bound_names(patterns[-1])
         value = names[0] if len(names) == 1 else f"{{ {', '.join(names)} }}"
         return _remark("it ends with a declaration", last, text, f"return {value}")
@@ -294,10 +295,10 @@ def _arguments_of(function: Node | None) -> str | None:
     parameter = _first(function)
     if function is None or parameter is None:
         return None
-    pattern, default = parameter.child_by_field_name("pattern") or parameter, parameter.child_by_field_name("value")
+    pattern, default = part(parameter, "pattern") or parameter, part(parameter, "value")
     names = set(bound_names(pattern))
-    typed = parameter.child_by_field_name("type")
-    annotation = text_of(typed) if typed is not None else ""
+    typed = part(parameter, "type")
+    annotation = text_of(typed)
     if _NAMES & names or _OF_TOOLS.search(annotation) or pattern.type not in ("identifier", "object_pattern"):
         return None
     if default is not None:
@@ -316,9 +317,9 @@ def _arguments_of(function: Node | None) -> str | None:
 def _first(function: Node | None) -> Node | None:
     if function is None:
         return None
-    if (single := function.child_by_field_name("parameter")) is not None:
+    if (single := part(function, "parameter")) is not None:
         return single
-    parameters = function.child_by_field_name("parameters")
+    parameters = part(function, "parameters")
     children = parameters.named_children if parameters is not None else []
     known = ("required_parameter", "optional_parameter")
     return next((each for each in children if each.type in known and each.children[0].type != "this"), None)
@@ -326,7 +327,7 @@ def _first(function: Node | None) -> Node | None:
 
 def _uses(function: Node, names: set[str]) -> Iterator[str]:
     """Yields the kinds of uses of a function's argument."""
-    body = function.child_by_field_name("body")
+    body = part(function, "body")
     for node in walk(body) if body is not None else ():
         if node.type == "shorthand_property_identifier" and text_of(node) in names:
             yield "data"
@@ -335,7 +336,7 @@ def _uses(function: Node, names: set[str]) -> Iterator[str]:
         used, owner = node, node.parent
         while owner.type in _MEMBERS and owner.named_children[0] == used and owner.parent is not None:
             used, owner = owner, owner.parent
-        called = owner.type == "call_expression" and owner.child_by_field_name("function") == used
+        called = owner.type == "call_expression" and part(owner, "function") == used
         if used != node:
             yield "member call" if called else "member"
         elif owner.type in ("template_substitution", "pair", "binary_expression"):

@@ -15,6 +15,7 @@ from tree_sitter import Node
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
     bound_names,
@@ -80,7 +81,7 @@ class Lowering:
 
     def enum(self, node: Node) -> None:
         """`enum A { B, C = 5 }` becomes a function that fills an object; numeric members map in both directions."""
-        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        name, body = part(node, "name"), part(node, "body")
         if name is None or body is None:
             return
         merged, before, after = self._open(node, text_of(name))
@@ -92,7 +93,7 @@ class Lowering:
                 continue
             key, value = member, None
             if member.type == "enum_assignment":
-                key, value = member.child_by_field_name("name") or member, member.child_by_field_name("value")
+                key, value = part(member, "name") or member, part(member, "value")
             spelled = _spelled(key)
             target = f"{space}[{spelled}]"
             reverse = f"{space}[{target}] = {spelled};"
@@ -125,7 +126,7 @@ class Lowering:
 
     def namespace(self, node: Node) -> None:
         """`namespace A.B { export const x = 1 }` becomes nested functions that each fill an object."""
-        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        name, body = part(node, "name"), part(node, "body")
         if name is None or body is None or name.type == "string":
             return
         first, *below = "".join(text_of(name).split()).split(".")
@@ -158,7 +159,7 @@ class Lowering:
 
     def export(self, statement: Node) -> None:
         """Lowers `export const x = 1` in a namespace."""
-        declared, word = statement.child_by_field_name("declaration"), child_of_type(statement, "export")
+        declared, word = part(statement, "declaration"), child_of_type(statement, "export")
         shared = self._spaces.get(statement.parent.start_byte) if statement.parent is not None else None
         if declared is None or word is None or shared is None:
             return
@@ -180,9 +181,9 @@ class Lowering:
         names = {each.decode(errors="replace") for each in _MEMBER_ASSIGNED.findall(self._text)}
         for node in walk(self._root):
             if node.type in _ASSIGNMENTS:
-                target = node.child_by_field_name("left")
+                target = part(node, "left")
             elif node.type == "update_expression":
-                target = node.child_by_field_name("argument")
+                target = part(node, "argument")
             else:
                 continue
             names.update(bound_names(target) if target is not None else ())
@@ -224,8 +225,8 @@ class Lowering:
 
     def parameter_properties(self, constructor: Node, properties: list[Node]) -> None:
         """`constructor(private x)` sets `this.x`, after `super(…)` and before the fields that read it."""
-        body, members = constructor.child_by_field_name("body"), constructor.parent
-        names = [text_of(name) for each in properties if (name := each.child_by_field_name("pattern")) is not None]
+        body, members = part(constructor, "body"), constructor.parent
+        names = [text_of(name) for each in properties if (name := part(each, "pattern")) is not None]
         if body is None or members is None:
             return
         for each in properties:
@@ -247,7 +248,7 @@ class Lowering:
         """Moves initializers that read `this` into methods for the constructor. Returns the methods' names."""
         setters: list[str] = []
         for each in members.named_children:
-            name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
+            name, value = part(each, "name"), part(each, "value")
             if each.type != "public_field_definition" or name is None or value is None or _is_static(each):
                 continue
             sign = next((child for child in each.children if child.type == "="), None)
@@ -263,7 +264,7 @@ class Lowering:
 
     def accessor(self, node: Node) -> None:
         """`accessor x = 1` becomes a private field, a getter and a setter."""
-        name, word = node.child_by_field_name("name"), child_of_type(node, "readonly")
+        name, word = part(node, "name"), child_of_type(node, "readonly")
         if name is None or word is None:
             return
         if name.type == "computed_property_name":
@@ -297,7 +298,7 @@ def rejected(problem: str, text: bytes, node: Node) -> ProgramRejected:
 
 
 def _name(declaration: Node) -> Node | None:
-    return declaration.child_by_field_name("name")
+    return part(declaration, "name")
 
 
 def _spelled(key: Node) -> str:
@@ -333,7 +334,7 @@ def _declared_names(declaration: Node) -> list[str]:
     if declaration.type == "expression_statement" and declaration.children[0].type in _NAMESPACES:
         declaration = declaration.children[0]
     if declaration.type in _VARIABLES:
-        patterns = [each.child_by_field_name("name") for each in declaration.named_children]
+        patterns = [part(each, "name") for each in declaration.named_children]
         return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
     if declaration.type == "import_alias":
         return [text_of(declaration.named_children[0])]

@@ -15,6 +15,7 @@ from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     ENTRY_NAMES,
     FUNCTION_VALUES,
@@ -105,7 +106,7 @@ def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: 
     if clause is not None and _imports_only_types(clause):
         edits.blank(node.start_byte, node.end_byte, first=b";")
         return None
-    source = node.child_by_field_name("source")
+    source = part(node, "source")
     if source is not None and clause is not None and used.isdisjoint(imported_names(clause)):
         edits.blank(node.start_byte, source.start_byte, first=b";")
         _load(node, source, edits, names, unused=True)
@@ -114,7 +115,7 @@ def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: 
     if word := child_of_type(node, "from"):
         _replace(edits, word, "=")
     if source is None and clause is not None:
-        source = clause.child_by_field_name("source")
+        source = part(clause, "source")
     if source is None:
         return None
     if b"\n" in (source.text or b""):
@@ -159,7 +160,7 @@ def _rewrite_import_call(node: Node, edits: Edits, names: Names) -> str | None:
     """Replaces the word in `import(…)` with the loader. Returns the specifier if it is a literal."""
     edits.replace(node.start_byte, node.end_byte, names.load.encode())
     call = node.parent
-    arguments = call.child_by_field_name("arguments") if call is not None else None
+    arguments = part(call, "arguments")
     first = arguments.named_children[0] if arguments is not None and arguments.named_child_count else None
     return text_of(first)[1:-1] if first is not None and first.type == "string" else None
 
@@ -169,7 +170,7 @@ def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | Non
     word = child_of_type(node, "export")
     if word is None:
         return None, None
-    if (source := node.child_by_field_name("source")) is not None:
+    if (source := part(node, "source")) is not None:
         edits.blank(node.start_byte, source.start_byte, first=b";")
         _load(node, source, edits, names)
         return None, text_of(source)[1:-1]
@@ -177,15 +178,15 @@ def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | Non
         edits.blank(node.start_byte, node.end_byte, first=b";")
         return _named_default(clause), None
     default = child_of_type(node, "default")
-    declared = node.child_by_field_name("declaration")
+    declared = part(node, "declaration")
     if declared is not None:
         _replace(edits, word, "")
         if default is None:
             return None, None
         _replace(edits, default, "")
-        name = text_of(declared.child_by_field_name("name") or declared)
+        name = text_of(part(declared, "name") or declared)
         return Entry(name, name, callable="class" not in declared.type), None
-    value = node.child_by_field_name("value") or node.named_children[-1]
+    value = part(node, "value") or node.named_children[-1]
     if default is not None:
         _replace(edits, default, "=")
     _replace(edits, word, f"var {names.default}")
@@ -208,9 +209,9 @@ def _method(value: Node) -> tuple[str, Node] | None:
     """Returns the entry method of an exported object, with its name."""
     for name in ENTRY_NAMES:
         for member in value.named_children:
-            if member.type == "method_definition" and text_of(member.child_by_field_name("name")) == name:
+            if member.type == "method_definition" and text_of(part(member, "name")) == name:
                 return name, member
-            key, held = member.child_by_field_name("key"), member.child_by_field_name("value")
+            key, held = part(member, "key"), part(member, "value")
             if held is not None and unwrapped(held).type in FUNCTION_VALUES and text_of(key) == name:
                 return name, unwrapped(held)
     return None
@@ -218,7 +219,7 @@ def _method(value: Node) -> tuple[str, Node] | None:
 
 def _named_default(clause: Node) -> Entry | None:
     for specifier in clause.named_children:
-        alias, name = specifier.child_by_field_name("alias"), specifier.child_by_field_name("name")
+        alias, name = part(specifier, "alias"), part(specifier, "name")
         if alias is not None and name is not None and text_of(alias).strip("\"'") == "default":
             return Entry(text_of(name), text_of(name))
     return None

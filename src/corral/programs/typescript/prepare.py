@@ -29,7 +29,7 @@ from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
 from corral.programs.recover import Dialect, recover
 from corral.programs.syntax import python as python_grammar
-from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
+from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part
 from corral.programs.syntax.typescript import (
     MAX_DEPTH,
     bound_names,
@@ -487,16 +487,16 @@ def _as_variable(declaration: Node, edits: Edits) -> None:
         word = declaration.children[0]
         edits.replace(word.start_byte, word.end_byte, b"var".ljust(word.end_byte - word.start_byte))
     elif declaration.type in _FUNCTIONS | _CLASSES:
-        name = text_of(declaration.child_by_field_name("name") or declaration)
+        name = text_of(part(declaration, "name") or declaration)
         edits.wrap(declaration.start_byte, declaration.end_byte, f"var {name} = ".encode(), b";")
 
 
 def _declared_names(declaration: Node) -> list[str]:
     if declaration.type in _FUNCTIONS | _CLASSES:
-        name = declaration.child_by_field_name("name")
+        name = part(declaration, "name")
         return [text_of(name)] if name is not None else []
     if declaration.type in ("lexical_declaration", "variable_declaration"):
-        patterns = [each.child_by_field_name("name") for each in declaration.named_children]
+        patterns = [part(each, "name") for each in declaration.named_children]
         return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
     if declaration.type == "import_statement":
         clause = child_of_type(declaration, "import_clause")

@@ -13,6 +13,7 @@ from tree_sitter import Node
 
 from corral.errors import CALL_ERRORS
 from corral.programs.edits import Edits
+from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
     child_of_type,
@@ -57,7 +58,7 @@ def rewrite_tool_imports(
     tool_imports: list[ToolImport] = []
     rewritten: set[int] = set()
     for node in imports:
-        source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
+        source, clause = part(node, "source"), child_of_type(node, "import_clause")
         if source is None or clause is None or node.has_error:
             continue
         bindings = list(_bindings(clause))
@@ -81,10 +82,10 @@ def own_tools(root: Node) -> Node | None:
     for statement in statements(root):
         declaration = declaration_of(statement)
         if declaration.type in ("class_declaration", "internal_module"):
-            declared = [(declaration.child_by_field_name("name"), declaration)]
+            declared = [(part(declaration, "name"), declaration)]
         else:
             each = [one for one in declaration.named_children if one.type == "variable_declarator"]
-            declared = [(one.child_by_field_name("name"), one.child_by_field_name("value")) for one in each]
+            declared = [(part(one, "name"), part(one, "value")) for one in each]
         for name, value in declared:
             if value is None or text_of(name) not in _TOOLS or unwrapped(value).type not in _DEFINITIONS:
                 continue
@@ -102,7 +103,7 @@ def _bindings(clause: Node) -> list[_Binding]:
             bindings.append(_Binding(None, text_of(each.named_children[-1]), each))
         elif each.type == "named_imports":
             for specifier in each.named_children:
-                name, alias = specifier.child_by_field_name("name"), specifier.child_by_field_name("alias")
+                name, alias = part(specifier, "name"), part(specifier, "alias")
                 if name is not None and specifier.children[0].type not in ("type", "typeof"):
                     imported = None if text_of(name) == "default" else text_of(name)
                     bindings.append(_Binding(imported, text_of(alias or name), name))
