@@ -20,8 +20,11 @@ from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from bench.host import describe_host
 from bench.options import positive
-from corral import Catalog, Language, Tool, ToolName, ToolRegistry
+from corral import Tool
+from corral.model import Catalog
 from corral.model.printing.printers import declare, one_line
+from corral.tools import ToolName, ToolRegistry
+from corral.types import Language
 
 _LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 

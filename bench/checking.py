@@ -21,9 +21,11 @@ from tests.checking.typescript import valid_programs
 
 from bench.host import describe_host
 from bench.options import positive
-from corral import Corral, Language, Tool, ToolRegistry, define_tool
+from corral import Corral, Tool, define_tool
 from corral.checking import Checker
 from corral.checking.servers.specs import SERVERS, ServerKind
+from corral.tools import ToolRegistry
+from corral.types import Language
 
 _PAUSE_SECONDS = 0.02
 """Between executions, as between those of a model; the servers fall asleep meanwhile."""

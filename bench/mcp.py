@@ -20,9 +20,10 @@ from pydantic_core import to_json
 from tests.integrations.mcp.upstreams import configured, prepared
 
 from bench.host import describe_host
-from corral import Corral, Language
+from corral import Corral
 from corral.integrations.mcp import mcp_server
 from corral.sources.mcp import mcp_servers
+from corral.types import Language
 
 _LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 _BUDGETS = (1_000, 4_000, 16_000)

@@ -22,9 +22,11 @@ from typing import Any
 import httpx
 
 from bench.host import describe_host
-from corral import Approved, Corral, ExecutionContext, Language, Later, Limits, Mount, Scratch, tool
+from corral import Approved, Corral, ExecutionContext, Later, Limits, tool
 from corral.errors import CorralError
 from corral.protocols.trpc import TrpcBridge
+from corral.sessions import Mount, Scratch
+from corral.types import Language
 
 __all__ = ["CASES", "Eve", "Neighbour"]
 

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from bench.memory import Memory, tree_memory
 from bench.options import positive
-from corral import Corral, ExecutionContext, Language, Session
+from corral import Corral, ExecutionContext, Session
 from corral.egress import EgressPolicy, Network, SafeClient
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider, pool
+from corral.types import Language
 
 _FILES: dict[Language, str] = {
     "typescript": """

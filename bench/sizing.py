@@ -20,7 +20,8 @@ from typing import Any
 
 from bench.host import describe_host
 from bench.memory import tree_memory
-from corral import Corral, ExecutionContext, Language, Limits, tool
+from corral import Corral, ExecutionContext, Limits, tool
+from corral.types import Language
 
 __all__ = ["burst"]
 

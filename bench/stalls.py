@@ -28,7 +28,7 @@ import httpx
 from typing_extensions import override
 
 from bench.host import describe_host
-from corral import Corral, ExecutionContext, Language, Limits, Mount, Scratch, Tool, define_tool, tool
+from corral import Corral, ExecutionContext, Limits, Tool, define_tool, tool
 from corral.bridges.base import BridgeProtocol
 from corral.bridges.http import HttpBridge
 from corral.compilers import CompiledProgram, Compiler
@@ -37,10 +37,12 @@ from corral.egress.exchanges import Exchanges
 from corral.errors import FileError, ToolError
 from corral.protocols.connect import ConnectBridge
 from corral.protocols.trpc import TrpcBridge
+from corral.sessions import Mount, Scratch
 from corral.shells import LocalShell, MemoryShell, Shell
 from corral.shells.integrations.operations import apply_operation
 from corral.sources.mcp import McpServer
 from corral.sources.openapi import OpenApi
+from corral.types import Language
 
 __all__ = ["CASES", "Beat", "Case", "measured"]
 

@@ -13,9 +13,10 @@ import json
 from pathlib import Path
 
 from bench.suites import INSTALLED, suites, tokenizer
-from corral import Tool, ToolRegistry
+from corral import Tool
 from corral.model.catalog import estimated_tokens
 from corral.model.printing.printers import declare
+from corral.tools import ToolRegistry
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 import asyncio
 
-from corral import Corral, ToolCallStarted, tool
+from corral import Corral, tool
+from corral.events import ToolCallStarted
 
 
 @tool

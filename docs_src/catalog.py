@@ -1,4 +1,5 @@
-from corral import Corral, ToolRegistry, tool
+from corral import Corral, tool
+from corral.tools import ToolRegistry
 
 
 @tool(namespace="github")

@@ -1,7 +1,8 @@
 import asyncio
 from typing import Any
 
-from corral import Corral, ExecutionContext, ToolRegistry, define_tool
+from corral import Corral, ExecutionContext, define_tool
+from corral.tools import ToolRegistry
 
 
 async def search(input: dict[str, Any], context: ExecutionContext) -> list[str]:

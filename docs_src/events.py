@@ -1,6 +1,7 @@
 import asyncio
 
-from corral import ConsoleOutput, Corral, ExecutionFinished, ToolCallFinished, ToolCallStarted, tool
+from corral import Corral, tool
+from corral.events import ConsoleOutput, ExecutionFinished, ToolCallFinished, ToolCallStarted
 
 
 @tool

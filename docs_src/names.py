@@ -1,4 +1,5 @@
-from corral import ToolRegistry, define_tool
+from corral import define_tool
+from corral.tools import ToolRegistry
 
 
 def nothing(input: object) -> None:

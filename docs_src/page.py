@@ -1,7 +1,8 @@
 import asyncio
 import json
 
-from corral import ApprovalRequested, Approved, Corral, Event, ExecutionContext, Later, tool
+from corral import Approved, Corral, ExecutionContext, Later, tool
+from corral.events import ApprovalRequested, Event
 
 
 @tool(needs_approval=True)

@@ -1,6 +1,7 @@
 import asyncio
 
-from corral import Corral, ExecutionContext, Mount, Scratch
+from corral import Corral, ExecutionContext
+from corral.sessions import Mount, Scratch
 
 TOTALS = """
 import csv, json

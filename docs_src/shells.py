@@ -1,6 +1,7 @@
 import asyncio
 
-from corral import Corral, Mount, Scratch
+from corral import Corral
+from corral.sessions import Mount, Scratch
 from corral.shells import JailedShell, ShellLimits
 
 TOTAL = 'sum(int(line) for line in open("numbers.txt"))'

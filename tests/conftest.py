@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from corral import Corral, Language, Limits, ToolError, define_tool, tool
+from corral import Corral, Limits, ToolError, define_tool, tool
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.selection import Sandboxes
+from corral.types import Language
 from tests import census
 
 # The same examples in every run: what fails here fails everywhere.

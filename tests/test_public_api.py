@@ -14,13 +14,9 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError
-    CallRecord Catalog CheckResult ConfigError ConsoleOutput Containment Corral CorralError Denied Diagnostic Directory Event
-    EventContext ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted
-    FileChanges Language Later LearntResults LearntTool Limits LogEntry ModelTool Mount Observation ProgramCapabilities
-    ProgramChecked ProgramError RateLimits RemoteExecution Run SandboxError Scratch Session Skill Tool ToolCall ToolCallFinished
-    ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool
-    tools_from
+    ApprovalRequest Approved AuditLog ConfigError Containment Corral CorralError Denied ExecutionContext
+    ExecutionRequest ExecutionResult Later Limits NpmPackages PythonPackages RateLimits Run Session Sessions Skill
+    SyncCorral Tool ToolCall ToolError define_tool tool tools_from
 """.split()
 
 

@@ -13,8 +13,17 @@ __all__ = ["MODULES", "Found", "found_in"]
 
 MODULES: Mapping[str, str] = {
     "corral": "*",
-    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider "
-    "Sandbox Job",
+    "corral.tools": "ToolName ToolRegistry ToolSource",
+    "corral.model": "Catalog LearntResults LearntTool ModelTool",
+    "corral.results": "CallRecord Diagnostic ExecutionError FileChanges LogEntry ProgramCapabilities Unawaited",
+    "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
+    "ExecutionStarted Observation OnEvent ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
+    "corral.sessions": "Directory Mount Scratch",
+    "corral.types": "Approve Language",
+    "corral.checking": "CheckResult",
+    "corral.containment": "ContainmentKind",
+    "corral.errors": "AccessDenied BridgeError ProgramError SandboxError",
+    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel SandboxProvider Sandbox Job",
     "corral.packages": "NpmPackages PythonPackages",
     "corral.compilers": "*",
     "corral.sandboxes.monty": "*",
@@ -34,20 +43,18 @@ MODULES: Mapping[str, str] = {
     "corral.shells.integrations.pydantic_ai": "*",
     "corral.integrations.openai": "*",
     "corral.integrations.google_adk": "*",
-    "corral.integrations.mcp": "mcp_server ask_client session_of",
-    "corral.bridges": "BridgeProtocol BridgeHost Document DocumentCache",
-    "corral.calls": "MemoryRates RateStore ImpliedScopes",
+    "corral.integrations.mcp": "mcp_server ask_client",
+    "corral.bridges": "BridgeProtocol BridgeHost Document",
+    "corral.calls": "MemoryRates RateStore RemoteExecution",
     "corral.protocols.connect": "*",
     "corral.protocols.graphql.bridge": "*",
     "corral.protocols.grpc.bridge": "*",
     "corral.bridges.http": "*",
-    "corral.bridges.web": "WebBridge RequestHead RequestWatch Batch Body load_of watch_request grant_of "
-    "read_body parse_json status_of",
     "corral.testing": "*",
     "corral.protocols.trpc": "*",
-    "corral.calls.tokens": "ExecutionTokens Key KeyRing Claims",
+    "corral.calls.tokens": "ExecutionTokens Key KeyRing",
     "corral.calls.rates_redis": "*",
-    "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink Telemetry CallbackSink "
+    "corral.audit": "AuditEvent AuditSink JsonLinesSink SqliteSink PostgresSink Telemetry CallbackSink "
     "open_audit AuditFilter AuditReader",
     "corral.egress": "*",
     "corral.chat": "*",

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
-from corral import Corral, ExecutionResult, Language
+from corral import Corral, ExecutionResult
+from corral.types import Language
 
 from database import ensure_database
 from report import answer, time_line, traffic

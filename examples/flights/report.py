@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from corral import CallRecord, ExecutionResult
+from corral import ExecutionResult
+from corral.results import CallRecord
 
 __all__ = ["Traffic", "answer", "time_line", "traffic"]
 

@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from corral import Approve, AuditLog, Corral, ExecutionContext, Limits, RateLimits
+from corral import AuditLog, Corral, ExecutionContext, Limits, RateLimits
 from corral.calls.rates_redis import RedisRates
 from corral.egress import EgressPolicy, SafeClient
 from corral.sandboxes import DenoSandbox
+from corral.types import Approve
 from redis.asyncio import Redis
 
 from mail import MailServer

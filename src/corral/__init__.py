@@ -15,134 +15,66 @@ from typing import TYPE_CHECKING, Any
 from corral.concurrency.garbage import import_uncollected
 
 if TYPE_CHECKING:
-    from corral.audit import AuditEvent, AuditLog
-    from corral.calls import RateLimits, RemoteExecution
-    from corral.checking import CheckResult
-    from corral.errors import AccessDenied, BridgeError, ConfigError, CorralError, ProgramError, SandboxError, ToolError
-    from corral.events import (
-        ApprovalDecided,
-        ApprovalRequested,
-        ConsoleOutput,
-        Event,
-        EventContext,
-        ExecutionFinished,
-        ExecutionStarted,
-        Observation,
-        ProgramChecked,
-        ToolCallFinished,
-        ToolCallProgress,
-        ToolCallStarted,
-    )
-    from corral.model import Catalog, LearntResults, LearntTool
-    from corral.model.model_tools import ModelTool
-    from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
+    from corral.audit import AuditLog
+    from corral.calls import RateLimits
+    from corral.errors import ConfigError, CorralError, ToolError
+    from corral.packages import NpmPackages, PythonPackages
+    from corral.results import ExecutionResult
     from corral.running import ExecutionRequest, Run
     from corral.running.corral import Corral
     from corral.running.session import Session
-    from corral.sessions import Directory, Mount, Scratch
+    from corral.running.sync import SyncCorral
+    from corral.sessions import Sessions
     from corral.sessions.skills import Skill
     from corral.sources.conversion import tools_from
-    from corral.tools import Tool, ToolCall, ToolRegistry, ToolSource, define_tool, tool
-    from corral.types import (
-        ApprovalRequest,
-        Approve,
-        Approved,
-        Containment,
-        Denied,
-        Diagnostic,
-        ExecutionContext,
-        ExecutionError,
-        Language,
-        Later,
-        Limits,
-        LogEntry,
-        ToolName,
-        Unawaited,
-    )
+    from corral.tools import Tool, ToolCall, define_tool, tool
+    from corral.types import ApprovalRequest, Approved, Containment, Denied, ExecutionContext, Later, Limits
 
 __all__ = [
-    "AccessDenied",
-    "ApprovalDecided",
     "ApprovalRequest",
-    "ApprovalRequested",
-    "Approve",
     "Approved",
-    "AuditEvent",
     "AuditLog",
-    "BridgeError",
-    "CallRecord",
-    "Catalog",
-    "CheckResult",
     "ConfigError",
-    "ConsoleOutput",
     "Containment",
     "Corral",
     "CorralError",
     "Denied",
-    "Diagnostic",
-    "Directory",
-    "Event",
-    "EventContext",
     "ExecutionContext",
-    "ExecutionError",
-    "ExecutionFinished",
     "ExecutionRequest",
     "ExecutionResult",
-    "ExecutionStarted",
-    "FileChanges",
-    "Language",
     "Later",
-    "LearntResults",
-    "LearntTool",
     "Limits",
-    "LogEntry",
-    "ModelTool",
-    "Mount",
-    "Observation",
-    "ProgramCapabilities",
-    "ProgramChecked",
-    "ProgramError",
+    "NpmPackages",
+    "PythonPackages",
     "RateLimits",
-    "RemoteExecution",
     "Run",
-    "SandboxError",
-    "Scratch",
     "Session",
+    "Sessions",
     "Skill",
+    "SyncCorral",
     "Tool",
     "ToolCall",
-    "ToolCallFinished",
-    "ToolCallProgress",
-    "ToolCallStarted",
     "ToolError",
-    "ToolName",
-    "ToolRegistry",
-    "ToolSource",
-    "Unawaited",
     "define_tool",
     "tool",
     "tools_from",
 ]
 
 _HOMES = {
-    "corral.audit": "AuditEvent AuditLog",
-    "corral.calls": "RemoteExecution RateLimits",
-    "corral.checking": "CheckResult",
     "corral.running.corral": "Corral",
-    "corral.model": "Catalog LearntResults LearntTool",
-    "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
-    "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
-    "ExecutionStarted Observation ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
-    "corral.running.session": "Session",
-    "corral.sessions": "Directory Mount Scratch",
-    "corral.sessions.skills": "Skill",
+    "corral.running.sync": "SyncCorral",
     "corral.running": "ExecutionRequest Run",
-    "corral.model.model_tools": "ModelTool",
+    "corral.running.session": "Session",
+    "corral.tools": "Tool ToolCall define_tool tool",
     "corral.sources.conversion": "tools_from",
-    "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",
-    "corral.results": "CallRecord ExecutionResult FileChanges ProgramCapabilities",
-    "corral.types": "ApprovalRequest Approve Approved Containment Denied Diagnostic ExecutionContext ExecutionError "
-    "Language Later Limits LogEntry ToolName Unawaited",
+    "corral.types": "ApprovalRequest Approved Containment Denied ExecutionContext Later Limits",
+    "corral.results": "ExecutionResult",
+    "corral.packages": "NpmPackages PythonPackages",
+    "corral.sessions": "Sessions",
+    "corral.sessions.skills": "Skill",
+    "corral.calls": "RateLimits",
+    "corral.audit": "AuditLog",
+    "corral.errors": "ConfigError CorralError ToolError",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -29,6 +29,7 @@ __all__ = [
     "EventStream",
     "ExecutionFinished",
     "ExecutionStarted",
+    "Observation",
     "OnEvent",
     "ProgramChecked",
     "Stamp",

@@ -44,10 +44,14 @@ from corral.types import (
 
 __all__ = [
     "CallRecord",
+    "Diagnostic",
+    "ExecutionError",
     "ExecutionResult",
     "FileChanges",
     "JsonData",
+    "LogEntry",
     "ProgramCapabilities",
+    "Unawaited",
     "Unread",
 ]
 

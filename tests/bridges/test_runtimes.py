@@ -10,8 +10,9 @@ from unittest.mock import ANY
 import httpx
 import pytest
 
-from corral import Corral, ExecutionContext, RemoteExecution
+from corral import Corral, ExecutionContext
 from corral.bridges.web import WebBridge
+from corral.calls import RemoteExecution
 from corral.protocols.connect import ConnectBridge
 from corral.protocols.graphql.bridge import GraphqlBridge
 from corral.protocols.trpc import TrpcBridge

@@ -7,11 +7,13 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolError, ToolRegistry, tool
+from corral import Corral, ExecutionContext, Limits, Tool, ToolError, tool
 from corral.calls import Call, Grant
 from corral.calls.guards import authorize, limit_calls, validate_input
 from corral.errors import InvalidArguments, ScopeDenied
+from corral.events import Event
 from corral.sandboxes import DenoSandbox
+from corral.tools import ToolRegistry
 from corral.types import CallRequest, Reply
 from tests.wrong import Wrong
 

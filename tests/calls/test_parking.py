@@ -13,24 +13,11 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import (
-    ApprovalDecided,
-    ApprovalRequest,
-    ApprovalRequested,
-    Approved,
-    AuditEvent,
-    ConfigError,
-    Corral,
-    Denied,
-    Event,
-    ExecutionContext,
-    Later,
-    Limits,
-    tool,
-)
-from corral.audit import AuditFilter, open_audit
+from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionContext, Later, Limits, tool
+from corral.audit import AuditEvent, AuditFilter, open_audit
 from corral.calls import Grant, Handler, ParkedCalls, Policy, pipeline
 from corral.errors import ApprovalDenied
+from corral.events import ApprovalDecided, ApprovalRequested, Event
 from corral.sandboxes import DenoSandbox
 from tests.calls.clocks import grant_here, seconds_left
 from tests.until import until

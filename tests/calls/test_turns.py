@@ -10,12 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolCallStarted, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Limits, Tool, define_tool, tool
 from corral.bridges import BridgeHost
 from corral.calls import Call, Grant
 from corral.calls.guards import sequence_calls
 from corral.checking import Gate, Verdict
+from corral.events import Event, ToolCallStarted
 from corral.sandboxes import DenoSandbox
+from corral.tools import ToolRegistry
 from corral.types import CallRequest, Reply
 from tests.calls.clocks import grant_here, seconds_left, use_up
 from tests.until import until

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import ToolRegistry
 from corral.checking import Checker
 from corral.checking import checker as checkers
+from corral.tools import ToolRegistry
 from tests.checking.corpora import LANGUAGES
 
 _SECONDS = 60

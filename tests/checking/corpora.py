@@ -7,10 +7,13 @@ from pathlib import Path
 
 import anyio
 
-from corral import Corral, ExecutionError, Language, ToolRegistry
+from corral import Corral
 from corral.checking import Case, Checker, Verdict
 from corral.errors import ProgramRejected
 from corral.programs import read_program
+from corral.results import ExecutionError
+from corral.tools import ToolRegistry
+from corral.types import Language
 
 __all__ = ["LANGUAGES", "unsuccessful", "valid_python_programs", "verdicts"]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from corral import Language, ToolRegistry, tool
+from corral import tool
 from corral.checking import Checker
+from corral.tools import ToolRegistry
+from corral.types import Language
 
 
 class Order(BaseModel):

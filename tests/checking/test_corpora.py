@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, Language, Limits, Tool, ToolRegistry
+from corral import Corral, Limits, Tool
 from corral.checking import Checker, Verdict
 from corral.sandboxes import DenoSandbox
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.checking.corpora import LANGUAGES, valid_python_programs, verdicts
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import ToolRegistry
 from corral.checking import Checker
 from corral.checking.servers.specs import SERVERS
+from corral.tools import ToolRegistry
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
 

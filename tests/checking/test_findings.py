@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from corral import Corral, ToolRegistry
+from corral import Corral
 from corral.checking import Checker, Verdict
 from corral.errors import ProgramRejected
+from corral.tools import ToolRegistry
 from tests.checking.tools import TOOLS
 
 REGISTRY = ToolRegistry(*TOOLS)

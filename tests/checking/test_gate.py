@@ -15,18 +15,7 @@ import anyio.to_thread
 import pytest
 from sniffio import current_async_library
 
-from corral import (
-    Corral,
-    Event,
-    ExecutionContext,
-    ExecutionResult,
-    Language,
-    Limits,
-    ProgramChecked,
-    ToolRegistry,
-    define_tool,
-    tool,
-)
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, define_tool, tool
 from corral.audit import AuditEvent
 from corral.checking import Case, Checker, Verdict
 from corral.checking import checker as checkers
@@ -37,9 +26,11 @@ from corral.checking.servers.workspace import Document
 from corral.concurrency import deadline
 from corral.concurrency.deadline import PausableDeadline
 from corral.errors import ConfigError, StartFailed
+from corral.events import Event, ProgramChecked
 from corral.jail import Engine
 from corral.running import Execution
-from corral.types import LogEntry
+from corral.tools import ToolRegistry
+from corral.types import Language, LogEntry
 from tests.checking.test_servers import slow_to_start
 from tests.conftest import TOOLS
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, Language, Tool, define_tool
+from corral import Corral, Tool, define_tool
 from corral.checking import declared_tools as toolset
+from corral.types import Language
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from corral import ToolRegistry
 from corral.checking import Checker
+from corral.tools import ToolRegistry
 from tests.checking.tools import TOOLS
 
 REGISTRY = ToolRegistry(*TOOLS)

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, Language, Limits, ProgramChecked, ToolRegistry, tool
+from corral import Corral, ExecutionContext, Limits, tool
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.checking.servers import language_server as servers
@@ -27,7 +27,10 @@ from corral.checking.servers.language_server import LanguageServer
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Remark, Workspace
 from corral.errors import StartFailed
+from corral.events import Event, ProgramChecked
 from corral.jail import Engine, unavailable_reason
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.checking.corpora import valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs

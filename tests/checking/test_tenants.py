@@ -12,12 +12,14 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from corral import Corral, ExecutionContext, ExecutionResult, Language, ToolRegistry, define_tool
+from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.checking import Case, Checker, case
 from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
 from corral.concurrency.fairness import FairQueue
 from corral.programs import read_program
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.checking.test_servers import EITHER, ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
 from tests.until import until

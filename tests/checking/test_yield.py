@@ -13,13 +13,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from corral import Language, ToolRegistry
 from corral.checking import Checker
 from corral.checking.base import Check
 from corral.checking.declared_tools import ToolSet
 from corral.checking.findings import Finding
 from corral.checking.python.check import PythonCheck
 from corral.checking.typescript.check import TypeScriptCheck
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.checking import test_findings, test_python_hints
 from tests.checking.corpora import LANGUAGES, verdicts
 from tests.checking.test_corpora import recorded_mistakes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corral import Language
+from corral.types import Language
 from tests.cli.terminal import Here, Project
 
 TOOLS = '''

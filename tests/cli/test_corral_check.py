@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from corral import CheckResult, Corral, Diagnostic, Limits, define_tool
+from corral import Corral, Limits, define_tool
+from corral.checking import CheckResult
 from corral.checking.servers.language_server import end_spares
 from corral.errors import ConfigError
+from corral.results import Diagnostic
 from tests.conftest import add, echo
 from tests.processes import assert_ending, descendants
 

@@ -12,7 +12,8 @@ from corral.errors import ConfigError
 from tests.cli.terminal import Here, Project
 
 PLACES = '''
-from corral import ToolRegistry, tool
+from corral import tool
+from corral.tools import ToolRegistry
 
 
 @tool

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 
-from corral import Event, Limits
+from corral import Limits
 from corral.concurrency.deadline import PausableDeadline
+from corral.events import Event
 from corral.guest import Frame
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.monty.provider import MontyRun

@@ -18,9 +18,10 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from corral import Corral, Event, ExecutionContext, Limits, ToolCallStarted, tool
+from corral import Corral, ExecutionContext, Limits, tool
 from corral.audit import AuditEvent, AuditFilter, AuditLog, digest, open_audit
 from corral.errors import ConfigError, StartFailed
+from corral.events import Event, ToolCallStarted
 from corral.sandboxes import DenoSandbox, Sandbox, SandboxProvider
 from corral.types import Capabilities, SandboxConfig
 from tests.audit.events import event, read

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral import ConsoleOutput, Corral, Event, ExecutionFinished, ToolCallFinished, define_tool, tool
+from corral import Corral, define_tool, tool
+from corral.events import ConsoleOutput, Event, ExecutionFinished, ToolCallFinished
 from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, Language, Limits
+from corral import Corral, Limits
 from corral.sandboxes import DenoSandbox
+from corral.types import Language
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
 pytestmark = pytest.mark.anyio

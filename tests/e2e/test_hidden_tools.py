@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from corral import Corral, ExecutionContext, ExecutionResult, Language, Tool, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, ExecutionResult, Tool, define_tool, tool
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.selection import Sandboxes
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.audit.events import read
 
 pytestmark = pytest.mark.anyio

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
-from corral import Corral, ExecutionContext, Language, LearntResults, Limits, tool
+from corral import Corral, ExecutionContext, Limits, tool
 from corral.errors import ToolFailed
+from corral.model import LearntResults
 from corral.sandboxes.selection import Sandboxes
+from corral.types import Language
 
 pytestmark = pytest.mark.anyio
 

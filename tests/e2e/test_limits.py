@@ -18,19 +18,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from corral import (
-    ConsoleOutput,
-    Corral,
-    Event,
-    ExecutionContext,
-    ExecutionResult,
-    Limits,
-    ToolCallStarted,
-    ToolError,
-    define_tool,
-    tool,
-)
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolError, define_tool, tool
 from corral.errors import StartFailed
+from corral.events import ConsoleOutput, Event, ToolCallStarted
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.types import SandboxConfig

@@ -8,7 +8,8 @@ from collections import defaultdict
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, ExecutionStarted, tool
+from corral import Corral, ExecutionContext, tool
+from corral.events import Event, ExecutionStarted
 from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio

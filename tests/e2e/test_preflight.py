@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral import Corral, ExecutionContext, ProgramCapabilities, tool
+from corral import Corral, ExecutionContext, tool
+from corral.results import ProgramCapabilities
 from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio

@@ -16,21 +16,13 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from corral import (
-    ConsoleOutput,
-    Corral,
-    ExecutionContext,
-    ExecutionResult,
-    Language,
-    Limits,
-    ToolError,
-    ToolRegistry,
-    define_tool,
-    tool,
-)
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolError, define_tool, tool
 from corral.errors import CALL_ERRORS
+from corral.events import ConsoleOutput
 from corral.guest.python.failures import failure_class
 from corral.sandboxes import DenoSandbox
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.conftest import TOOLS, open_corral
 from tests.e2e.clocks import UNLIMITED, WallClock, at_once
 from tests.wrong import Wrong

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral import Limits, ToolCallStarted
+from corral import Limits
+from corral.events import ToolCallStarted
 from tests.e2e.clocks import WallClock
 from tests.e2e.python_engines import Python
 from tests.wrong import Wrong

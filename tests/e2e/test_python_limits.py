@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from corral import ConsoleOutput, Limits, tool
+from corral import Limits, tool
 from corral.errors import ConfigError
+from corral.events import ConsoleOutput
 from tests.e2e.clocks import UNLIMITED, WallClock
 from tests.e2e.python_engines import Python, code_of
 

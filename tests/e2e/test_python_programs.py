@@ -13,10 +13,13 @@ import anyio.lowlevel
 import pytest
 from typing_extensions import TypedDict
 
-from corral import Corral, Event, ExecutionContext, ProgramCapabilities, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, define_tool, tool
 from corral.errors import StartFailed, UnknownProvider
+from corral.events import Event
+from corral.results import ProgramCapabilities
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.sandboxes.monty import MontySandbox
+from corral.tools import ToolRegistry
 from tests.conftest import TOOLS
 from tests.e2e.python_engines import Python, code_of, provider
 from tests.forks import run_forked

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ExecutionContext, Tool, ToolRegistry, ToolSource, define_tool, tool, tools_from
+from corral import Corral, ExecutionContext, Tool, define_tool, tool, tools_from
 from corral.errors import ConfigError, StartFailed, ToolDefinitionError
 from corral.running import Runtime
-from corral.tools import Offer
+from corral.tools import Offer, ToolRegistry, ToolSource
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,13 @@ import anyio
 import pytest
 from sniffio import current_async_library
 
-from corral import Corral, ExecutionResult, Language, Limits, Tool, ToolError, define_tool, tool
+from corral import Corral, ExecutionResult, Limits, Tool, ToolError, define_tool, tool
 from corral.audit import AuditEvent, CallbackSink
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.framed.session import WINDOW_BYTES
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.selection import Sandboxes
+from corral.types import Language
 from tests.e2e.clocks import UNLIMITED, WallClock
 
 pytestmark = pytest.mark.anyio

@@ -38,21 +38,10 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from redis.asyncio import Redis
 
-from corral import (
-    ApprovalRequested,
-    Approved,
-    AuditLog,
-    ConsoleOutput,
-    Corral,
-    Denied,
-    Event,
-    ExecutionContext,
-    ToolCallStarted,
-    ToolError,
-    tool,
-)
+from corral import Approved, AuditLog, Corral, Denied, ExecutionContext, ToolError, tool
 from corral.audit import AuditFilter, open_audit
 from corral.errors import ConfigError
+from corral.events import ApprovalRequested, ConsoleOutput, Event, ToolCallStarted
 from tests.chromium import chromium
 from tests.docs.markdown import blocks
 from tests.until import until, until_sync

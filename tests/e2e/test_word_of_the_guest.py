@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from corral import Corral, ExecutionResult, Limits, ToolCallStarted, tool
+from corral import Corral, ExecutionResult, Limits, tool
 from corral.errors import ToolError
+from corral.events import ToolCallStarted
 from corral.sandboxes.selection import Sandboxes
 from corral.types import Language
 from tests.wrong import Wrong

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from anthropic import beta_async_tool
 
-from corral import ToolSource, tools_from
+from corral import tools_from
 from corral.errors import ToolDefinitionError
 from corral.sources.mcp import McpServer
 from corral.sources.openapi import OpenApi
-from corral.tools import Offer
+from corral.tools import Offer, ToolSource
 
 
 @beta_async_tool

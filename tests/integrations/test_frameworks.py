@@ -10,8 +10,9 @@ import anyio
 import pytest
 from agents import set_tracing_disabled
 
-from corral import ApprovalRequest, Corral, Event, ExecutionContext, ExecutionFinished, tool
+from corral import ApprovalRequest, Corral, ExecutionContext, tool
 from corral.errors import ConfigError
+from corral.events import Event, ExecutionFinished
 from corral.sandboxes import DenoSandbox
 from tests.integrations.frameworks import FRAMEWORKS, Framework, runs
 from tests.integrations.scenario import ANSWER, PICTURE, RIGHT, WRONG, Endless, Scenario, caller, picture, screenshot

@@ -26,8 +26,9 @@ from pydantic_ai.messages import FunctionToolCallEvent, FunctionToolResultEvent
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
-from corral import ApprovalRequest, Corral, Event, ExecutionContext, Tool, ToolCall, tool
+from corral import ApprovalRequest, Corral, ExecutionContext, Tool, ToolCall, tool
 from corral.errors import ConfigError, ToolDefinitionError
+from corral.events import Event
 from corral.integrations.pydantic_ai import (
     CodeMode,
     ProgramCallEvent,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, Diagnostic, ExecutionError, ExecutionResult, Limits
-from corral.results import CallRecord
+from corral import Corral, ExecutionResult, Limits
+from corral.results import CallRecord, Diagnostic, ExecutionError
 from corral.types import CallError, CallState
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ExecutionContext, Language, ModelTool, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, define_tool, tool
 from corral.errors import ConfigError, StartFailed
+from corral.model import ModelTool
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.selection import Sandboxes
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.model.conftest import TOOLS, many
 
 pytestmark = pytest.mark.anyio

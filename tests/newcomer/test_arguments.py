@@ -15,18 +15,7 @@ import anyio
 import pytest
 import typing_extensions
 
-from corral import (
-    AuditLog,
-    ConfigError,
-    Corral,
-    ExecutionContext,
-    Limits,
-    RateLimits,
-    ToolRegistry,
-    define_tool,
-    tool,
-    tools_from,
-)
+from corral import AuditLog, ConfigError, Corral, ExecutionContext, Limits, RateLimits, define_tool, tool, tools_from
 from corral.audit import CallbackSink, JsonLinesSink, PostgresSink, SqliteSink, Telemetry, open_audit
 from corral.bridges.http import HttpBridge
 from corral.calls.rates_redis import RedisRates
@@ -42,7 +31,7 @@ from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.monty import MontySandbox
 from corral.sources.mcp import McpServer, mcp_servers
 from corral.sources.openapi import ApiKey, Basic, Bearer, OpenApi
-from corral.tools import Tool
+from corral.tools import Tool, ToolRegistry
 
 
 def add(a: int, b: int) -> int:

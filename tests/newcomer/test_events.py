@@ -11,16 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import (
-    Corral,
-    Event,
-    ExecutionContext,
-    ExecutionFinished,
-    ExecutionStarted,
-    ToolCallFinished,
-    ToolCallStarted,
-    tool,
-)
+from corral import Corral, ExecutionContext, tool
+from corral.events import Event, ExecutionFinished, ExecutionStarted, ToolCallFinished, ToolCallStarted
 from corral.sandboxes import DenoSandbox
 
 pytestmark = pytest.mark.anyio

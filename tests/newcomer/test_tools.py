@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Tool, ToolCall, define_tool, tool
 from corral.errors import ToolDefinitionError
+from corral.tools import ToolRegistry
 
 
 @tool(scopes=["read"], rate_limit="5/minute")

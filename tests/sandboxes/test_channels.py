@@ -16,13 +16,13 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Containment, Corral, ExecutionResult, Language, Limits, tool
+from corral import Containment, Corral, ExecutionResult, Limits, tool
 from corral.containment import ContainmentKind
 from corral.errors import ConfigError, LimitNotEnforceable, StartFailed
 from corral.plugins import load_by_name
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed import link
-from corral.types import LimitName, SandboxConfig
+from corral.types import Language, LimitName, SandboxConfig
 from tests.conftest import TOOLS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sandbox_provider"

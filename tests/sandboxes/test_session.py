@@ -16,12 +16,13 @@ import pytest
 from pydantic_core import to_json
 from typing_extensions import override
 
-from corral import Limits, LogEntry
+from corral import Limits
 from corral.errors import BridgeError
 from corral.guest import FrameKind, FrameReader, encode_frame
 from corral.guest.python.frames import NO_NONCE
 from corral.jail import LauncherClient, Plan
 from corral.programs import prepare_typescript
+from corral.results import LogEntry
 from corral.sandboxes import Job
 from corral.sandboxes.channel import GuestChannel, PostMortem
 from corral.sandboxes.framed.link import ChannelLink

@@ -10,7 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from corral import ConsoleOutput, Corral, tool
+from corral import Corral, tool
+from corral.events import ConsoleOutput
 from corral.sandboxes import DenoSandbox
 from tests.forks import run_forked
 from tests.processes import assert_ending, guests

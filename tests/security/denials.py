@@ -12,10 +12,11 @@ from typing import Any
 
 import anyio
 
-from corral import AuditEvent, AuditLog, ExecutionContext, Limits, RateLimits, ToolRegistry, tool
-from corral.audit import AuditSink
+from corral import AuditLog, ExecutionContext, Limits, RateLimits, tool
+from corral.audit import AuditEvent, AuditSink
 from corral.calls import Call, Grant, Grants, Handler, Policy, pipeline
 from corral.calls.tokens import ExecutionTokens, Key, KeyRing
+from corral.tools import ToolRegistry
 from corral.types import CallRequest, Reply
 
 __all__ = ["DENIALS", "checks_that_fail"]

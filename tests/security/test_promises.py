@@ -16,11 +16,12 @@ import annotated_types
 import pytest
 from _pytest.mark import ParameterSet
 
-from corral import Corral, Language
+from corral import Corral
 from corral.containment import Tier
 from corral.errors import StartFailed
 from corral.jail.seccomp import ALLOWED
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.types import Language
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "security.md").read_text(encoding="utf-8")

@@ -12,12 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ConfigError, ConsoleOutput, Corral, ExecutionContext, Language, Mount, Scratch
+from corral import ConfigError, Corral, ExecutionContext
 from corral.errors import FileError
+from corral.events import ConsoleOutput
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Sandboxes
-from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoredFile, StoreKey
+from corral.sessions import DirectoryStore, KeptSessions, Mount, Scratch, Sessions, Store, StoredFile, StoreKey
 from corral.testing import FakeGuest, FakeSandbox
+from corral.types import Language
 from tests.until import until
 
 pytestmark = pytest.mark.anyio

@@ -13,23 +13,13 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import (
-    ConsoleOutput,
-    Corral,
-    Directory,
-    Event,
-    ExecutionContext,
-    Language,
-    Limits,
-    Mount,
-    Scratch,
-    Session,
-    tool,
-)
+from corral import Corral, ExecutionContext, Limits, Session, tool
 from corral.containment import Tier
+from corral.events import ConsoleOutput, Event
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
-from corral.sessions import Sessions
+from corral.sessions import Directory, Mount, Scratch, Sessions
+from corral.types import Language
 from tests.sessions.attacks import ATTACKS
 
 pytestmark = pytest.mark.anyio

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from corral import Corral, Directory, ExecutionContext, Language, Mount
+from corral import Corral, ExecutionContext
 from corral.egress import Network
 from corral.integrations.kit import CodeModeBase
 from corral.model.model_tools import Surroundings
-from corral.sessions import Sessions
+from corral.sessions import Directory, Mount, Sessions
+from corral.types import Language
 
 pytestmark = pytest.mark.anyio
 

@@ -12,24 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import (
-    ConfigError,
-    ConsoleOutput,
-    Corral,
-    Directory,
-    Event,
-    ExecutionContext,
-    Language,
-    Limits,
-    Mount,
-    Scratch,
-    Session,
-)
+from corral import ConfigError, Corral, ExecutionContext, Limits, Session
 from corral.containment import Tier
 from corral.errors import FileError
+from corral.events import ConsoleOutput, Event
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.sessions import Sessions
+from corral.sessions import Directory, Mount, Scratch, Sessions
 from corral.testing import FakeGuest, FakeSandbox
+from corral.types import Language
 from tests.processes import descriptors
 from tests.sessions.attacks import ATTACKS
 

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import pytest
 
-from corral import ConfigError, Corral, ExecutionContext, Language, Skill
+from corral import ConfigError, Corral, ExecutionContext, Skill
 from corral.packages import NpmPackages
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sessions import Sessions
+from corral.types import Language
 from tests.foreign import PACKAGES
 
 pytestmark = pytest.mark.anyio

@@ -14,9 +14,9 @@ import pytest
 from typing_extensions import override
 from vercel.sandbox import SandboxClient, SandboxServiceOptions
 
-from corral import Containment, Corral, ExecutionResult, Language, Limits, tool
+from corral import Containment, Corral, ExecutionResult, Limits, tool
 from corral.shells import DaytonaShell, E2BShell, Shell, ShellSandbox, VercelShell
-from corral.types import LimitName
+from corral.types import Language, LimitName
 from tests.shells.faults import served
 from tests.shells.shared import SharedShell
 from tests.shells.stub_daytona import StubDaytona

@@ -13,7 +13,7 @@ import deno
 import pytest
 from typing_extensions import override
 
-from corral import Containment, Corral, ExecutionContext, Language, Limits, ToolError, tool
+from corral import Containment, Corral, ExecutionContext, Limits, ToolError, tool
 from corral.bridges.http import HttpBridge
 from corral.bridges.web import WebBridge
 from corral.containment import ContainmentKind
@@ -24,6 +24,7 @@ from corral.protocols.grpc.bridge import GrpcBridge
 from corral.protocols.trpc import TrpcBridge
 from corral.shells import LocalShell, Process, Shell, ShellCapabilities, ShellSandbox
 from corral.shells.pipes import PipeProcess
+from corral.types import Language
 from tests.bridges.http.engines import NODE
 from tests.bridges.http.serving import Server
 

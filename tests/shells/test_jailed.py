@@ -22,13 +22,15 @@ import pytest
 from anyio.abc import TaskStatus
 
 import corral
-from corral import Corral, Directory, Language, Mount, Scratch
+from corral import Corral
 from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
 from corral.sandboxes import DenoSandbox, SandboxProvider
+from corral.sessions import Directory, Mount, Scratch
 from corral.shells import JailedShell, Shell, ShellLimits
 from corral.shells.jails.watch import CommandWatch
+from corral.types import Language
 from tests.shells.attempts import expect_no_escape, jailed
 from tests.until import LIMIT_SECONDS
 

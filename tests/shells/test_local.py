@@ -15,8 +15,9 @@ import anyio
 import pytest
 from docs_src.reference.shells import CAPABILITIES
 
-from corral import ConfigError, Mount, Scratch
+from corral import ConfigError
 from corral.errors import FileError
+from corral.sessions import Mount, Scratch
 from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
 from corral.testing import FilesSuite, ShellSuite
 from tests.shells.attempts import jailed

@@ -11,12 +11,13 @@ from typing import Any
 import deno
 import pytest
 
-from corral import Containment, Corral, ExecutionResult, Language, Limits
+from corral import Containment, Corral, ExecutionResult, Limits
 from corral.containment import ContainmentKind
 from corral.errors import StartFailed
 from corral.sandboxes import SandboxProvider
 from corral.shells import LocalShell, Process, Shell, ShellSandbox
 from corral.testing import SandboxSuite
+from corral.types import Language
 from tests.bridges.http.engines import NODE
 from tests.shells.shared import gate_has
 

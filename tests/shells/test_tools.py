@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from corral import Corral, Language
+from corral import Corral
 from corral.errors import ToolError
 from corral.sandboxes import DenoSandbox, SandboxProvider
 from corral.shells import JailedShell, LocalShell, current_shell, shell_tools, use_shell
+from corral.types import Language
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import anyio
 
-from corral import Corral, ExecutionContext, Mount, Scratch
+from corral import Corral, ExecutionContext
 from corral.errors import ConfigError, FileError, StartFailed
+from corral.sessions import Mount, Scratch
 from tests.soak.gauges import Gauges, descendants, deviations, guests, launchers, measure, zombies
 
 __all__ = ["SessionReport", "soak_sessions"]

@@ -11,12 +11,12 @@ import mcp.types as types
 import pytest
 from mcp.server import MCPServer
 
-from corral import Corral, ExecutionContext, Tool, ToolSource, tool, tools_from
+from corral import Corral, ExecutionContext, Tool, tool, tools_from
 from corral.errors import ToolDefinitionError
 from corral.sandboxes import DenoSandbox
 from corral.sources.mcp import McpServer
 from corral.sources.openapi import OpenApi
-from corral.tools import Offer
+from corral.tools import Offer, ToolSource
 from tests.sources.openapi.service import document, serve
 
 pytestmark = pytest.mark.anyio

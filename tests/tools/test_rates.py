@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral import ToolRegistry, define_tool, tool
+from corral import define_tool, tool
 from corral.errors import ToolDefinitionError
+from corral.tools import ToolRegistry
 from corral.tools.rates import Rate, parse_rate, parse_rates
 
 

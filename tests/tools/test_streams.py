@@ -11,21 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import (
-    Corral,
-    ExecutionContext,
-    ExecutionResult,
-    Language,
-    Limits,
-    Tool,
-    ToolCall,
-    ToolError,
-    ToolRegistry,
-    define_tool,
-    tool,
-)
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, Tool, ToolCall, ToolError, define_tool, tool
 from corral.errors import InvalidToolOutput, ToolDefinitionError
 from corral.model import declare_python, declare_typescript
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.until import until
 
 pytestmark = pytest.mark.anyio

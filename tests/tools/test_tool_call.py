@@ -13,24 +13,14 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from corral import (
-    Corral,
-    Event,
-    ExecutionContext,
-    ExecutionFinished,
-    Language,
-    Tool,
-    ToolCall,
-    ToolCallFinished,
-    ToolCallProgress,
-    define_tool,
-    tool,
-)
+from corral import Corral, ExecutionContext, Tool, ToolCall, define_tool, tool
 from corral.errors import ToolDefinitionError
+from corral.events import Event, ExecutionFinished, ToolCallFinished, ToolCallProgress
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.monty import MontySandbox
+from corral.types import Language
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from corral import Tool, ToolRegistry, define_tool
+from corral import Tool, define_tool
 from corral.errors import ToolDefinitionError, ToolNotFound
+from corral.tools import ToolRegistry
 
 
 def anything(input: object) -> object:

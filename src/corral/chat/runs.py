@@ -9,9 +9,10 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
-from corral import Corral, Event, ExecutionStarted
+from corral import Corral
 from corral.chat.records import ExecutionRecord, Owner
 from corral.chat.turn import TURN, ChatAgent, ChatTurn, Message, Part, text_of_message
+from corral.events import Event, ExecutionStarted
 from corral.logs import get_logger
 from corral.rendering.preview import json_text
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from corral import Language
 from corral.cli.run_options import add_env, env_of
 from corral.errors import ConfigError
 from corral.languages import LANGUAGES, language_of_file
+from corral.types import Language
 
 
 class GivenProgram(NamedTuple):

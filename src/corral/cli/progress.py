@@ -9,8 +9,9 @@ from itertools import cycle
 from threading import Event as Flag
 from threading import Thread
 
-from corral import (
-    CallRecord,
+from corral.cli.screen import Screen
+from corral.cli.text import fitted, printable, width
+from corral.events import (
     Event,
     ExecutionFinished,
     ExecutionStarted,
@@ -18,9 +19,8 @@ from corral import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from corral.cli.screen import Screen
-from corral.cli.text import fitted, printable, width
 from corral.rendering.preview import json_text
+from corral.results import CallRecord
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1

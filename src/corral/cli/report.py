@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from corral import Diagnostic, ExecutionError, ExecutionResult
+from corral import ExecutionResult
 from corral.cli.progress import finished_line
 from corral.cli.screen import Screen
 from corral.cli.text import counted, fitted, printable, width
 from corral.rendering.lists import first_few
+from corral.results import Diagnostic, ExecutionError
 
 _LINE_END = re.compile(r"\r\n|[\r\n\u2028\u2029]")
 _LINES_AROUND = 1

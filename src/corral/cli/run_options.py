@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, get_args
 
-from corral import Directory, Language, Limits, Mount
+from corral import Limits
 from corral.cli.options import passed_options
 from corral.containment import TIERS
 from corral.errors import ConfigError
@@ -18,7 +18,8 @@ from corral.packages import AnyPackages, NpmPackages, PythonPackages
 from corral.plugins import load_by_name
 from corral.running import CheckMode
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES, Containment
+from corral.sessions import Directory, Mount
+from corral.types import LIMITS_OF_SANDBOXES, Containment, Language
 
 Number = TypeVar("Number", int, float)
 

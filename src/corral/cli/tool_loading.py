@@ -15,9 +15,10 @@ from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 import corral
-from corral import Tool, ToolRegistry, ToolSource, tools_from
+from corral import Tool, tools_from
 from corral.errors import ConfigError
 from corral.rendering.suggestions import NearNames
+from corral.tools import ToolRegistry, ToolSource
 
 Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from corral import Language, ToolRegistry, tool
+from corral import tool
 from corral.checking.base import DeclarationsUnread
 from corral.checking.case import Case
 from corral.checking.checker import verdict_of
@@ -22,7 +22,8 @@ from corral.doctor.layers import proc_status, program_version
 from corral.errors import StartFailed
 from corral.jail import Engine
 from corral.programs import read_program
-from corral.types import References
+from corral.tools import ToolRegistry
+from corral.types import Language, References
 
 _READY_SECONDS = 60.0
 _VERSION = re.compile(r"\d\S*")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypedDict, cast
 
-from corral import ModelTool
 from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import CodeModeBase, Context, OnEvent, own_tools, parts_of
+from corral.model import ModelTool
 from corral.rendering.images import Picture
 
 try:

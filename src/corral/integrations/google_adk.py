@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from corral import ExecutionContext, ModelTool
+from corral import ExecutionContext
 from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import CodeModeBase, Context, OnEvent, context_for, own_tools, parts_of
+from corral.model import ModelTool
 from corral.rendering.images import Picture
 
 try:

@@ -11,16 +11,18 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, cast
 from pydantic_core import from_json
 from typing_extensions import Unpack
 
-from corral import Approve, Catalog, Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
+from corral import Corral, ExecutionContext, ExecutionResult, Tool
 from corral.concurrency.lifecycle import may_stay_open
 from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.events import OnEvent
 from corral.logs import get_logger
+from corral.model import Catalog, ModelTool
 from corral.model.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
 from corral.sessions.shell import Shell, use_shell
-from corral.tools import ToolRegistry
+from corral.tools import ToolRegistry, ToolSource
+from corral.types import Approve, Language
 
 T = TypeVar("T")
 B = TypeVar("B")

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypedDict, cast, overload
 
 import anyio
 
-from corral import ExecutionContext, ExecutionResult, ModelTool
+from corral import ExecutionContext, ExecutionResult
 from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
@@ -20,6 +20,7 @@ from corral.integrations.kit import (
     read_arguments,
     require_distinct,
 )
+from corral.model import ModelTool
 from corral.rendering.images import Picture
 
 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from corral.model.catalog import Catalog, CatalogLevel
 from corral.model.discovery import checked_discovery, discovery_tools
 from corral.model.learnt import LearntResults, LearntTool
+from corral.model.model_tools import ModelTool
 from corral.model.printing.printers import declare_tools
 from corral.model.printing.python import declare_python
 from corral.model.printing.signatures import ToolShape
@@ -16,6 +17,7 @@ __all__ = [
     "CatalogLevel",
     "LearntResults",
     "LearntTool",
+    "ModelTool",
     "ToolShape",
     "checked_discovery",
     "declare_python",

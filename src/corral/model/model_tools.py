@@ -13,7 +13,7 @@ from corral.errors import InvalidArguments, SandboxError, ToolError
 from corral.events import OnEvent
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
-from corral.model import Catalog
+from corral.model.catalog import Catalog
 from corral.results import ExecutionResult
 from corral.tools import Tool, ToolCall, ToolRegistry, define_tool
 from corral.tools.json_schema.document_schema import PendingValidation

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from corral import Corral, ExecutionResult, Language, Limits, tool
+from corral import Corral, ExecutionResult, Limits, tool
 from corral.errors import ToolError
 from corral.sandboxes import SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES, Containment
+from corral.types import LIMITS_OF_SANDBOXES, Containment, Language
 
 _PATIENCE_SECONDS = 30.0
 

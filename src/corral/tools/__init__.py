@@ -6,6 +6,7 @@ from corral.tools.registry import ToolRegistry
 from corral.tools.source import Offer, ToolSource
 from corral.tools.tool import Approval, ParsedInput, Tool, as_tool, define_tool, tool
 from corral.tools.tool_call import ToolCall, traced_elsewhere
+from corral.types import ToolName
 
 __all__ = [
     "Approval",
@@ -13,6 +14,7 @@ __all__ = [
     "ParsedInput",
     "Tool",
     "ToolCall",
+    "ToolName",
     "ToolRegistry",
     "ToolSource",
     "as_tool",

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import Corral, RemoteExecution
+from corral import Corral
 from corral.bridges.http import HttpBridge
+from corral.calls import RemoteExecution
 from corral.calls.tokens import ExecutionTokens, KeyRing
 from tests.bridges.http.serving import Audited, Clock, Served, Server, Waiting, approve, tools
 

@@ -17,9 +17,10 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import anyio
 import uvicorn
 
-from corral import ApprovalRequest, AuditEvent, Corral, ExecutionContext, RemoteExecution, ToolError, define_tool, tool
-from corral.audit import AuditLog, CallbackSink
+from corral import ApprovalRequest, Corral, ExecutionContext, ToolError, define_tool, tool
+from corral.audit import AuditEvent, AuditLog, CallbackSink
 from corral.bridges import ASGIApp
+from corral.calls import RemoteExecution
 from tests.until import LIMIT_SECONDS
 
 __all__ = [

@@ -13,10 +13,12 @@ from unittest.mock import ANY
 import anyio
 import pytest
 
-from corral import Corral, ExecutionContext, Limits, RemoteExecution, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Limits, define_tool, tool
+from corral.calls import RemoteExecution
 from corral.calls.tokens import Claims, ExecutionTokens, KeyRing
 from corral.errors import InvalidToken
 from corral.guest import ArrayBuffer
+from corral.tools import ToolRegistry
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import Server, approve, tools
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import ExecutionContext, RemoteExecution
+from corral import ExecutionContext
 from corral.bridges.web import request_watch as watch
+from corral.calls import RemoteExecution
 from corral.calls.tokens import ExecutionTokens
 from tests.bridges.http.serving import Connection, Served, call, request
 

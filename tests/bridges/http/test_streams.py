@@ -16,7 +16,8 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from corral import Corral, Limits, RemoteExecution, ToolError, tool
+from corral import Corral, Limits, ToolError, tool
+from corral.calls import RemoteExecution
 from corral.guest import http_runtime
 from tests.bridges.http.engines import run_elsewhere
 from tests.bridges.http.serving import CONTEXT, NO_TLS, PATIENCE_SECONDS, Server

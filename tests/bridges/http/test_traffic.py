@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from corral import Corral, ExecutionContext, Limits, RemoteExecution, tool
+from corral import Corral, ExecutionContext, Limits, tool
 from corral.bridges.web import request_load as traffic
 from corral.bridges.web import request_watch as watch
+from corral.calls import RemoteExecution
 from corral.errors import ConfigError
 from tests.bridges.http.serving import NO_TLS, Connection, Served, Server, request
 

@@ -12,7 +12,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
 from typing_extensions import override
 
-from corral import Corral, Event, ExecutionFinished
+from corral import Corral
+from corral.events import Event, ExecutionFinished
 from corral.integrations.mcp import mcp_server
 from tests.integrations.mcp.serving import MODES, listening, make_corral, run
 

@@ -11,11 +11,13 @@ from tree_sitter import Parser
 from tree_sitter_python import language as python_grammar
 from tree_sitter_typescript import language_typescript as typescript_grammar
 
-from corral import Catalog, Corral, Language, Tool, ToolRegistry, define_tool
+from corral import Corral, Tool, define_tool
 from corral.errors import ConfigError
+from corral.model import Catalog
 from corral.model.catalog import estimated_tokens
 from corral.model.printing.printers import Degree, DegreePrinter
-from corral.types import ToolName
+from corral.tools import ToolRegistry
+from corral.types import Language, ToolName
 from tests.model.catalog.making import anything
 
 LANGUAGES: list[Language] = ["typescript", "python"]

@@ -11,9 +11,10 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool
+from corral import ExecutionContext, Tool, ToolCall, define_tool
 from corral.model import discovery as making
 from corral.model import discovery_tools
+from corral.tools import ToolRegistry
 from corral.types import ToolName
 from tests.model.catalog.making import anything
 from tests.until import LIMIT_SECONDS

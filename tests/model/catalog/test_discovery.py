@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from corral import ExecutionContext, Language, Tool, ToolCall, ToolRegistry, define_tool, tool
+from corral import ExecutionContext, Tool, ToolCall, define_tool, tool
 from corral.errors import InvalidArguments, ToolNotFound
 from corral.model import declare_python, declare_tools, declare_typescript, discovery_tools
-from corral.types import ToolName
+from corral.tools import ToolRegistry
+from corral.types import Language, ToolName
 from tests.model.catalog.making import anything
 from tests.model.declarations import checker, compiler
 

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral import Catalog, Language, Tool, ToolRegistry, define_tool
+from corral import Tool, define_tool
+from corral.model import Catalog
 from corral.model.catalog import estimated_tokens, fill_budget
 from corral.model.printing.printers import Degree
-from corral.types import ToolName
+from corral.tools import ToolRegistry
+from corral.types import Language, ToolName
 from tests.model.catalog.google import google_tools
 from tests.model.catalog.making import anything
 

@@ -10,9 +10,11 @@ from tree_sitter import Parser
 from tree_sitter_python import language as python_grammar
 from tree_sitter_typescript import language_typescript as typescript_grammar
 
-from corral import Catalog, Language, ToolRegistry
+from corral.model import Catalog
 from corral.model.catalog import estimated_tokens
 from corral.model.printing.printers import declare, one_line
+from corral.tools import ToolRegistry
+from corral.types import Language
 from tests.model.catalog.google import COUNT, google_tools
 from tests.model.catalog.queries import QUERIES
 

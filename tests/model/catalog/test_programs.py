@@ -7,7 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from corral import Corral, ExecutionContext, Language, Limits, ProgramCapabilities, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Limits, define_tool, tool
+from corral.results import ProgramCapabilities
+from corral.tools import ToolRegistry
+from corral.types import Language
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from corral import Tool, ToolRegistry, define_tool
+from corral import Tool, define_tool
+from corral.tools import ToolRegistry
 from corral.tools.words import stem, words
 from tests.model.catalog.making import anything
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral import ConfigError, ExecutionContext, LearntResults, define_tool, tool
+from corral import ConfigError, ExecutionContext, define_tool, tool
+from corral.model import LearntResults
 from corral.model.learnt import json_schema, look, widen
 from corral.tools.json_schema.document_schema import DocumentSchema
 

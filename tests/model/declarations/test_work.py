@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from corral import Language, ToolRegistry, define_tool
+from corral import define_tool
 from corral.model import Catalog, declare_python, declare_typescript, secret_parameters
 from corral.model.printing.printers import declare_short
-from corral.types import ToolName
+from corral.tools import ToolRegistry
+from corral.types import Language, ToolName
 from tests.work import calls_of
 
 _SMALL = 12

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from corral import Corral, Limits, RemoteExecution
+from corral import Corral, Limits
+from corral.calls import RemoteExecution
 from corral.protocols.connect import ConnectBridge
 from tests.bridges.http.serving import NO_TLS, Audited, Clock, Connection, Served, Server, Waiting, request
 from tests.protocols.grpc.serving import endless_closed, more_tools

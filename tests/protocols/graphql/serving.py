@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import httpx
 from pydantic import BaseModel, Field
 
-from corral import Corral, RemoteExecution, tool
+from corral import Corral, tool
+from corral.calls import RemoteExecution
 from tests.bridges.http.serving import CONTEXT, NO_TLS, Audited, Server, Waiting
 
 __all__ = ["Client", "Served", "tools"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral import RemoteExecution
+from corral.calls import RemoteExecution
 from tests.protocols.grpc.serving import Client, GrpcServed
 
 

@@ -18,7 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from pydantic import BaseModel
 
-from corral import Corral, Limits, RemoteExecution, ToolError, tool
+from corral import Corral, Limits, ToolError, tool
+from corral.calls import RemoteExecution
 from corral.calls.tokens import ExecutionTokens, KeyRing
 from corral.protocols.grpc.bridge import GrpcBridge
 from tests.bridges.http.serving import CONTEXT, PATIENCE_SECONDS, Audited, Clock, Waiting, approve, tools

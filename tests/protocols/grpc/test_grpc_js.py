@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from corral import RemoteExecution
+from corral.calls import RemoteExecution
 from tests.foreign import run_deno
 from tests.protocols.grpc.serving import GrpcServed
 

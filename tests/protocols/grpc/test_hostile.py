@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from corral import RemoteExecution
+from corral.calls import RemoteExecution
 from corral.protocols.grpc.bridge import bridge, methods
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import Client, GrpcServed

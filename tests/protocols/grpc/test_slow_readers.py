@@ -12,7 +12,8 @@ import h2.errors
 import h2.events
 import pytest
 
-from corral import Limits, RemoteExecution, tool
+from corral import Limits, tool
+from corral.calls import RemoteExecution
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import GrpcServed
 

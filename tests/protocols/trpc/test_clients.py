@@ -13,7 +13,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from corral import Corral, RemoteExecution
+from corral import Corral
+from corral.calls import RemoteExecution
 from corral.protocols.trpc import TrpcBridge
 from tests.bridges.http.serving import CONTEXT, NO_TLS, Audited, Server, Waiting, approve
 from tests.bridges.http.serving import tools as other_tools

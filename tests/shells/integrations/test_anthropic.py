@@ -11,7 +11,8 @@ import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types.beta import BetaMessageParam, BetaToolUseBlock
 
-from corral import Corral, Mount, Scratch
+from corral import Corral
+from corral.sessions import Mount, Scratch
 from corral.shells import LocalShell, Shell, ShellLimits
 from corral.shells.integrations.anthropic import ComputerTools
 from tests.integrations.stubs import Call, Script, stub

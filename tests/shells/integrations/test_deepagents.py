@@ -14,8 +14,9 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from typing_extensions import override
 
-from corral import Corral, Mount, Scratch
+from corral import Corral
 from corral.errors import ConfigError
+from corral.sessions import Mount, Scratch
 from corral.shells import LocalShell, Shell, ShellLimits
 from corral.shells.integrations.deepagents import ShellBackend
 from tests.shells.integrations.repository import make_repository, timed_out

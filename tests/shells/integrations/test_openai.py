@@ -18,7 +18,8 @@ from openai.types.responses import (
 from pydantic import TypeAdapter
 from typing_extensions import override
 
-from corral import Corral, Mount, Scratch
+from corral import Corral
+from corral.sessions import Mount, Scratch
 from corral.shells import LocalShell, Shell, ShellLimits
 from corral.shells.integrations.openai import ShellAndPatches
 from corral.shells.integrations.openai_agents import shell_and_patches

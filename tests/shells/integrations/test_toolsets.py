@@ -14,7 +14,8 @@ from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPa
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from typing_extensions import override
 
-from corral import Corral, Mount, Scratch
+from corral import Corral
+from corral.sessions import Mount, Scratch
 from corral.shells import LocalShell, Shell, ShellLimits, use_shell
 from corral.shells.integrations.langchain import agent_tools
 from corral.shells.integrations.pydantic_ai import shell_toolset

@@ -10,8 +10,9 @@ from typing import Any
 
 import anyio
 
-from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, ToolSource
+from corral import ExecutionContext, Tool, ToolCall
 from corral.sources.mcp import McpServer
+from corral.tools import ToolRegistry, ToolSource
 
 __all__ = ["Offered", "opened", "rogue", "unanswered"]
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ExecutionContext, ToolCall, ToolRegistry
+from corral import Corral, ExecutionContext, ToolCall
 from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, EgressBlocked, ToolDefinitionError, ToolError
 from corral.sandboxes import DenoSandbox
 from corral.sources.openapi import OpenApi, Operation
+from corral.tools import ToolRegistry
 from tests.sources.openapi.service import Answer, Caller, Service, calling, document
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,11 @@ from urllib.parse import parse_qsl, quote
 
 import pytest
 
-from corral import Tool, ToolRegistry
+from corral import Tool
 from corral.model import Catalog, declare_typescript
 from corral.model.catalog import estimated_tokens
 from corral.sources.openapi import ApiKey, OpenApi
+from corral.tools import ToolRegistry
 from corral.tools.json_schema.document_schema import DocumentSchema
 from tests.sources.openapi.documents import EXAMPLES, github, kubernetes
 from tests.sources.openapi.service import Answer, Service, calling

@@ -8,10 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ToolRegistry, define_tool
+from corral import Corral, define_tool
 from corral.errors import InvalidArguments, InvalidToolOutput
 from corral.model import declare_python, declare_typescript
 from corral.sources.openapi import OpenApi
+from corral.tools import ToolRegistry
 from tests.conftest import cases
 from tests.sources.openapi.service import Answer, Service, calling, document, operation
 from tests.work import calls_of

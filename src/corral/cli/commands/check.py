@@ -8,7 +8,8 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
-from corral import CheckResult, Corral, Diagnostic, ExecutionContext
+from corral import Corral, ExecutionContext
+from corral.checking import CheckResult
 from corral.cli.options import add_tools
 from corral.cli.parsing import Commands, add_command
 from corral.cli.program import GivenProgram, add_program, given_program
@@ -22,6 +23,7 @@ from corral.doctor.language_servers import find_server, install_command
 from corral.errors import ConfigError
 from corral.packages.bundler import BUILT_INS
 from corral.rendering.preview import json_text
+from corral.results import Diagnostic
 from corral.running import prepare
 from corral.sandboxes import CPythonSandbox
 from corral.sessions import Sessions

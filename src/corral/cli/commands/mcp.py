@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
-from corral import Approve, Corral, ExecutionContext
+from corral import Corral, ExecutionContext
 from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
 from corral.cli.options import add_address, add_caller, add_drain, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
@@ -33,7 +33,7 @@ from corral.cli.text import counted
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, MissingExtra
 from corral.sessions import Sessions
-from corral.types import Language
+from corral.types import Approve, Language
 
 _MEMBER = r'"(?:jsonrpc|method)"\s*:\s*"[\w./-]{1,100}"\s*'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")\s*'

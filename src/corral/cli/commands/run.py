@@ -7,7 +7,7 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack, nullcontext
 
-from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult, Session
+from corral import Corral, ExecutionResult, Session
 from corral.cli.approval_prompt import Asker, keyboard
 from corral.cli.options import add_caller, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
@@ -18,7 +18,9 @@ from corral.cli.run_options import add_running, add_workspace, mounts, running
 from corral.cli.screen import Screen, screen
 from corral.cli.text import printable
 from corral.cli.tool_loading import load_tools
+from corral.events import ConsoleOutput, Event
 from corral.rendering.preview import json_text
+from corral.types import Approve
 
 _EPILOG = """\
 examples:

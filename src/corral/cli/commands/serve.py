@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from corral import Corral, RemoteExecution
+from corral import Corral
+from corral.calls import RemoteExecution
 from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
 from corral.cli.options import add_address, add_caller, add_drain, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command

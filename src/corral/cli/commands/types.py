@@ -6,13 +6,14 @@ import argparse
 import asyncio
 from typing import get_args
 
-from corral import Corral, Language
+from corral import Corral
 from corral.cli.options import add_tools
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import screen
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError
+from corral.types import Language
 
 _CLIENTS = {"graphql": "graphql", "openapi": "http", "proto": "grpc", "trpc": "trpc"}
 """Bridge whose document describes the tools, by kind of client."""

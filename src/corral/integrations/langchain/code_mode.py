@@ -12,7 +12,7 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.prebuilt import ToolRuntime
 from typing_extensions import Unpack, override
 
-from corral import Corral, ModelTool
+from corral import Corral
 from corral.arguments import checked
 from corral.concurrency.lifecycle import run_in_loop_of
 from corral.integrations.kit import (
@@ -27,6 +27,7 @@ from corral.integrations.kit import (
     register,
 )
 from corral.integrations.langchain.tools import RUNTIME, tools_of
+from corral.model import ModelTool
 from corral.rendering.images import Picture
 
 _MOST_KITS = 32

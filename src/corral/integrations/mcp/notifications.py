@@ -11,7 +11,7 @@ import anyio
 from mcp.server import ServerRequestContext
 from mcp_types import LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParams
 
-from corral import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
+from corral.events import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
 from corral.integrations.mcp.sessions import LEVELS
 from corral.rendering.preview import preview_json, preview_text
 from corral.types import LogLevel

@@ -34,7 +34,7 @@ from mcp_types import (
 from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionResult, Language, Later, ModelTool, Tool
+from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionResult, Later, Tool
 from corral.arguments import checked
 from corral.concurrency.fairness import Shares
 from corral.concurrency.threads import run_in_own_thread
@@ -45,8 +45,9 @@ from corral.integrations.mcp.notifications import Notices
 from corral.integrations.mcp.sessions import LogLevels, session_of
 from corral.integrations.mcp.tool_results import OUTPUT_SCHEMA, failed, program_result, text_result
 from corral.logs import get_logger
+from corral.model import ModelTool
 from corral.rendering.preview import preview_text
-from corral.types import JsonSchema, ToolName
+from corral.types import JsonSchema, Language, ToolName
 
 _TOGETHER_SECONDS = 0.05
 """Delay in which further questions join the first, because clients limit the number of rounds."""

@@ -21,10 +21,11 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from corral import Diagnostic, ExecutionResult
+from corral import ExecutionResult
 from corral.errors import CorralError
 from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.rendering.preview import json_text
+from corral.results import Diagnostic
 from corral.types import ExecutionError, JsonSchema, Language, Status
 
 _ERROR: JsonSchema = {

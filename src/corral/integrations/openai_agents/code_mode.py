@@ -13,8 +13,8 @@ from agents.tool_context import ToolContext
 from agents.tracing import FunctionSpanData, Span, SpanError, function_span, get_current_span
 from typing_extensions import Unpack
 
-from corral import Event, ModelTool, ToolCallFinished, ToolCallStarted
 from corral.arguments import checked
+from corral.events import Event, ToolCallFinished, ToolCallStarted
 from corral.integrations.kit import (
     AgentCodeMode,
     Context,
@@ -29,6 +29,7 @@ from corral.integrations.kit import (
     register,
 )
 from corral.integrations.openai_agents.tools import RUN_CONTEXT, tools_of
+from corral.model import ModelTool
 from corral.rendering.images import Picture
 from corral.rendering.preview import preview_json
 

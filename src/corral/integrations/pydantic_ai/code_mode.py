@@ -19,20 +19,10 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, 
 from pydantic_core import SchemaValidator, core_schema, from_json
 from typing_extensions import Unpack, override
 
-from corral import (
-    ConsoleOutput,
-    Corral,
-    Event,
-    ExecutionContext,
-    ExecutionResult,
-    Limits,
-    ModelTool,
-    ToolCallFinished,
-    ToolCallProgress,
-    ToolCallStarted,
-)
+from corral import Corral, ExecutionContext, ExecutionResult, Limits
 from corral.arguments import checked
 from corral.errors import ApprovalDenied, ConfigError, ToolError
+from corral.events import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
 from corral.integrations.kit import (
     AgentCodeMode,
     Corrals,
@@ -56,6 +46,7 @@ from corral.integrations.pydantic_ai.own_tools import (
     is_traced,
 )
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
+from corral.model import ModelTool
 from corral.rendering.images import Picture
 from corral.rendering.preview import preview_json
 from corral.tools import traced_elsewhere

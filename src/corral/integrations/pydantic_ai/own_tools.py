@@ -16,12 +16,13 @@ from pydantic_ai.tools import ToolDefinition, ToolSelector, matches_tool_selecto
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
-from corral import ApprovalRequest, Approve, Approved, Corral, Denied, ExecutionContext, Tool, ToolCall, ToolError
+from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, Tool, ToolCall, ToolError
 from corral.errors import ApprovalDenied, ToolDefinitionError
 from corral.integrations.kit import carrying
 from corral.integrations.pydantic_ai.tools import data_of, invalid, run_context, speaking, tool_of
 from corral.logs import get_logger
 from corral.tools import ToolRegistry
+from corral.types import Approve
 
 logger = get_logger("corral.tools")
 
