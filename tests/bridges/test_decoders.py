@@ -114,7 +114,7 @@ def to_superjson_again(data: bytes) -> object:
 
 def connect(data: bytes, *, as_json: bool) -> object:
     form = next(each for each in CONTENT_TYPES.values() if each.json is as_json and not each.stream)
-    exchange: Any = ConnectExchange(form, cast("Any", None), 1_000_000, compressed=False)
+    exchange: Any = ConnectExchange(form, cast("Any", None), GRANT, 1_000_000, compressed=False)
     if as_json:
         data = json.dumps({"tool": "t", "input": b64encode(data).decode(), "tagged": True}).encode()
     message = exchange._parse(CallMessage, data)

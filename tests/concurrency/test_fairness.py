@@ -1,8 +1,17 @@
-"""Shares of tenants: no tenant's use of common places leaves others without one."""
+"""Shares of tenants: no tenant's use of common places or of the thread for large values leaves others without one."""
 
 from __future__ import annotations
 
-from corral.concurrency.fairness import Shares
+import sys
+from itertools import chain, repeat
+from types import SimpleNamespace
+from typing import NoReturn
+
+import anyio
+import pytest
+
+from corral.concurrency import fairness
+from corral.concurrency.fairness import Shares, owner_active, run_in_turn
 
 
 def test_one_tenant_alone_may_have_all_places_and_no_more() -> None:
@@ -28,3 +37,63 @@ def test_a_place_that_is_given_back_is_there_for_others() -> None:
     shares.give_back("eve")
     shares.give_back("bob")
     assert [shares.take("eve"), shares.take("eve")] == [True, False]
+
+
+@pytest.fixture
+def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the first turn count as one of an hour."""
+    monkeypatch.setattr(fairness, "_MOST_REST_SECONDS", 3_600)
+    times = chain([0.0, 0.0], repeat(3_600.0))
+    monkeypatch.setattr(fairness, "time", SimpleNamespace(monotonic=lambda: next(times)))
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("long_rests")
+async def test_a_tenant_alone_has_one_turn_after_another() -> None:
+    with owner_active("eve"):
+        with owner_active("bob"):
+            await run_in_turn(int, owner="eve")
+        assert [await run_in_turn(int, text, owner="eve") for text in "123"] == [1, 2, 3]
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("long_rests")
+async def test_a_tenant_rests_between_turns_while_another_is_active_until_that_one_wants_a_turn() -> None:
+    ended: list[str] = []
+
+    async def turn(tenant: str) -> None:
+        ended.append(await run_in_turn(str, tenant, owner=tenant))
+
+    with anyio.fail_after(30), owner_active("bob"):
+        await turn("eve")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turn, "eve")
+            await anyio.wait_all_tasks_blocked()
+            assert ended == ["eve"]
+            tasks.start_soon(turn, "bob")
+    assert ended == ["eve", "eve", "bob"]
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("long_rests")
+async def test_a_tenant_that_is_cancelled_while_it_rests_passes_its_turn_on() -> None:
+    with anyio.fail_after(30), owner_active("bob"):
+        await run_in_turn(int, owner="eve")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: run_in_turn(int, owner="eve"))
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        assert await run_in_turn(int, "1", owner="bob") == 1
+
+
+@pytest.mark.anyio
+async def test_python_switches_sooner_from_the_thread_for_large_values_and_only_meanwhile() -> None:
+    before = sys.getswitchinterval()
+
+    def fail() -> NoReturn:
+        raise ZeroDivisionError
+
+    assert await run_in_turn(sys.getswitchinterval) < before
+    with pytest.raises(ZeroDivisionError):
+        await run_in_turn(fail)
+    assert sys.getswitchinterval() == before

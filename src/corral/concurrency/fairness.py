@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import anyio
@@ -19,6 +22,9 @@ Arguments = TypeVarTuple("Arguments")
 
 INLINE_BYTES = 32_000
 """Maximum input handled on the event loop: a few milliseconds, if the cost grows with the size."""
+_SWITCH_SECONDS = 0.0005
+"""Seconds that an event loop waits for Python code of the thread, ten times less than Python's default."""
+_MOST_REST_SECONDS = 0.1
 
 
 class FairQueue(Generic[T]):
@@ -65,25 +71,52 @@ class FairQueue(Generic[T]):
 
 
 class _Turns:
-    """Takes turns of owners for one thread."""
+    """Takes turns of owners for one thread.
+
+    While other owners are active, an owner waits as long between two turns as the first one took.
+    """
 
     def __init__(self) -> None:
+        self.active: Counter[Hashable] = Counter()
         self._taken = False
         self._waiting: FairQueue[anyio.Event] = FairQueue()
+        self._last: Hashable = None
+        self._rests_until = 0.0
+        self._others_wait = anyio.Event()
 
     async def take(self, owner: Hashable) -> None:
-        if not self._taken:
-            self._taken = True
-            return
-        turn = anyio.Event()
-        self._waiting.add(owner, turn)
+        if self._taken:
+            turn = anyio.Event()
+            self._waiting.add(owner, turn)
+            if owner != self._last:
+                self._others_wait.set()
+            try:
+                await turn.wait()
+            except BaseException:
+                if turn.is_set():
+                    self.pass_on()
+                self._waiting.discard(owner, turn)
+                raise
+        self._taken = True
         try:
-            await turn.wait()
+            await self._rest(owner)
         except BaseException:
-            if turn.is_set():
-                self.pass_on()
-            self._waiting.discard(owner, turn)
+            self.pass_on()
             raise
+        self._last = owner
+
+    async def _rest(self, owner: Hashable) -> None:
+        seconds = self._rests_until - time.monotonic()
+        if seconds > 0 and owner == self._last and not self.active.keys() <= {owner}:
+            self._others_wait = anyio.Event()
+            if not self._waiting.has_others(owner):
+                with anyio.move_on_after(seconds):
+                    await self._others_wait.wait()
+
+    def end(self, seconds: float) -> None:
+        """Ends a turn that took so long."""
+        self._rests_until = time.monotonic() + min(seconds, _MOST_REST_SECONDS)
+        self.pass_on()
 
     def pass_on(self) -> None:
         try:
@@ -95,25 +128,51 @@ class _Turns:
 _turns: RunVar[_Turns] = RunVar("turns")
 
 
-async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, owner: Hashable = None) -> T:
-    """Runs the function in a thread, without garbage collection; one at a time for each event loop.
-
-    For work on large values. Python switches from a thread to the event loop every 5 ms; several threads would each
-    add that delay, and finish no sooner.
-    """
+def _turns_here() -> _Turns:
     turns = _turns.get(None)
     if turns is None:
         _turns.set(turns := _Turns())
-    await turns.take(owner)
+    return turns
+
+
+@contextmanager
+def owner_active(owner: Hashable) -> Generator[None]:
+    """Makes the large values of other owners leave the event loop half of the time, for the duration of the block."""
+    active = _turns_here().active
+    active[owner] += 1
     try:
-        return await run_in_own_thread(_without_collection, function, *arguments)
+        yield
     finally:
-        turns.pass_on()
+        active[owner] -= 1
+        if not active[owner]:
+            del active[owner]
 
 
-def _without_collection(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
-    with gc_disabled():
-        return function(*arguments)
+async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, owner: Hashable = None) -> T:
+    """Runs the function in a thread, without garbage collection; one at a time for each event loop.
+
+    For work on large values. Python switches from a thread to the event loop every half a millisecond meanwhile;
+    several threads would each add that delay, and finish no sooner.
+    """
+    turns = _turns_here()
+    await turns.take(owner)
+    started = time.monotonic()
+    try:
+        return await run_in_own_thread(_in_short_steps, function, *arguments)
+    finally:
+        turns.end(time.monotonic() - started)
+
+
+def _in_short_steps(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
+    interval = sys.getswitchinterval()
+    if interval > _SWITCH_SECONDS:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        with gc_disabled():
+            return function(*arguments)
+    finally:
+        if interval > _SWITCH_SECONDS:  # otherwise the thread of another event loop restores it
+            sys.setswitchinterval(interval)
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:

@@ -33,6 +33,7 @@ from corral.calls import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.fairness import owner_active
 from corral.concurrency.garbage import spare_young
 from corral.containment import ContainmentKind, Space
 from corral.errors import (
@@ -394,7 +395,7 @@ class Execution:
         )
         self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
-            with self._scope:
+            with self._scope, owner_active(self._request.context.owner):
                 return await self._conclude(*await self._prepare_and_run())
             return await self._conclude(None, None)
         except BaseException as error:

@@ -21,7 +21,6 @@ from corral.bridges.web.documents import DocumentCache
 from corral.bridges.web.response_stream import ResponseStream
 from corral.bridges.web.runtimes import RUNTIMES
 from corral.calls.grants import Grant
-from corral.concurrency.threads import run_in_own_thread
 from corral.errors import BridgeError, CorralError, InvalidToolOutput, MalformedMessage
 from corral.guest import Transport
 from corral.protocols.connect.forms import (
@@ -45,8 +44,8 @@ from corral.protocols.transports import transport
 from corral.types import CallError, Language
 
 T = TypeVar("T")
-_INLINE_BYTES = 16_384
-"""Size in bytes above which messages are converted to and from JSON in a thread: protobuf does that in Python."""
+_JSON_COST = 2
+"""Factor by which a message costs more than other inputs of its size: protobuf converts JSON in Python."""
 _MOST_REASON = 300
 _ENDED = envelope(b"{}", END)
 _NOT_WRITTEN = "the tool ran, but its result was withheld: JSON has no form for it; application/proto has"
@@ -55,8 +54,9 @@ _NOT_WRITTEN = "the tool ran, but its result was withheld: JSON has no form for 
 class ConnectExchange:
     """Messages of one request and its response. `body` is set once it has arrived."""
 
-    def __init__(self, form: Form, send: Send, most_bytes: int, *, compressed: bool) -> None:
+    def __init__(self, form: Form, send: Send, grant: Grant, most_bytes: int, *, compressed: bool) -> None:
         self.body = b""
+        self._grant = grant
         self._form = form
         self._send = send
         self._parts = ResponseStream(send, (b"content-type", form.content_type), (b"cache-control", b"no-store"))
@@ -113,9 +113,7 @@ class ConnectExchange:
             raise InvalidToolOutput(_NOT_WRITTEN) from error
 
     async def _by_size(self, size: int, work: Callable[[], T]) -> T:
-        if size < _INLINE_BYTES or not self._form.json:
-            return work()
-        return await run_in_own_thread(work, abandon_on_cancel=True)
+        return await self._grant.run_by_size(work, size=size * _JSON_COST) if self._form.json else work()
 
     async def heartbeat(self) -> None:
         """Sends an empty message, if the method has one."""
@@ -192,7 +190,7 @@ class ConnectApp:
         headers = headers_of(head)
         most = most_body_bytes(grant) * 4 // 3  # bytes within JSON are base64
         encoding = headers.get(b"connect-content-encoding" if form.stream else b"content-encoding", b"identity").lower()
-        exchange = ConnectExchange(form, send, most, compressed=encoding == b"gzip")
+        exchange = ConnectExchange(form, send, grant, most, compressed=encoding == b"gzip")
         body_came = False
         try:
             if encoding not in (b"identity", b"gzip"):
