@@ -136,7 +136,7 @@ async def _empties(eve: Eve) -> None:
 
 async def _lines(eve: Eve) -> None:
     if await eve.session.files.stat("lines") is None:
-        await eve.session.files.write_binary("lines", b"\n" * 12_000_000)
+        await eve.session.files.write_bytes("lines", b"\n" * 12_000_000)
     try:
         await eve.session.files.read_text("lines", lines=(1, 1))
     except CorralError:

@@ -16,7 +16,7 @@ MODULES: Mapping[str, str] = {
     "corral.tools": "ToolName ToolRegistry ToolSource",
     "corral.model": "Catalog LearntResults LearntTool ModelTool",
     "corral.results": "CallRecord Diagnostic ExecutionError FileChanges LogEntry ProgramCapabilities Unawaited",
-    "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
+    "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event ExecutionFinished "
     "ExecutionStarted Observation OnEvent ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
     "corral.sessions": "Directory Mount Scratch",
     "corral.types": "Approve Language",

@@ -42,7 +42,7 @@ async def run() -> bytes | None:
                 if not result.success:
                     print(result.model_text())
                     return None
-            return await session.files.read_binary("totals.png")
+            return await session.files.read_bytes("totals.png")
 
 
 def main() -> int:

@@ -25,7 +25,6 @@ __all__ = [
     "ApprovalRequested",
     "ConsoleOutput",
     "Event",
-    "EventContext",
     "EventStream",
     "ExecutionFinished",
     "ExecutionStarted",
@@ -41,22 +40,15 @@ __all__ = [
 logger = get_logger("corral")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventContext:
-    """Caller of the execution: the plain fields of its `ExecutionContext`."""
-
-    user_id: str
-    session_id: str | None
-    organization_id: str | None
-
-
 class Stamp(TypedDict):
     """Fields common to all events."""
 
     number: int
     time: float
     execution_id: str
-    context: EventContext
+    user_id: str
+    organization_id: str | None
+    session_id: str | None
     tool_call_id: str | None
 
 
@@ -67,7 +59,9 @@ class _Event(JsonData):
     time: float
     """Seconds since the Unix epoch."""
     execution_id: str
-    context: EventContext
+    user_id: str
+    organization_id: str | None
+    session_id: str | None
     tool_call_id: str | None
     """The agent framework's id of the model's tool call that sent the program, if it is known."""
 
@@ -80,7 +74,7 @@ class _Event(JsonData):
 class ExecutionStarted(_Event):
     """The program is about to run. Always the first event. `source` is the model's whole answer."""
 
-    type: ClassVar[Literal["started"]] = "started"
+    type: ClassVar[Literal["execution_started"]] = "execution_started"
     language: Language
     source: str
 
@@ -89,7 +83,7 @@ class ExecutionStarted(_Event):
 class ProgramChecked(_Event):
     """The type check has ended. A `rejected` program makes no calls. `reason`: why it is `unchecked`, as a clause."""
 
-    type: ClassVar[Literal["checked"]] = "checked"
+    type: ClassVar[Literal["program_checked"]] = "program_checked"
     verdict: Literal["passed", "rejected", "unchecked"]
     diagnostics: tuple[Diagnostic, ...]
     reason: str | None
@@ -101,7 +95,7 @@ class ProgramChecked(_Event):
 class ToolCallStarted(_Event):
     """A call arrived from the program."""
 
-    type: ClassVar[Literal["call"]] = "call"
+    type: ClassVar[Literal["tool_call_started"]] = "tool_call_started"
     call: CallRecord
 
 
@@ -112,7 +106,7 @@ class ApprovalRequested(_Event):
     `sequence` is the call's. `input` is the tool's input: validated, with defaults.
     """
 
-    type: ClassVar[Literal["approval"]] = "approval"
+    type: ClassVar[Literal["approval_requested"]] = "approval_requested"
     sequence: int
     tool: str
     input: Any
@@ -136,7 +130,7 @@ class ApprovalRequested(_Event):
 class ApprovalDecided(_Event):
     """A requested approval was decided. A call that is cancelled while it waits has no decision."""
 
-    type: ClassVar[Literal["decision"]] = "decision"
+    type: ClassVar[Literal["approval_decided"]] = "approval_decided"
     sequence: int
     tool: str
     decision: Approved | Denied
@@ -146,7 +140,7 @@ class ApprovalDecided(_Event):
 class ToolCallProgress(_Event):
     """A tool reported progress by `ToolCall.progress`. `tool` and `sequence` are the call's."""
 
-    type: ClassVar[Literal["progress"]] = "progress"
+    type: ClassVar[Literal["tool_call_progress"]] = "tool_call_progress"
     tool: str
     sequence: int
     done: float
@@ -157,20 +151,17 @@ class ToolCallProgress(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallFinished(_Event):
-    """A call has its reply; `type` is `error` if it failed."""
+    """A call has its reply; `call.error` is set if it failed."""
 
+    type: ClassVar[Literal["tool_call_finished"]] = "tool_call_finished"
     call: CallRecord
-
-    @property
-    def type(self) -> Literal["result", "error"]:
-        return "result" if self.call.error is None else "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConsoleOutput(_Event):
     """The program printed."""
 
-    type: ClassVar[Literal["console"]] = "console"
+    type: ClassVar[Literal["console_output"]] = "console_output"
     entry: LogEntry
 
 
@@ -178,7 +169,7 @@ class ConsoleOutput(_Event):
 class ExecutionFinished(_Event):
     """The execution is over. Always the last event."""
 
-    type: ClassVar[Literal["finished"]] = "finished"
+    type: ClassVar[Literal["execution_finished"]] = "execution_finished"
     result: ExecutionResult
 
 
@@ -217,9 +208,7 @@ class EventStream:
         self._shared = shared
         self._number = 0
         self._execution_id = execution_id
-        self._context = EventContext(
-            user_id=context.user_id, session_id=context.session_id, organization_id=context.organization_id
-        )
+        self._context = context
         self._tool_call_id = tool_call_id
 
     def emit(self, make: Callable[[Stamp], Event]) -> None:
@@ -231,7 +220,9 @@ class EventStream:
             number=self._number,
             time=time.time(),
             execution_id=self._execution_id,
-            context=self._context,
+            user_id=self._context.user_id,
+            organization_id=self._context.organization_id,
+            session_id=self._context.session_id,
             tool_call_id=self._tool_call_id,
         )
         event = make(stamp)
@@ -325,7 +316,7 @@ class Observation(EventListener):
     @override
     def __call__(self, event: Event) -> None:
         """Passes an event on if it belongs to the observed session."""
-        if self._closed or self._session_id not in (None, event.context.session_id):
+        if self._closed or self._session_id not in (None, event.session_id):
             return
         if len(self._waiting) < _MOST_WAITING:
             self._dropped = False

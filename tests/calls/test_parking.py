@@ -82,10 +82,10 @@ async def test_a_decision_is_in_the_record_the_events_and_the_audit(
     assert result.value == value
     assert [call.decision for call in result.tool_calls] == [decision]
     assert [each.type for each in events][1:-1] == [
-        "call",
-        "approval",
-        "decision",
-        "result" if isinstance(decision, Approved) else "error",
+        "tool_call_started",
+        "approval_requested",
+        "approval_decided",
+        "tool_call_finished",
     ]
     requested, decided = events[2:4]
     assert isinstance(requested, ApprovalRequested)
@@ -144,7 +144,12 @@ async def test_a_call_that_needs_no_approval_has_no_decision(warm_deno: DenoSand
         "await tools.look()", on_event=events.append
     )
     assert [call.decision for call in result.tool_calls] == [None]
-    assert [each.type for each in events] == ["started", "call", "result", "finished"]
+    assert [each.type for each in events] == [
+        "execution_started",
+        "tool_call_started",
+        "tool_call_finished",
+        "execution_finished",
+    ]
 
 
 async def test_an_execution_may_have_an_approver_of_its_own(warm_deno: DenoSandbox) -> None:
@@ -372,7 +377,14 @@ async def test_a_call_that_is_taken_over_is_never_answered(
     parked = result.tool_calls[1]
     assert (parked.error, parked.duration_ms, parked.state, parked.decision) == (None, None, "waiting", None)
     assert "Calls waiting for a decision, which have not run: pay" in result.model_text()
-    assert [each.type for each in events] == ["started", "call", "result", "call", "approval", "finished"]
+    assert [each.type for each in events] == [
+        "execution_started",
+        "tool_call_started",
+        "tool_call_finished",
+        "tool_call_started",
+        "approval_requested",
+        "execution_finished",
+    ]
     assert [each.outcome for each in await audited(log) if each.tool == "pay"] == ["pending"]
 
 

@@ -166,7 +166,7 @@ async def test_a_rejected_program_calls_nothing_and_prints_nothing(corral: Corra
     result = await corral.execute(REJECTED[language], language=language, on_event=events.append)
     assert (result.status, result.checked) == ("rejected", True)
     assert (recorded, result.tool_calls, result.logs) == ([], (), ())
-    assert [each.type for each in events] == ["started", "checked", "finished"]
+    assert [each.type for each in events] == ["execution_started", "program_checked", "execution_finished"]
     checked = events[1]
     assert isinstance(checked, ProgramChecked)
     assert (checked.verdict, checked.reason, checked.diagnostics) == ("rejected", None, result.diagnostics)
@@ -178,7 +178,13 @@ async def test_a_check_that_passed_is_an_event_before_the_first_call(corral: Cor
     events: list[Event] = []
     program = "await tools.record({ n: 1 })" if language == "typescript" else "await tools.record(n=1)"
     await corral.execute(program, language=language, on_event=events.append)
-    assert [each.type for each in events] == ["started", "checked", "call", "result", "finished"]
+    assert [each.type for each in events] == [
+        "execution_started",
+        "program_checked",
+        "tool_call_started",
+        "tool_call_finished",
+        "execution_finished",
+    ]
     assert isinstance(events[1], ProgramChecked)
     assert events[1].verdict == "passed"
 
@@ -309,14 +315,24 @@ async def test_what_is_printed_while_the_check_goes_on_is_told_in_order_afterwar
             both_printed.set()
 
     def note(event: Event) -> None:
-        events.append(event.entry.text if event.type == "console" else event.type)
+        events.append(event.entry.text if event.type == "console_output" else event.type)
 
     monkeypatch.setattr(Checker, "begin", not_at_once)
     monkeypatch.setattr(Checker, "verdict", held)
     monkeypatch.setattr(Execution, "_log", spy)
     program = "console.log('a'); console.log('b'); await tools.record({ n: 5 }); console.log('c')"
     result = await corral.execute(program, on_event=note)
-    assert events == ["started", "held", "checked", "a", "b", "call", "result", "c", "finished"]
+    assert events == [
+        "execution_started",
+        "held",
+        "program_checked",
+        "a",
+        "b",
+        "tool_call_started",
+        "tool_call_finished",
+        "c",
+        "execution_finished",
+    ]
     assert result.console == "a\nb\nc\n"
 
 

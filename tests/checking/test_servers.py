@@ -360,7 +360,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
         with pytest.raises(StartFailed, match="could not be checked"):
             await corral.execute(right(language), language=language, check="required", on_event=events.append)
     server_for(corral, language).start()
-    assert [event.type for event in events] == ["started", "checked", "finished"]
+    assert [event.type for event in events] == ["execution_started", "program_checked", "execution_finished"]
     assert isinstance(events[1], ProgramChecked)
     assert (events[1].verdict, bool(events[1].reason)) == ("unchecked", True)
     await assert_replaced(corral, language, pid)

@@ -39,7 +39,7 @@ def test_a_script_without_an_event_loop(warm_deno: DenoSandbox) -> None:
         with corral.start(PROGRAM) as run:
             kinds = [event.type for event in run]
             assert run.result().value == -3.5
-        assert (kinds[0], kinds[-1]) == ("started", "finished")
+        assert (kinds[0], kinds[-1]) == ("execution_started", "execution_finished")
     with Corral([get_temperature], sandbox=warm_deno) as opened:
         assert opened.sync.execute("return 1").value == 1
 
@@ -92,7 +92,7 @@ async def test_calls_that_wait_are_settled_by_the_id_of_their_execution(warm_den
     corral = Corral([refund], approve=lambda request: Later(), sandbox=warm_deno, check=False)
     async with corral, corral.start("return await tools.refund({ order: 7 })") as run:
         async for event in run:
-            if event.type == "approval":
+            if event.type == "approval_requested":
                 [waiting] = await corral.executions.waiting()
                 decisions = {call.sequence: Approved() for call in waiting.calls}
                 assert await corral.executions.settle(waiting.execution_id, decisions, by="ann") == decisions.keys()
@@ -105,7 +105,7 @@ async def test_an_execution_is_cancelled_by_its_id(warm_deno: DenoSandbox) -> No
     corral = Corral([refund], approve=lambda request: Later(), sandbox=warm_deno, check=False)
     async with corral, corral.start("return await tools.refund({ order: 7 })") as run:
         async for event in run:
-            if event.type == "approval":
+            if event.type == "approval_requested":
                 assert corral.executions.cancel(run.execution_id)
         assert (await run.result()).status == "cancelled"
         assert not corral.executions.cancel(run.execution_id)

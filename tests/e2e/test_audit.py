@@ -338,7 +338,7 @@ async def test_an_execution_whose_sandbox_does_not_start_is_on_record_and_has_a_
         await corral.execute("return 1", context=ANN, on_event=events.append)
     await corral.aclose()
     assert in_short(seen) == [("execution", "failed", "start_failed")]
-    assert [event.type for event in events] == ["started", "finished"]
+    assert [event.type for event in events] == ["execution_started", "execution_finished"]
 
 
 async def test_an_execution_whose_caller_gives_up_is_on_record(warm_deno: DenoSandbox) -> None:

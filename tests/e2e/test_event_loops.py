@@ -46,7 +46,7 @@ async def main():
         print((await run.result()).value)
         async with corral.start("console.log('x'); while (true) {}") as run:
             async for event in run:
-                if event.type == "console":
+                if event.type == "console_output":
                     run.cancel()
         print((await run.result()).status)
         print((await corral.execute("await tools.hang()", limits=limits)).status)

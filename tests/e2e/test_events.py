@@ -21,7 +21,7 @@ async def test_events_come_in_order_with_durations(corral: Corral) -> None:  # e
     events: list[Event] = []
     result = await corral.execute(PROGRAM, on_event=events.append)
     assert [event.type for event in events] == [
-        "started", "call", "result", "call", "error", "console", "finished",
+        "execution_started", "tool_call_started", "tool_call_finished", "tool_call_started", "tool_call_finished", "console_output", "execution_finished",
     ]  # fmt: skip
     finished = [event.call for event in events if isinstance(event, ToolCallFinished)]
     assert [(call.name, call.output, call.error and call.error.message) for call in finished] == [
@@ -37,7 +37,15 @@ async def test_a_handle_gives_the_same_events_and_the_result(corral: Corral) -> 
     async with corral.start(PROGRAM) as run:
         types = [event.type async for event in run]
         result = await run.result()
-    assert types == ["started", "call", "result", "call", "error", "console", "finished"]
+    assert types == [
+        "execution_started",
+        "tool_call_started",
+        "tool_call_finished",
+        "tool_call_started",
+        "tool_call_finished",
+        "console_output",
+        "execution_finished",
+    ]
     assert result.value == "done"
     assert run.execution_id == result.execution_id
 
@@ -59,13 +67,13 @@ async def test_an_observer_that_raises_does_not_disturb_the_run(
 
     result = await corral.execute(PROGRAM, on_event=observe)
     assert result.value == "done"
-    assert "observer broke on console" in caplog.text
+    assert "observer broke on console_output" in caplog.text
 
 
 async def test_a_rejected_program_has_its_events_too(corral: Corral) -> None:
     events: list[Event] = []
     await corral.execute("}", on_event=events.append)
-    assert [event.type for event in events] == ["started", "finished"]
+    assert [event.type for event in events] == ["execution_started", "execution_finished"]
 
 
 async def test_a_result_raises_the_error_it_stands_for(corral: Corral) -> None:

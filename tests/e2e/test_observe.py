@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 PROGRAM = "console.log('here'); return await tools.double({ n: 21 })"
-TYPES = ["started", "console", "call", "result", "finished"]
+TYPES = ["execution_started", "console_output", "tool_call_started", "tool_call_finished", "execution_finished"]
 ANN = ExecutionContext(user_id="ann", session_id="of-ann")
 BOB = ExecutionContext(user_id="bob", session_id="of-bob")
 
@@ -47,8 +47,8 @@ async def test_one_session_is_observed_alone(corral: Corral) -> None:
     everybody: list[str] = []
     of_ann: list[str] = []
     with (
-        corral.observe(lambda event: everybody.append(event.context.user_id)),
-        corral.observe(lambda event: of_ann.append(event.context.user_id), session_id="of-ann"),
+        corral.observe(lambda event: everybody.append(event.user_id)),
+        corral.observe(lambda event: of_ann.append(event.user_id), session_id="of-ann"),
     ):
         await corral.execute(PROGRAM, context=ANN)
         await corral.execute(PROGRAM, context=BOB)
@@ -99,7 +99,7 @@ async def test_an_async_observer_gets_all_events_in_order(corral: Corral) -> Non
     seen: list[str] = []
 
     async def observe(event: Event) -> None:
-        for _ in range(3 if event.type == "started" else 1):
+        for _ in range(3 if event.type == "execution_started" else 1):
             await anyio.lowlevel.checkpoint()
         seen.append(event.type)
 
@@ -148,7 +148,7 @@ async def test_no_execution_waits_for_a_slow_observer(
             corral.observe(observe)
             assert (await corral.execute(PROGRAM)).value == 42
             assert ended == []
-    assert ended == ["started"]
+    assert ended == ["execution_started"]
     assert "an observer did not end in time; 5 events were dropped" in caplog.text
 
 
@@ -167,7 +167,7 @@ async def test_a_slow_observer_misses_events_instead_of_piling_them_up(
         await corral.execute(PROGRAM)
         go.set()
     assert seen == [1, 2]
-    assert "an observer is too slow; events are dropped from 'call'" in caplog.text
+    assert "an observer is too slow; events are dropped from 'tool_call_started'" in caplog.text
 
 
 def test_programs_without_an_event_loop_are_observed(corral: Corral) -> None:
@@ -179,8 +179,10 @@ def test_programs_without_an_event_loop_are_observed(corral: Corral) -> None:
     with corral, corral.observe(lambda event: seen.append(event.type)), corral.observe(observe):
         corral.sync.execute(PROGRAM)
         corral.sync.execute("return 1")
-    assert [each for each in seen if "async" not in each] == [*TYPES, "started", "finished"]
-    assert [each for each in seen if "async" in each] == [f"async {each}" for each in (*TYPES, "started", "finished")]
+    assert [each for each in seen if "async" not in each] == [*TYPES, "execution_started", "execution_finished"]
+    assert [each for each in seen if "async" in each] == [
+        f"async {each}" for each in (*TYPES, "execution_started", "execution_finished")
+    ]
 
 
 async def test_the_model_tool_passes_on_the_id_of_the_models_call(corral: Corral) -> None:

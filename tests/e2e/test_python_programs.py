@@ -410,7 +410,15 @@ async def test_events_tell_what_happens_in_order(python: Python) -> None:
 
     program = "print('x')\nawait tools.echo(1)\ntry:\n    await tools.fail()\nexcept Exception: pass"
     result = await python.run(program, on_event=note)
-    assert seen == ["started", "console", "call", "result", "call", "error", "finished"]
+    assert seen == [
+        "execution_started",
+        "console_output",
+        "tool_call_started",
+        "tool_call_finished",
+        "tool_call_started",
+        "tool_call_finished",
+        "execution_finished",
+    ]
     assert [(call.name, call.sequence, call.error is None) for call in result.tool_calls] == [
         ("echo", 1, True),
         ("fail", 2, False),
@@ -420,7 +428,7 @@ async def test_events_tell_what_happens_in_order(python: Python) -> None:
 async def test_a_run_can_be_followed_and_cancelled(python: Python) -> None:
     async with python.corral.start("print('x')\nwhile True: pass", language="python") as run:
         async for event in run:
-            if event.type == "console":
+            if event.type == "console_output":
                 for _ in range(1_000):  # the host's event loop turns while the program does not end
                     await anyio.lowlevel.checkpoint()
                 run.cancel()
@@ -524,7 +532,7 @@ async def main():
             print((await run.result()).value)
             async with corral.start("print('x')\\nwhile True: pass", language="python") as run:
                 async for event in run:
-                    if event.type == "console":
+                    if event.type == "console_output":
                         run.cancel()
             print((await run.result()).status)
             limits = Limits(wall_seconds=0.1)

@@ -56,7 +56,10 @@ async def test_a_model_mends_its_program(framework: Framework, scenario: Scenari
     assert [*said.tools] == ["execute_code"]
     assert [*said.tools["execute_code"]["properties"]] == said.tools["execute_code"]["required"] == ["code"]
     assert [(each.user_id, each.session_id) for each in scenario.contexts] == [("ann", ANN.session_id)]
-    assert [event.type for event in heard if event.type in ("started", "finished")] == ["started", "finished"] * 2
+    assert [event.type for event in heard if event.type in ("execution_started", "execution_finished")] == [
+        "execution_started",
+        "execution_finished",
+    ] * 2
 
 
 async def test_events_have_the_id_of_the_call_that_the_model_made(framework: Framework, warm_deno: DenoSandbox) -> None:
@@ -64,7 +67,12 @@ async def test_events_have_the_id_of_the_call_that_the_model_made(framework: Fra
     async with Corral([caller], sandbox=warm_deno, check=False) as corral:
         script = calling(runs("return await tools.caller()"))
         said = await framework.run(script, corral, on_event=heard.append)
-    assert [event.type for event in heard] == ["started", "call", "result", "finished"]
+    assert [event.type for event in heard] == [
+        "execution_started",
+        "tool_call_started",
+        "tool_call_finished",
+        "execution_finished",
+    ]
     assert {event.tool_call_id for event in heard} == {said.call_id}
 
 

@@ -192,7 +192,13 @@ async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) 
     assert isinstance(answered, ProgramResultEvent)
     assert (answered.sequence, answered.output, answered.error) == (1, 3, None)
     assert isinstance(ended, FunctionToolResultEvent)
-    assert [each.type for each in heard] == ["started", "console", "call", "result", "finished"]
+    assert [each.type for each in heard] == [
+        "execution_started",
+        "console_output",
+        "tool_call_started",
+        "tool_call_finished",
+        "execution_finished",
+    ]
     assert {each.tool_call_id for each in heard} == {begun.part.tool_call_id}
 
 

@@ -25,7 +25,7 @@ async def double(n: int) -> int:
 
 
 PROGRAM = "console.log('here'); return await tools.double({ n: 21 })"
-TYPES = ["started", "console", "call", "result", "finished"]
+TYPES = ["execution_started", "console_output", "tool_call_started", "tool_call_finished", "execution_finished"]
 
 
 @BOTH_LOOPS
@@ -33,7 +33,7 @@ async def test_an_async_function_hears_all_events_in_order_before_the_execution_
     heard: list[str] = []
 
     async def hear(event: Event) -> None:
-        for _ in range(3 if event.type == "started" else 1):
+        for _ in range(3 if event.type == "execution_started" else 1):
             await anyio.lowlevel.checkpoint()
         heard.append(event.type)
 
@@ -94,7 +94,7 @@ async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
 
     with caplog.at_level(logging.WARNING, "corral"):
         result = await Corral([double], check=False).execute(PROGRAM, on_event=hear)
-    assert (result.value, ended) == (42, ["started"])
+    assert (result.value, ended) == (42, ["execution_started"])
     assert f"on_event of {result.execution_id} did not end in time; 5 events were dropped" in caplog.text
 
 
@@ -129,7 +129,7 @@ async def test_a_cancelled_execution_is_heard_to_its_end(warm_deno: DenoSandbox)
     with anyio.CancelScope() as scope:
         await Corral([wait], sandbox=warm_deno, check=False).execute("await tools.wait()", on_event=hear)
     assert scope.cancelled_caught
-    assert heard == ["started", "call", "error", "finished"]
+    assert heard == ["execution_started", "tool_call_started", "tool_call_finished", "execution_finished"]
 
 
 async def test_an_error_of_the_start_is_raised_as_it_is() -> None:
@@ -163,7 +163,7 @@ async def test_events_and_results_are_plain_data_on_demand(warm_deno: DenoSandbo
     for number, each in enumerate(plain, 1):
         assert each["number"] == number
         assert each["execution_id"] == result.execution_id
-        assert each["context"] == {"user_id": "ann", "session_id": "s", "organization_id": "acme"}
+        assert (each["user_id"], each["session_id"], each["organization_id"]) == ("ann", "s", "acme")
         assert each["tool_call_id"] == "call-7"
     times = [each["time"] for each in plain]
     assert times == sorted(times)

@@ -73,7 +73,7 @@ async def test_idle_ones_are_closed_although_nobody_comes(warm: Sandboxes) -> No
 
 
 async def test_of_too_many_the_one_that_is_idle_for_longest_goes(warm: Sandboxes) -> None:
-    async with Corral(sessions=Sessions(most=2), sandbox=warm, check=False) as corral:
+    async with Corral(sessions=Sessions(max_open=2), sandbox=warm, check=False) as corral:
         for name in ("one", "two", "one", "three"):
             await run(corral, "open('a.txt', 'a').write('x')", caller(name))
         assert len(kept(corral)) == 2
@@ -82,7 +82,7 @@ async def test_of_too_many_the_one_that_is_idle_for_longest_goes(warm: Sandboxes
 
 
 async def test_whoever_has_most_sessions_loses_the_first(warm: Sandboxes) -> None:
-    async with Corral(sessions=Sessions(most=3), sandbox=warm, check=False) as corral:
+    async with Corral(sessions=Sessions(max_open=3), sandbox=warm, check=False) as corral:
         await run(corral, "open('a.txt', 'w').close()", caller("talk", "bob"))
         for name in ("one", "two", "three", "four"):
             await run(corral, "open('a.txt', 'w').close()", caller(name, "eve"))
@@ -93,7 +93,7 @@ async def test_whoever_has_most_sessions_loses_the_first(warm: Sandboxes) -> Non
 
 async def test_programs_of_one_user_leave_others_a_session(warm: Sandboxes) -> None:
     endless = "import time\nopen('began', 'w').close()\nwhile True: time.sleep(1)"
-    async with Corral(sessions=Sessions(most=2), sandbox=warm, check=False) as corral, AsyncExitStack() as running:
+    async with Corral(sessions=Sessions(max_open=2), sandbox=warm, check=False) as corral, AsyncExitStack() as running:
         for name in ("one", "two"):
             program = corral.start(endless, language="python", context=caller(name, "eve"))
             await running.enter_async_context(program)
@@ -104,7 +104,7 @@ async def test_programs_of_one_user_leave_others_a_session(warm: Sandboxes) -> N
 
 
 async def test_no_session_that_has_a_program_is_closed(warm: Sandboxes) -> None:
-    async with Corral(sessions=Sessions(most=1), sandbox=warm, check=False) as corral:
+    async with Corral(sessions=Sessions(max_open=1), sandbox=warm, check=False) as corral:
         source = "print('began')\nimport asyncio\nawait asyncio.sleep(3600)"
         async with corral.start(source, language="python", context=caller("one")) as running:
             async for event in running:

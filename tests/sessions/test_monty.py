@@ -233,7 +233,7 @@ async def test_paths_that_lead_elsewhere_are_refused_for_each_operation(corral: 
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(inside / "socket"))
     before = sorted(each.name for each in inside.iterdir())
-    files = [Mount(HOME, Scratch(bytes=MIB, files=20)), Mount("/open", Directory(inside), write=True)]
+    files = [Mount(HOME, Scratch(bytes=MIB, files=20)), Mount("/open", Directory(inside), writable=True)]
     async with corral.session(context=ANN, files=files) as session:
         await session.files.write_text("mine", "mine")
         outcomes = await python(
@@ -278,7 +278,7 @@ ERRORS = {
 
 
 async def test_errors_are_those_of_python(session: Session) -> None:
-    await session.files.write_binary("d/f", b"\x89PNG")
+    await session.files.write_bytes("d/f", b"\x89PNG")
     assert await attempts(session, {act: act for act in ERRORS}) == ERRORS
 
 
@@ -353,7 +353,7 @@ async def test_a_quota_is_exact_without_another_engine(alone: Corral) -> None:
 
 
 async def test_one_file_in_a_directory_is_bounded(alone: Corral, tmp_path: Path) -> None:
-    files = [Mount("/out", Directory(tmp_path, file_bytes=5000), write=True)]
+    files = [Mount("/out", Directory(tmp_path, file_bytes=5000), writable=True)]
     async with alone.session(context=ANN, files=files) as session:
         outcomes = await attempts(session, {f"{n}": "open('a', 'ab').write(bytes(3000))" for n in range(2)})
     assert [*outcomes.values()] == [
@@ -365,7 +365,7 @@ async def test_one_file_in_a_directory_is_bounded(alone: Corral, tmp_path: Path)
 
 async def test_what_is_for_reading_is_not_changed(corral: Corral, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("given")
-    files = [Mount("/in", Directory(tmp_path)), Mount("/kept", Scratch(), write=False), Mount("/out")]
+    files = [Mount("/in", Directory(tmp_path)), Mount("/kept", Scratch(), writable=False), Mount("/out")]
     acts = {
         f"{act} in {mount}": act.replace("PATH", f"{mount}/a.txt")
         for mount in ("/in", "/kept")

@@ -365,7 +365,7 @@ async def test_a_directory_of_the_host_is_read_and_only_changed_if_it_may(corral
     for name in ("given", "open"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.txt").write_text(name)
-    files = [Mount("/in", Directory(tmp_path / "given")), Mount("/out", Directory(tmp_path / "open"), write=True)]
+    files = [Mount("/in", Directory(tmp_path / "given")), Mount("/out", Directory(tmp_path / "open"), writable=True)]
     async with corral.session(context=ANN, files=files) as session:
         result = await session.execute(
             "open('b.txt', 'w').write(open('/in/a.txt').read() + open('/out/a.txt').read())", language="python"
@@ -450,7 +450,7 @@ async def test_programs_end_with_their_session(corral: Corral) -> None:
     "path", ["../x", "a/../../x", "/etc/passwd", "/root/workspace/../x", "a\0b", "n" * 256, "/root/workspacex/a"]
 )
 async def test_paths_that_lead_elsewhere_are_refused(session: Session, path: str) -> None:
-    for act in (session.files.read_binary(path), session.files.write_binary(path, b""), session.files.delete(path)):
+    for act in (session.files.read_bytes(path), session.files.write_bytes(path, b""), session.files.delete(path)):
         with pytest.raises(FileError):
             await act
 

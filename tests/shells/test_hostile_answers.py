@@ -36,11 +36,11 @@ def encoded(text: str) -> str:
 @pytest.mark.parametrize("answer", ["!!!", "é", "abc", "aGk=\naGk= x"])
 async def test_a_content_that_is_not_base64(answer: str) -> None:
     with pytest.raises(ShellLost, match=r"a\.txt: the computer's answer is not a file"):
-        await files(answer).read_binary("a.txt")
+        await files(answer).read_bytes("a.txt")
 
 
 async def test_a_content_may_end_with_a_line_end() -> None:
-    assert await files("aGk=\r\n").read_binary("a.txt") == b"hi"
+    assert await files("aGk=\r\n").read_bytes("a.txt") == b"hi"
 
 
 @pytest.mark.parametrize("size", ["x", "", "-5", "9" * 5_000, "٣", "1_0"])

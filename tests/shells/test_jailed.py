@@ -138,7 +138,7 @@ async def test_links_that_commands_make_never_lead_out_of_their_session(
         assert found is not None
         assert (found.kind, found.size) == link
         for path in ("file", "dangling", "loop", "folder/secret", "inner/own", "deep/root/etc/hostname"):
-            for read in (files.read_binary, files.read_text, files.read_stream):
+            for read in (files.read_bytes, files.read_text, files.read_stream):
                 with pytest.raises(FileError, match="link"):
                     await read(path)
         for path in ("folder/secret", "folder/new", "inner/own", "deep/root/tmp/x"):
@@ -147,14 +147,14 @@ async def test_links_that_commands_make_never_lead_out_of_their_session(
             with pytest.raises(FileError, match=r"link|Not a directory"):
                 await files.delete(path)
             with pytest.raises(FileError, match=r"link|Not a directory"):
-                await files.make_directory(path)
+                await files.mkdir(path)
             with pytest.raises(FileError, match=r"link|Not a directory"):
                 await files.write_text(path, "x")
         for path in ("folder", "inner"):
             with pytest.raises(FileError, match=r"link|Not a directory"):
                 await files.list(path)
             with pytest.raises(FileError, match=r"link|Not a directory"):
-                await files.make_directory(path)
+                await files.mkdir(path)
         packed = b"".join([piece async for piece in await files.export()])
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             assert sorted(archive.getnames()) == ["deep", "deep/own", "hard"]

@@ -171,11 +171,11 @@ async def test_a_cancelled_command_does_nothing_more() -> None:
 async def test_files_have_bounds() -> None:
     async with MemoryShell() as shell:
         with pytest.raises(FileError, match="10000000 bytes"):
-            await shell.files.write_binary("large", bytes(10_000_001))
+            await shell.files.write_bytes("large", bytes(10_000_001))
         for number in range(10):
-            await shell.files.write_binary(f"{number}", bytes(9_999_000))
+            await shell.files.write_bytes(f"{number}", bytes(9_999_000))
         with pytest.raises(FileError, match="full"):
-            await shell.files.write_binary("one more", bytes(9_999_000))
+            await shell.files.write_bytes("one more", bytes(9_999_000))
         for path in ("/", "..", "/workspace", "/workspace/", "../workspace"):
             with pytest.raises(FileError, match="cannot be deleted"):
                 await shell.files.delete(path)

@@ -121,7 +121,7 @@ async def world(sandbox: DenoSandbox, **options: Any) -> AsyncGenerator[World]:
             **options,
         )
         async with corral.session(network=network, shell=ShellLimits()) as session:
-            await session.files.write_binary("websockets.zip", library())
+            await session.files.write_bytes("websockets.zip", library())
             await session.files.write_text("client.py", CLIENT)
             yield World(session.shell, plain, safe, events)
 

@@ -71,12 +71,12 @@ class Remembering(MemoryShell):
 class Losing(MemoryShell):
     def __init__(self) -> None:
         super().__init__()
-        written = self.files.write_binary
+        written = self.files.write_bytes
 
         async def write(path: str, data: bytes) -> None:
             await written(path, data[:-1])
 
-        self.files.write_binary = write
+        self.files.write_bytes = write
 
 
 class Deaf(MemoryShell):

@@ -161,7 +161,15 @@ async def test_progress_becomes_events_before_the_end_of_the_call(*, sync: bool)
 
     events = await events_of(work_in_thread if sync else work, "await tools.work()")
     kinds = [event.type for event in events]
-    assert kinds == ["started", "call", "progress", "progress", "progress", "result", "finished"]
+    assert kinds == [
+        "execution_started",
+        "tool_call_started",
+        "tool_call_progress",
+        "tool_call_progress",
+        "tool_call_progress",
+        "tool_call_finished",
+        "execution_finished",
+    ]
     told = [event for event in events if isinstance(event, ToolCallProgress)]
     assert [(each.done, each.total, each.message) for each in told] == [
         (1, 2, "reading"),

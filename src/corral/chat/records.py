@@ -12,7 +12,6 @@ from corral.events import (
     ApprovalRequested,
     ConsoleOutput,
     Event,
-    EventContext,
     ExecutionFinished,
     ExecutionStarted,
     ProgramChecked,
@@ -57,7 +56,7 @@ class Owner:
         return json.dumps([self.organization_id, self.user_id])
 
 
-def owner_of(context: ExecutionContext | EventContext) -> Owner:
+def owner_of(context: ExecutionContext | ExecutionStarted) -> Owner:
     return Owner(context.organization_id, context.user_id)
 
 
@@ -65,8 +64,8 @@ class ExecutionRecord:
     """State of an execution. `data` is plain JSON data, for the page."""
 
     def __init__(self, started: ExecutionStarted) -> None:
-        self.owner = owner_of(started.context)
-        self.session_id = started.context.session_id or ""
+        self.owner = owner_of(started)
+        self.session_id = started.session_id or ""
         self._began = started.time
         self._calls: dict[int, dict[str, Any]] = {}
         self._tools: dict[str, dict[str, Any]] = {}
@@ -74,7 +73,7 @@ class ExecutionRecord:
         self.data: dict[str, Any] = {
             "id": started.execution_id,
             "toolCallId": started.tool_call_id,
-            "session": started.context.session_id,
+            "session": started.session_id,
             "status": "running",
             "language": started.language,
             "source": started.source,

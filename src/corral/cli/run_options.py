@@ -136,7 +136,7 @@ def add_workspace(parser: argparse.ArgumentParser) -> None:
 
 def mounts(workspace: Path | None) -> list[Mount]:
     """Returns a session's mounts: the folder as /workspace, or an empty directory."""
-    return [Mount("/workspace")] if workspace is None else [Mount("/workspace", Directory(workspace), write=True)]
+    return [Mount("/workspace")] if workspace is None else [Mount("/workspace", Directory(workspace), writable=True)]
 
 
 def add_env(parser: argparse.ArgumentParser) -> None:

@@ -168,7 +168,7 @@ class SessionFiles:
         """True if the host can have changed files since the last look."""
 
     @checked
-    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         """Reads a file. Returns None if it does not exist.
 
         Raises:
@@ -191,9 +191,9 @@ class SessionFiles:
         `lines` are the first and the last line to return, counted from 1; None as the last is the end.
 
         Raises:
-            FileError: as `read_binary`, or it is not text in this encoding.
+            FileError: as `read_bytes`, or it is not text in this encoding.
         """
-        data = await self.read_binary(path, max_bytes=max_bytes)
+        data = await self.read_bytes(path, max_bytes=max_bytes)
         if data is None:
             return None
         return await decode_text(path, data, encoding, lines)
@@ -210,7 +210,7 @@ class SessionFiles:
         return None if pieces is None else self._each(path, pieces)
 
     @checked
-    async def write_binary(self, path: str, data: bytes) -> None:
+    async def write_bytes(self, path: str, data: bytes) -> None:
         """Writes a file, and makes its folders. Programs see the whole new file or the old one.
 
         Raises:
@@ -221,12 +221,12 @@ class SessionFiles:
 
     @checked
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
-        """Writes a text as a file. Raises as `write_binary`."""
-        await self.write_binary(path, encode_text(path, text, encoding))
+        """Writes a text as a file. Raises as `write_bytes`."""
+        await self.write_bytes(path, encode_text(path, text, encoding))
 
     @checked
     async def write_stream(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Writes a file piece by piece; it is in place once all of them are written. Raises as `write_binary`."""
+        """Writes a file piece by piece; it is in place once all of them are written. Raises as `write_bytes`."""
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.write(parts, pieces))
 
@@ -258,8 +258,8 @@ class SessionFiles:
         return await self._run(path, lambda: tree.files.list(parts, recursive=recursive, max_entries=max_entries))
 
     @checked
-    async def make_directory(self, path: str) -> None:
-        """Makes a folder and its parents. Raises as `write_binary`."""
+    async def mkdir(self, path: str) -> None:
+        """Makes a folder and its parents. Raises as `write_bytes`."""
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.make_directory(parts))
 
@@ -337,7 +337,7 @@ class SessionFiles:
             tree = next((each for each in self._trees if each.host_writes), self._trees[0])
         self.host_has_written |= writes
         if writes and not tree.host_writes:
-            raise FileError(f"{path}: {tree.path} is a read-only directory of the host; use Mount(..., write=True)")
+            raise FileError(f"{path}: {tree.path} is a read-only directory of the host; use Mount(..., writable=True)")
         return tree, parts
 
     def _names(self) -> str:

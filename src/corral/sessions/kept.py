@@ -28,8 +28,8 @@ class Sessions:
 
     An execution whose context has a `session_id` runs in the session of its organization, user and
     `session_id`, which its first program opens. A session that is idle for `idle_seconds` is closed. To open more than
-    `most`, the user with the most sessions loses the one that has been idle longest. If no session is idle, users below
-    their fair share can still open one. With `Scratch(store=...)` the files come back.
+    `max_open`, the user with the most sessions loses the one that has been idle longest. If no session is idle, users
+    below their fair share can still open one. With `Scratch(store=...)` the files come back.
 
     Raises:
         ConfigError: the mounts do not fit together, or a number is not positive.
@@ -37,12 +37,12 @@ class Sessions:
 
     files: Sequence[Mount] = (Mount("/workspace"),)
     idle_seconds: float = 900.0
-    most: int = 100
+    max_open: int = 100
 
     def __post_init__(self) -> None:
         check_mounts(tuple(self.files))
-        if not (self.files and self.idle_seconds > 0 and self.most > 0):
-            raise ConfigError("Sessions(): there must be a Mount, and idle_seconds and most must be positive")
+        if not (self.files and self.idle_seconds > 0 and self.max_open > 0):
+            raise ConfigError("Sessions(): there must be a Mount, and idle_seconds and max_open must be positive")
 
 
 class _Key(NamedTuple):
@@ -119,7 +119,7 @@ class KeptSessions:
     @property
     def mounts(self) -> tuple[tuple[str, bool], ...]:
         """Path of each mount, and True if programs may change it."""
-        return tuple((mount.path, mount.writable) for mount in self._settings.files)
+        return tuple((mount.path, bool(mount.writable)) for mount in self._settings.files)
 
     def empty(self) -> KeptSessions:
         """Returns a copy of the settings, without sessions."""
@@ -142,16 +142,16 @@ class KeptSessions:
     async def _make_room(self, key: _Key) -> None:
         """Closes idle sessions of the users with the most, until there is room for this one."""
         await self.close_idle()
-        while len(self._kept) > self._settings.most:
+        while len(self._kept) > self._settings.max_open:
             held = Counter(each.owner for each in self._kept)
             idle = [(each, kept) for each, kept in self._kept.items() if kept.users == 0]
             if not idle:
                 others = (each.owner for each in self._kept if each != key)
-                if Shares(self._settings.most, others).has_room(key.owner):
+                if Shares(self._settings.max_open, others).has_room(key.owner):
                     return
                 raise ConfigError(
-                    f"{self._settings.most} sessions are running programs, and this user has a fair share of them; "
-                    "Sessions(most=...) allows more at once"
+                    f"{self._settings.max_open} sessions are running programs, and this user has a fair share of them; "
+                    "Sessions(max_open=...) allows more at once"
                 )
             await self._close(*max(idle, key=lambda item: held[item[0].owner]))
 

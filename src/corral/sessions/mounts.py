@@ -59,7 +59,7 @@ MountSource: TypeAlias = Scratch | Directory
 @checked
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A directory that programs of a session see at `path`: read-only, or writable with `write`.
+    """A directory that programs of a session see at `path`: read-only, or writable with `writable`.
 
     Raises:
         ConfigError: the path is not absolute and normalized, or overlaps the engine's own folders.
@@ -67,7 +67,7 @@ class Mount:
 
     path: str
     source: MountSource = Scratch()
-    write: bool | None = None
+    writable: bool | None = None
     """None: scratch directories are writable, directories of the host are not."""
 
     def __post_init__(self) -> None:
@@ -79,10 +79,8 @@ class Mount:
         for taken in _TAKEN:
             if path == taken or path.startswith(f"{taken}/"):
                 raise ConfigError(f"Mount({path!r}): {taken} belongs to the engine; take another path")
-
-    @property
-    def writable(self) -> bool:
-        return isinstance(self.source, Scratch) if self.write is None else self.write
+        if self.writable is None:
+            object.__setattr__(self, "writable", isinstance(self.source, Scratch))
 
 
 def check_mounts(mounts: tuple[Mount, ...]) -> None:

@@ -248,8 +248,8 @@ async def open_session(
         Tree(
             mount.path,
             FileTree(root, owner=opened.owner if isinstance(mount.source, Scratch) else None),
-            host_writes=mount.writable or isinstance(mount.source, Scratch),
-            program_writes=mount.writable,
+            host_writes=bool(mount.writable) or isinstance(mount.source, Scratch),
+            program_writes=bool(mount.writable),
             own=opened.exact and isinstance(mount.source, Scratch),
             most=Usage(mount.source.bytes, mount.source.files) if isinstance(mount.source, Scratch) else None,
         )
@@ -325,9 +325,9 @@ def _names(paths: Sequence[str]) -> str:
 def _place(mount: Mount) -> Place:
     match mount.source:
         case Scratch(bytes=size, files=files):
-            return Place(mount.path, mount.writable, size, files)
+            return Place(mount.path, bool(mount.writable), size, files)
         case Directory(path=path, file_bytes=size):
             directory = Path(path).resolve()
             if not directory.is_dir():
                 raise ConfigError(f"Mount({mount.path!r}): there is no directory {str(path)!r}")
-            return Place(mount.path, mount.writable, size, directory=directory)
+            return Place(mount.path, bool(mount.writable), size, directory=directory)

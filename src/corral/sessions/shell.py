@@ -42,7 +42,7 @@ class Files(ABC):
     """
 
     @abstractmethod
-    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         """Reads a file.
 
         Raises:
@@ -50,7 +50,7 @@ class Files(ABC):
         """
 
     @abstractmethod
-    async def write_binary(self, path: str, data: bytes) -> None:
+    async def write_bytes(self, path: str, data: bytes) -> None:
         """Writes a file, and makes its folders.
 
         Raises:
@@ -72,7 +72,7 @@ class Files(ABC):
         """
 
     @abstractmethod
-    async def make_directory(self, path: str) -> None:
+    async def mkdir(self, path: str) -> None:
         """Makes a folder and its parents. An existing folder is kept."""
 
     @abstractmethod
@@ -94,33 +94,33 @@ class Files(ABC):
         """Reads a file as text. `lines` are the first and last line to return, counted from 1; None is the end.
 
         Raises:
-            FileError: as `read_binary`, or it is not text in this encoding.
+            FileError: as `read_bytes`, or it is not text in this encoding.
         """
-        data = await self.read_binary(path, max_bytes=max_bytes)
+        data = await self.read_bytes(path, max_bytes=max_bytes)
         if data is None:
             return None
         return await decode_text(path, data, encoding, lines)
 
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
-        """Writes a text as a file. Raises as `write_binary`."""
-        await self.write_binary(path, encode_text(path, text, encoding))
+        """Writes a text as a file. Raises as `write_bytes`."""
+        await self.write_bytes(path, encode_text(path, text, encoding))
 
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
-        """Reads a file piece by piece. Raises as `read_binary`.
+        """Reads a file piece by piece. Raises as `read_bytes`.
 
         A shell without streams reads the whole file, up to `MAX_READ_BYTES`.
         """
-        data = await self.read_binary(path)
+        data = await self.read_bytes(path)
         return None if data is None else _pieces(data)
 
     async def write_stream(self, path: str, pieces: AsyncIterable[bytes]) -> None:
-        """Writes a file piece by piece; it is in place once all are written. Raises as `write_binary`."""
+        """Writes a file piece by piece; it is in place once all are written. Raises as `write_bytes`."""
         data = bytearray()
         async for piece in pieces:
             data += piece
             if len(data) > MAX_READ_BYTES:
                 raise FileError(f"{path}: more than {MAX_READ_BYTES} bytes; this shell cannot stream files")
-        await self.write_binary(path, bytes(data))
+        await self.write_bytes(path, bytes(data))
 
 
 def expect_deletable(path: str) -> None:

@@ -437,16 +437,16 @@ class _SpaceFiles(Files):
         self._jail = jail
 
     @override
-    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
-        return await self._files.read_binary(self._absolute(path), max_bytes=max_bytes)
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+        return await self._files.read_bytes(self._absolute(path), max_bytes=max_bytes)
 
     @override
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
         return await self._files.read_stream(self._absolute(path))
 
     @override
-    async def write_binary(self, path: str, data: bytes) -> None:
-        await self._files.write_binary(self._absolute(path), data)
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        await self._files.write_bytes(self._absolute(path), data)
 
     @override
     async def stat(self, path: str) -> FileInfo | None:
@@ -467,8 +467,8 @@ class _SpaceFiles(Files):
         return [FileInfo(each.path, each.kind, each.size) for each in entries or ()]
 
     @override
-    async def make_directory(self, path: str) -> None:
-        await self._files.make_directory(self._absolute(path))
+    async def mkdir(self, path: str) -> None:
+        await self._files.mkdir(self._absolute(path))
 
     @override
     async def delete(self, path: str) -> bool:

@@ -182,7 +182,7 @@ class _LocalFiles(Files):
         self._home = home
 
     @override
-    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         def read() -> bytes | None:
             descriptor = self._opened(path)
             if descriptor is None:
@@ -201,7 +201,7 @@ class _LocalFiles(Files):
         return None if descriptor is None else _pieces(descriptor)
 
     @override
-    async def write_binary(self, path: str, data: bytes) -> None:
+    async def write_bytes(self, path: str, data: bytes) -> None:
         def write() -> None:
             target = self._home / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ class _LocalFiles(Files):
         return await self._run(path, list_)
 
     @override
-    async def make_directory(self, path: str) -> None:
+    async def mkdir(self, path: str) -> None:
         await self._run(path, lambda: (self._home / path).mkdir(parents=True, exist_ok=True))
 
     @override

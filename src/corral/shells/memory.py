@@ -248,12 +248,12 @@ class _MemoryFiles(Files):
         self._computer = computer
 
     @override
-    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         replies = await self._ask(path, "read", max_bytes=max_bytes)
         return replies[0][1] if replies else None
 
     @override
-    async def write_binary(self, path: str, data: bytes) -> None:
+    async def write_bytes(self, path: str, data: bytes) -> None:
         if len(data) > DATA_BYTES:
             raise FileError(f"{path}: a file of this shell can have at most {DATA_BYTES} bytes")
         await self._ask(path, "write", data)
@@ -273,7 +273,7 @@ class _MemoryFiles(Files):
         return sorted_entries(path, (_described("", each) for each, _ in replies[1:]), max_entries)
 
     @override
-    async def make_directory(self, path: str) -> None:
+    async def mkdir(self, path: str) -> None:
         await self._ask(path, "make_directory")
 
     @override

@@ -120,7 +120,7 @@ class SandboxSuite:
         async with self._corral() as corral, corral.start(self._programs.wait, language=self.language) as run:
             with anyio.fail_after(_PATIENCE_SECONDS):
                 async for event in run:
-                    if event.type == "call":
+                    if event.type == "tool_call_started":
                         run.cancel()
             result = await run.result()
             assert result.status == "cancelled"

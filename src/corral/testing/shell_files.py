@@ -22,13 +22,13 @@ class FilesSuite(BehaviourSuite):
     async def test_bytes_are_exact(self) -> None:
         async with self._opened() as shell:
             data = bytes(range(256)) * 400
-            await shell.files.write_binary("data.bin", data)
-            assert await shell.files.read_binary("data.bin") == data
+            await shell.files.write_bytes("data.bin", data)
+            assert await shell.files.read_bytes("data.bin") == data
 
     async def test_an_empty_file(self) -> None:
         async with self._opened() as shell:
             await shell.files.write_text("empty-file", "")
-            assert await shell.files.read_binary("empty-file") == b""
+            assert await shell.files.read_bytes("empty-file") == b""
             assert await shell.files.stat("empty-file") == FileInfo("empty-file", "file", 0)
 
     async def test_text_is_utf_8_with_line_ends_as_they_are(self) -> None:
@@ -39,12 +39,12 @@ class FilesSuite(BehaviourSuite):
     async def test_another_encoding(self) -> None:
         async with self._opened() as shell:
             await shell.files.write_text("latin.txt", "größer", encoding="latin-1")
-            assert await shell.files.read_binary("latin.txt") == "größer".encode("latin-1")
+            assert await shell.files.read_bytes("latin.txt") == "größer".encode("latin-1")
             assert await shell.files.read_text("latin.txt", encoding="latin-1") == "größer"
 
     async def test_what_is_no_text_in_the_encoding_is_an_error(self) -> None:
         async with self._opened() as shell:
-            await shell.files.write_binary("no-text", b"\xff")
+            await shell.files.write_bytes("no-text", b"\xff")
             await expect_file_error(shell.files.read_text("no-text"), "no-text")
             await expect_file_error(shell.files.read_text("no-text", encoding="no-such"), "no-text")
             await expect_file_error(shell.files.write_text("snow", "☃", encoding="ascii"), "snow")
@@ -52,7 +52,7 @@ class FilesSuite(BehaviourSuite):
 
     async def test_a_file_is_read_as_a_stream(self) -> None:
         async with self._opened() as shell:
-            await shell.files.write_binary("read.bin", bytes(150_000))
+            await shell.files.write_bytes("read.bin", bytes(150_000))
             stream = await shell.files.read_stream("read.bin")
             assert stream is not None
             assert b"".join([piece async for piece in stream]) == bytes(150_000)
@@ -69,9 +69,9 @@ class FilesSuite(BehaviourSuite):
 
     async def test_reading_has_a_bound(self) -> None:
         async with self._opened() as shell:
-            await shell.files.write_binary("bounded", b"\xff" * 100)
-            await expect_file_error(shell.files.read_binary("bounded", max_bytes=99), "bounded")
-            assert await shell.files.read_binary("bounded", max_bytes=100) == b"\xff" * 100
+            await shell.files.write_bytes("bounded", b"\xff" * 100)
+            await expect_file_error(shell.files.read_bytes("bounded", max_bytes=99), "bounded")
+            assert await shell.files.read_bytes("bounded", max_bytes=100) == b"\xff" * 100
 
     async def test_lines_are_counted_from_1_and_the_last_is_included(self) -> None:
         async with self._opened() as shell:
@@ -88,7 +88,7 @@ class FilesSuite(BehaviourSuite):
 
     async def test_what_is_not_there_is_not_read(self) -> None:
         async with self._opened() as shell:
-            assert await shell.files.read_binary("none") is None
+            assert await shell.files.read_bytes("none") is None
             assert await shell.files.read_text("none/at/all", lines=(1, 2)) is None
             assert await shell.files.read_stream("none") is None
 
@@ -105,7 +105,7 @@ class FilesSuite(BehaviourSuite):
 
     async def test_a_folder_is_neither_read_nor_written(self) -> None:
         async with self._opened() as shell:
-            await shell.files.make_directory("folder/inner")
+            await shell.files.mkdir("folder/inner")
             await expect_file_error(shell.files.write_text("folder/inner", "x"), "folder/inner")
             await expect_file_error(shell.files.read_text("folder/inner"), "folder/inner")
 
@@ -113,7 +113,7 @@ class FilesSuite(BehaviourSuite):
         async with self._opened() as shell:
             await shell.files.write_text("leaf", "x")
             await expect_file_error(shell.files.write_text("leaf/d", "x"), "leaf/d")
-            await expect_failure(shell.files.make_directory("leaf"), FileError)
+            await expect_failure(shell.files.mkdir("leaf"), FileError)
 
     async def test_files_written_at_the_same_time(self) -> None:
         async with self._opened() as shell:
@@ -128,7 +128,7 @@ class FilesSuite(BehaviourSuite):
     async def test_a_folder_that_is_there_stays(self) -> None:
         async with self._opened() as shell:
             await shell.files.write_text("kept/file", "x")
-            await shell.files.make_directory("kept")
+            await shell.files.mkdir("kept")
             assert await shell.files.read_text("kept/file") == "x"
 
     async def test_a_list_is_sorted_and_has_hidden_files(self) -> None:
@@ -153,7 +153,7 @@ class FilesSuite(BehaviourSuite):
 
     async def test_a_list_of_an_empty_folder_of_a_file_and_of_nothing(self) -> None:
         async with self._opened() as shell:
-            await shell.files.make_directory("empty")
+            await shell.files.mkdir("empty")
             await shell.files.write_text("listed.txt", "x")
             assert await shell.files.list("empty") == []
             await expect_file_error(shell.files.list("listed.txt"), "listed.txt")
@@ -242,7 +242,7 @@ class FilesSuite(BehaviourSuite):
         async with self._opened() as shell:
             if shell.capabilities.real_processes:
                 await shell.run("mkfifo waiting", check=True)
-                await expect_file_error(shell.files.read_binary("waiting"), "waiting")
+                await expect_file_error(shell.files.read_bytes("waiting"), "waiting")
                 info = await shell.files.stat("waiting")
                 assert info is not None
                 assert info.kind == "other"
@@ -272,8 +272,8 @@ class FilesSuite(BehaviourSuite):
 
     async def test_a_nul_in_a_path_is_refused(self) -> None:
         async with self._opened() as shell:
-            await expect_failure(shell.files.read_binary("a\0b"), FileError)
-            await expect_failure(shell.files.write_binary("a\0b", b""), FileError)
+            await expect_failure(shell.files.read_bytes("a\0b"), FileError)
+            await expect_failure(shell.files.write_bytes("a\0b", b""), FileError)
 
     async def test_an_absolute_path_is_the_same_file(self) -> None:
         async with self._opened() as shell:

@@ -329,7 +329,7 @@ class ShellSuite(BehaviourSuite):
 
     async def test_a_folder_may_be_relative_or_absolute(self) -> None:
         async with self._opened() as shell:
-            await shell.files.make_directory("deep/er")
+            await shell.files.mkdir("deep/er")
             home = (await shell.run("pwd")).stdout.strip()
             assert (await shell.run("pwd", cwd="deep/er")).stdout.strip() == f"{home}/deep/er"
             assert (await shell.run("pwd", cwd=f"{home}/deep")).stdout.strip() == f"{home}/deep"

@@ -408,7 +408,7 @@ async def test_a_program_meets_a_dead_server_and_goes_on_with_others(warm_deno: 
     """
     servers = [
         McpServer("dead", command=["/nowhere/mcp-server"]),
-        rogue(call_timeout_seconds=0.5),
+        rogue(timeout_seconds=0.5),
         McpServer("other", server=other),
     ]
     async with Corral(servers, sandbox=warm_deno, check=False) as corral:

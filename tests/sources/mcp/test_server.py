@@ -190,7 +190,7 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
         ({"url": "localhost:80"}, "url must begin with http:// or https://"),
         ({"url": "http://[x"}, "url has an invalid host or port"),
         ({"url": "http://localhost:port"}, "url has an invalid host or port"),
-        ({"command": ["a"], "call_timeout_seconds": 0}, "call_timeout_seconds must be positive, not 0"),
+        ({"command": ["a"], "timeout_seconds": 0}, "timeout_seconds must be positive, not 0"),
         ({"command": ["a"], "scopes": "read"}, "scopes takes a list of str"),
         ({"command": ["a"], "include": "read"}, "include takes a list of str, a function or None"),
         ({"command": ["a"], "rate_limit": "often"}, "rate_limit: "),

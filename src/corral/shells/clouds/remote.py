@@ -41,7 +41,7 @@ class CommandFiles(Files):
         self._shell = shell
 
     @override
-    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+    async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         done = await self._run(
             path,
             f'[ -e "$p" ] || exit {_MISSING}; [ -f "$p" ] || {{ echo "not a regular file" >&2; exit 1; }}; '
@@ -56,7 +56,7 @@ class CommandFiles(Files):
             return base64.b64decode(done.stdout.strip(), validate=True)
 
     @override
-    async def write_binary(self, path: str, data: bytes) -> None:
+    async def write_bytes(self, path: str, data: bytes) -> None:
         await self._run(
             path,
             '[ ! -d "$p" ] || { echo "it is a folder" >&2; exit 1; }; '
@@ -93,7 +93,7 @@ class CommandFiles(Files):
             return sorted_entries(path, map(_entry, lines), max_entries)
 
     @override
-    async def make_directory(self, path: str) -> None:
+    async def mkdir(self, path: str) -> None:
         await self._run(path, 'mkdir -p -- "$p"')
 
     @override

@@ -391,7 +391,7 @@ class _Memory(_Editor):
             await self._without_links(path)
         match command:
             case _View(path=path) if path.rstrip("/") == _MEMORIES:
-                await self.files.make_directory(self.place(path))
+                await self.files.mkdir(self.place(path))
             case _Delete(path=path):
                 if self.place(path) == self._folder or not await self.files.delete(self.place(path)):
                     raise ToolError(f"there is no file {path!r:.300}, or it is {_MEMORIES} itself")
@@ -406,10 +406,10 @@ class _Memory(_Editor):
         source, target = self.place(old), self.place(new)
         if await self.files.stat(target) is not None:
             raise ToolError(f"the file {new!r:.300} exists already")
-        data = await self.files.read_binary(source, max_bytes=_READ_BYTES)
+        data = await self.files.read_bytes(source, max_bytes=_READ_BYTES)
         if data is None:
             raise ToolError(f"there is no file {old!r:.300}")
-        await self.files.write_binary(target, data)
+        await self.files.write_bytes(target, data)
         await self.files.delete(source)
         return f"{old} has been renamed to {new}"
 

@@ -99,7 +99,7 @@ class ShellBackend(BaseSandbox):
             info = await self._shell.files.stat(path)
             if info is not None and info.kind == "directory":
                 return "is_directory"
-            await self._shell.files.write_binary(path, data)
+            await self._shell.files.write_bytes(path, data)
         except CorralError as error:
             return _reason(error)
         return None
@@ -111,7 +111,7 @@ class ShellBackend(BaseSandbox):
             info = await self._shell.files.stat(path)
             if info is not None and info.kind == "directory":
                 return FileDownloadResponse(path, error="is_directory")
-            data = await self._shell.files.read_binary(path)
+            data = await self._shell.files.read_bytes(path)
         except CorralError as error:
             return FileDownloadResponse(path, error=_reason(error))
         return FileDownloadResponse(path, data, None if data is not None else "file_not_found")

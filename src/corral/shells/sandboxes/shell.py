@@ -86,7 +86,7 @@ class ExecuteOnlySandbox(Sandbox):
             file = self._file = f".corral-{secrets.token_hex(8)}.{_SUFFIXES[language]}"
             node = is_node(self._engine)
             transport = _transport(bridge.protocol, language)
-            await self._shell.files.write_binary(file, elsewhere_guest(transport, language, options, node=node))
+            await self._shell.files.write_bytes(file, elsewhere_guest(transport, language, options, node=node))
             guest = node_files(self._config) if node else guest_files(self._config)
             permissions = [] if node else _PERMISSIONS[language](bridge.url)
             own = [each for each in guest.options if each != _NO_PACKAGES or bridge.protocol not in _NEED_PACKAGES]

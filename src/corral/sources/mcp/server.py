@@ -86,7 +86,7 @@ class McpServer(ToolSource):
     required: bool = False
     """True if a Corral must not open without it."""
     connect_timeout_seconds: float = 30.0
-    call_timeout_seconds: float = 30.0
+    timeout_seconds: float = 30.0
     max_message_bytes: int = 10_000_000
     """Maximum size of one message of the server, which is one result or one page of its tools."""
     validate_output: OutputValidation | bool = "warn"
@@ -109,7 +109,7 @@ class McpServer(ToolSource):
             raise self._wrong('command is empty; pass a list: ["program", "argument"]')
         if self.url is not None:
             self._check_url(self.url)
-        for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_message_bytes"):
+        for name in ("connect_timeout_seconds", "timeout_seconds", "max_message_bytes"):
             if not 0 < getattr(self, name) < math.inf:
                 raise self._wrong(f"{name} must be positive, not {getattr(self, name)}")
 
@@ -208,7 +208,7 @@ class McpServer(ToolSource):
             read_only=hints.read_only_hint is True,
             idempotent=hints.idempotent_hint is True,
             sequential=_has(self.sequential, tool),
-            timeout_seconds=self.call_timeout_seconds,
+            timeout_seconds=self.timeout_seconds,
             validate_output=self.validate_output,
         )
 

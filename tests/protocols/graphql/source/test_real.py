@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from corral import Corral
 from corral.errors import ConfigError
-from corral.protocols.graphql.source import GraphqlSource
+from corral.protocols.graphql.source import GraphqlApi
 from corral.protocols.graphql.source.schema import TypeRef, read_schema
 from corral.protocols.graphql.source.selections import Budget, select
 from tests.foreign import npm_folder
@@ -24,7 +24,7 @@ EVERY = 12
 async def test_tools_of_github_are_made_on_first_use_and_ask_for_what_there_is() -> None:
     document = from_json(GITHUB.read_bytes())
     schema = build_client_schema(cast("IntrospectionQuery", document.get("data", document)), assume_valid=True)
-    source = GraphqlSource("github", "https://api.github.example/graphql", schema=GITHUB)
+    source = GraphqlApi("github", "https://api.github.example/graphql", schema=GITHUB)
     async with Corral([source]).connected() as corral:
         tools = corral.tools.snapshot()
         assert len(tools) > 250

@@ -11,7 +11,7 @@ from graphql import introspection_from_schema, parse, validate
 
 from corral import Corral, ExecutionContext, Tool
 from corral.errors import ConfigError, StartFailed
-from corral.protocols.graphql.source import GraphqlSource
+from corral.protocols.graphql.source import GraphqlApi
 from corral.sandboxes import DenoSandbox
 from tests.protocols.graphql.source.service import SCHEMA, Service, serve
 from tests.until import until
@@ -26,7 +26,7 @@ def served() -> Iterator[tuple[Service, str]]:
 
 
 @asynccontextmanager
-async def tools_of(source: GraphqlSource) -> AsyncGenerator[dict[str, Tool]]:
+async def tools_of(source: GraphqlApi) -> AsyncGenerator[dict[str, Tool]]:
     async with Corral([source]).connected() as corral:
         yield {name.name: tool for name, tool in corral.tools.snapshot().items()}
 
@@ -36,7 +36,7 @@ def properties_of(tool: Tool) -> dict[str, Any]:
     return tool.input_schema["properties"]
 
 
-async def run(source: GraphqlSource, program: str, **options: Any) -> Any:
+async def run(source: GraphqlApi, program: str, **options: Any) -> Any:
     """What a program returns."""
     async with Corral([source], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
         result = await corral.execute(program, **options)
@@ -47,7 +47,7 @@ async def run(source: GraphqlSource, program: str, **options: Any) -> Any:
 async def test_a_program_calls_queries_and_mutations(served: tuple[Service, str]) -> None:
     service, url = served
     found = await run(
-        GraphqlSource("shop", url),
+        GraphqlApi("shop", url),
         """
         const book = await tools.shop.book({ id: "1", select: "reviews(first: 1) { nodes { stars } }" });
         const page = await tools.shop.books({ filter: { genre: "ESSAY" }, first: 1 });
@@ -91,7 +91,7 @@ async def test_a_program_calls_queries_and_mutations(served: tuple[Service, str]
 async def test_what_is_sent_fits_the_schema_whatever_the_budget(served: tuple[Service, str]) -> None:
     _, url = served
     for levels, fields in [(0, 1), (0, 50), (1, 3), (2, 10), (3, 500)]:
-        async with tools_of(GraphqlSource(None, url, levels=levels, fields=fields)) as tools:
+        async with tools_of(GraphqlApi(None, url, levels=levels, fields=fields)) as tools:
             assert len(tools) == 12
             assert "search_query" in tools  # `search` is a tool of every program
             for tool in tools.values():
@@ -104,7 +104,7 @@ async def test_what_is_sent_fits_the_schema_whatever_the_budget(served: tuple[Se
 
 async def test_schemas_of_tools(served: tuple[Service, str]) -> None:
     _, url = served
-    async with tools_of(GraphqlSource("shop", url, select={"book": "reviews { nodes { text } }"})) as tools:
+    async with tools_of(GraphqlApi("shop", url, select={"book": "reviews { nodes { text } }"})) as tools:
         books = tools["books"]
         assert books.read_only
         assert not tools["rename_mutation"].read_only
@@ -125,7 +125,7 @@ async def test_schemas_of_tools(served: tuple[Service, str]) -> None:
             {"const": name} for name in ("Book", "Author", "Magazine")
         ]
         assert "name_Magazine" in kinds[2]["properties"]  # it has another type than the others
-    async with tools_of(GraphqlSource(None, url, selectable=False)) as tools:
+    async with tools_of(GraphqlApi(None, url, selectable=False)) as tools:
         assert "select" not in properties_of(tools["book"])
 
 
@@ -135,7 +135,7 @@ async def test_credentials_are_of_the_caller_and_in_no_message(served: tuple[Ser
     def credentials(context: ExecutionContext) -> dict[str, str] | None:
         return {"authorization": f"Bearer secret-of-{context.user_id}"} if context.user_id == "ada" else None
 
-    source = GraphqlSource("shop", url, headers={"authorization": "Bearer for-the-schema"}, credentials=credentials)
+    source = GraphqlApi("shop", url, headers={"authorization": "Bearer for-the-schema"}, credentials=credentials)
     program = """
     const failure = await tools.shop.broken().catch((error) => error.message);
     return [await tools.shop.me().catch((error) => error.message), failure];
@@ -148,18 +148,18 @@ async def test_credentials_are_of_the_caller_and_in_no_message(served: tuple[Ser
 
 async def test_parts_of_a_result_are_delivered_if_the_host_allows_it(served: tuple[Service, str]) -> None:
     _, url = served
-    found = await run(GraphqlSource("shop", url, partial_data=True), "return await tools.shop.half()")
+    found = await run(GraphqlApi("shop", url, partial_data=True), "return await tools.shop.half()")
     assert (found["name"], found["secret"]) == ("Emma", None)
 
 
 async def test_chosen_fields(served: tuple[Service, str]) -> None:
     _, url = served
-    async with tools_of(GraphqlSource(None, url, include=("book*", "mutation:*"), exclude="mutation:fail")) as tools:
+    async with tools_of(GraphqlApi(None, url, include=("book*", "mutation:*"), exclude="mutation:fail")) as tools:
         assert sorted(tools) == ["book", "books", "rename"]
     wrong: list[dict[str, Any]] = [{"include": "nothing*"}, {"select": {"nothing": "id"}}]
     for options in wrong:
         with pytest.raises(StartFailed, match="nothing"):
-            async with tools_of(GraphqlSource(None, url, required=True, **options)):
+            async with tools_of(GraphqlApi(None, url, required=True, **options)):
                 pass
 
 
@@ -167,23 +167,23 @@ async def test_a_service_that_is_not_there_yet(served: tuple[Service, str], monk
     service, url = served
     monkeypatch.setattr("corral.sources.opening._RETRY_SECONDS", 0.01)
     monkeypatch.setattr(service, "introspects", False)
-    async with Corral([GraphqlSource("shop", url)]).connected() as corral:
+    async with Corral([GraphqlApi("shop", url)]).connected() as corral:
         assert not corral.tools.snapshot()
         service.introspects = True
         await until(corral.tools.snapshot)
     service.introspects = False
     with pytest.raises(StartFailed, match="status 503"):
-        async with tools_of(GraphqlSource("shop", url, required=True)):
+        async with tools_of(GraphqlApi("shop", url, required=True)):
             pass
 
 
 async def test_responses_that_are_not_graphql(served: tuple[Service, str]) -> None:
     _, url = served
     schema = dict(introspection_from_schema(SCHEMA))
-    source = GraphqlSource("shop", url.replace("/graphql", "/text"), schema=schema)
+    source = GraphqlApi("shop", url.replace("/graphql", "/text"), schema=schema)
     found = await run(source, "return await tools.shop.count().catch((error) => error.message)")
     assert found == "query count has no GraphQL response; its status is 502"
-    small = GraphqlSource("shop", url, max_schema_bytes=1_000, required=True)
+    small = GraphqlApi("shop", url, max_schema_bytes=1_000, required=True)
     with pytest.raises(StartFailed, match="max_response_bytes=1000"):
         async with tools_of(small):
             pass
@@ -200,4 +200,4 @@ def test_options_that_cannot_be_used() -> None:
     ]
     for options in wrong:
         with pytest.raises(ConfigError):
-            GraphqlSource(None, options.pop("url", "http://host/graphql"), **options)
+            GraphqlApi(None, options.pop("url", "http://host/graphql"), **options)

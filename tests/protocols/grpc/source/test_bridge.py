@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from corral import Corral, ExecutionContext
 from corral.errors import ConfigError
 from corral.protocols.grpc.bridge import GrpcBridge
-from corral.protocols.grpc.source import GrpcSource
+from corral.protocols.grpc.source import GrpcApi
 from corral.sandboxes import DenoSandbox
 from tests.protocols.grpc.serving import more_tools
 
@@ -65,7 +65,7 @@ async def test_one_corral_calls_another_over_tls() -> None:
                 "reflection_metadata": metadata,
                 "exclude": ["corral.v1.*"],
             }
-            source = GrpcSource("far", f"localhost:{port}", **options)
+            source = GrpcApi("far", f"localhost:{port}", **options)
             async with Corral([source], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
                 result = await corral.execute(
                     "const tree = await tools.far.grow({ node: { name: 'root', children: [] } });\n"
@@ -82,7 +82,7 @@ async def test_one_corral_calls_another_over_tls() -> None:
                 assert corral.tools.get("far.send") is None
             stranger, _ = certificate("localhost")
             options["root_certificates"] = stranger
-            async with Corral([GrpcSource("far", f"localhost:{port}", **options)]).connected() as corral:
+            async with Corral([GrpcApi("far", f"localhost:{port}", **options)]).connected() as corral:
                 assert "UNAVAILABLE" in corral.tools.problems["far"]
 
 

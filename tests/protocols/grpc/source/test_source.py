@@ -13,7 +13,7 @@ import pytest
 
 from corral import Corral, ExecutionContext
 from corral.errors import ConfigError, InvalidArguments, StartFailed, ToolError
-from corral.protocols.grpc.source import GrpcSource
+from corral.protocols.grpc.source import GrpcApi
 from corral.sandboxes import DenoSandbox
 from corral.tools import Tool, ToolCall
 from tests.protocols.grpc.source.service import Shop, compiled
@@ -68,9 +68,9 @@ def shop(descriptors: bytes) -> Iterator[Shop]:
         yield shop
 
 
-def source(shop: Shop, **options: Any) -> GrpcSource:
+def source(shop: Shop, **options: Any) -> GrpcApi:
     options = {"tls": False, "exempt_networks": LOOPBACK, **options}
-    return GrpcSource("shop", f"127.0.0.1:{shop.port}", **options)
+    return GrpcApi("shop", f"127.0.0.1:{shop.port}", **options)
 
 
 class Caller:
@@ -91,7 +91,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(source: GrpcSource) -> AsyncGenerator[Caller]:
+async def calling(source: GrpcApi) -> AsyncGenerator[Caller]:
     caller = Caller()
     async with source.open(caller.offer):
         yield caller
@@ -195,7 +195,7 @@ async def test_leaving_a_stream_cancels_its_call(shop: Shop) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("target", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "0x7f.1:{port}"])
 async def test_private_addresses_are_refused(shop: Shop, target: str) -> None:
-    made = GrpcSource("shop", target.format(port=shop.port), tls=False)
+    made = GrpcApi("shop", target.format(port=shop.port), tls=False)
     async with calling(made) as call:
         assert call.tools == {}
         assert "blocked" in (call.problem or "")
@@ -249,7 +249,7 @@ async def test_a_server_that_comes_late_is_asked_again(descriptors: bytes, monke
 def test_wrong_options(options: dict[str, Any], text: str) -> None:
     given: dict[str, Any] = {"target": "x:1", **options}
     with pytest.raises(ConfigError, match=text):
-        GrpcSource("shop", **given)
+        GrpcApi("shop", **given)
 
 
 @pytest.mark.anyio

@@ -11,6 +11,6 @@ except ModuleNotFoundError as error:
     raise MissingExtra(
         f"corral.protocols.graphql.source needs the module {error.name}: pip install 'corral[graphql]'"
     ) from error
-from corral.protocols.graphql.source.source import GraphqlSource
+from corral.protocols.graphql.source.source import GraphqlApi
 
-__all__ = ["GraphqlSource"]
+__all__ = ["GraphqlApi"]

@@ -1,4 +1,4 @@
-"""`GraphqlSource`: queries and mutations of a GraphQL service as a source of tools."""
+"""`GraphqlApi`: queries and mutations of a GraphQL service as a source of tools."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ _MAX_DESCRIPTION = 2_000
 
 
 @checked
-class GraphqlSource(ToolSource):
+class GraphqlApi(ToolSource):
     """Queries and mutations of the GraphQL service at `url` as tools. Queries are read-only.
 
     The schema is requested by introspection when the source is opened, and again with back-off if that fails; or
@@ -286,7 +286,7 @@ class GraphqlSource(ToolSource):
             "timeout_seconds": timeout_seconds,
             "validate_output": validate_output,
         }
-        check_settings("GraphqlSource", **self._settings)
+        check_settings("GraphqlApi", **self._settings)
         if levels < 0 or fields < 1:
             raise ConfigError(f"levels={levels} or fields={fields} is too small; set at least 0 levels and 1 field")
         self._service = Service(url=_address(url), headers=dict(headers), credentials=credentials)
@@ -335,7 +335,7 @@ class GraphqlSource(ToolSource):
             offer(await self._tools(await self._introspect(client), client))
         except (ConfigError, EgressBlocked, httpx.HTTPError) as error:
             problem = f"the GraphQL service has no usable schema: {self._service.hidden(_message(error))}"
-            logger.log(logging.WARNING, "GraphqlSource %r: %s", self.namespace, problem)
+            logger.log(logging.WARNING, "GraphqlApi %r: %s", self.namespace, problem)
             offer([], problem=problem)
             return problem
         return None

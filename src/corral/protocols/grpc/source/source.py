@@ -1,4 +1,4 @@
-"""`GrpcSource`: the methods of a gRPC server as a source of tools."""
+"""`GrpcApi`: the methods of a gRPC server as a source of tools."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def reflected(
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-    raise ConfigError("the server has no reflection; pass GrpcSource(descriptors=...), which `protoc -o` writes")
+    raise ConfigError("the server has no reflection; pass GrpcApi(descriptors=...), which `protoc -o` writes")
 
 
 class _Questions:
@@ -212,7 +212,7 @@ _MAX_METHODS = 10_000
 
 
 @checked
-class GrpcSource(ToolSource):
+class GrpcApi(ToolSource):
     """The methods of a gRPC server as tools: those with one response, and those that stream responses.
 
     `target` is host and port. Without `descriptors`, the server is asked by reflection; they are a FileDescriptorSet,
@@ -261,7 +261,7 @@ class GrpcSource(ToolSource):
             "timeout_seconds": timeout_seconds,
             "validate_output": validate_output,
         }
-        check_settings("GrpcSource", **self._settings)
+        check_settings("GrpcApi", **self._settings)
         self._target = Target(target)
         self._policy = EgressPolicy(
             hosts={self._target.host},
@@ -321,7 +321,7 @@ class GrpcSource(ToolSource):
         except (ToolError, AccessDenied, ConfigError) as error:
             blocked = isinstance(error, EgressBlocked)
             problem = f"{error}; allow internal networks with exempt_networks=[...]" if blocked else str(error)
-            logger.warning("GrpcSource %r: %s", self.namespace, problem)
+            logger.warning("GrpcApi %r: %s", self.namespace, problem)
             offer([], problem=problem)
             return problem
         offer([_bound(tool, method, channel) for tool, method in made], problem=self._problem(made))
@@ -381,7 +381,7 @@ class GrpcSource(ToolSource):
                 self.skipped.append(Skipped(method.label, str(error)))
         if self.skipped:
             level = logging.INFO if made else logging.WARNING
-            logger.log(level, "GrpcSource %r: %d methods are not offered", self.namespace, len(self.skipped))
+            logger.log(level, "GrpcApi %r: %d methods are not offered", self.namespace, len(self.skipped))
         return made
 
     def _choose(self, services: Iterable[str], pool: DescriptorPool) -> list[Any]:
