@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from mcp import Client
 from pydantic import BaseModel, ConfigDict, Field
 
 from corral import Corral, ExecutionContext, tool
+from corral.events import ExecutionFinished
 from corral.integrations.mcp import ask_client, mcp_server
 from corral.integrations.mcp import server as programs
 from corral.sandboxes import DenoSandbox
@@ -216,6 +218,32 @@ async def test_another_user_cannot_answer(corral: Corral) -> None:
         assert (await ask(client, **answers(asked))).structured_content["value"] == "paid 1"
 
 
+async def test_a_result_that_its_client_has_not_fetched_counts_as_a_program() -> None:
+    left, ended = anyio.Event(), anyio.Event()
+    code = "import asyncio, os\nasyncio.ensure_future(tools.pay(euros=1))\nawait tools.leave()\nos._exit(0)"
+
+    @tool(needs_approval=True)
+    async def pay(euros: int) -> int:
+        return euros
+
+    @tool
+    async def leave() -> None:
+        await left.wait()
+
+    async with Corral([pay, leave], approve=ask_client, check=False) as corral:
+        corral.observe(lambda event: ended.set() if isinstance(event, ExecutionFinished) else None)
+        server = mcp_server(corral, language="python", programs_at_once=1)
+        async with Client(server, elicitation_callback=Elicitation(lambda _: YES)) as client:
+            asked = await ask(client, code)
+            left.set()
+            with anyio.fail_after(LIMIT_SECONDS):
+                await ended.wait()
+            refused = await ask(client, "1")
+            assert "1 programs are running" in refused.structured_content["error"]["message"]
+            assert (await ask(client, code, **answers(asked))).structured_content["error"]["code"] == "sandbox_lost"
+            assert (await ask(client, "1")).structured_content["value"] == 1
+
+
 async def test_a_program_whose_client_does_not_return_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(programs, "_RETURN_SECONDS", 0.01)
@@ -254,7 +282,7 @@ async def test_a_client_that_comes_back_too_late_hears_so(corral: Corral) -> Non
         async def never() -> Any:
             await anyio.sleep_forever()
 
-        server.start(program, never)
+        server.start(program, never, nullcontext())
         await anyio.wait_all_tasks_blocked()
         program.leave(lambda: None)
         program._scope.cancel()  # pyright: ignore[reportPrivateUsage]

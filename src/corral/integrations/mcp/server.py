@@ -6,7 +6,7 @@ import math
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
@@ -64,8 +64,19 @@ class Programs:
         self._tasks = tasks
         self._away: dict[str, Program] = {}
 
-    def start(self, program: Program, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
-        self._tasks.start_soon(program.drive, run)
+    def start(
+        self,
+        program: Program,
+        run: Callable[[], Awaitable[ExecutionResult]],
+        counted: AbstractAsyncContextManager[None],
+    ) -> None:
+        """Starts a program. `counted` is left once its client has its result, or does not return for it."""
+
+        async def drive() -> None:
+            async with counted:
+                await program.drive(run)
+
+        self._tasks.start_soon(drive)
 
     def part(self, program: Program) -> str:
         """Detaches a program from its client. Returns the state with which it can be resumed, once."""
@@ -323,14 +334,22 @@ class _Served:
         elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
             client = ClientInTouch(request.session, request.request_id) if _asks(request) else None
             notices = Notices()
-            async with notices.sent(request, level):
+            async with self._counted(context), notices.sent(request, level):
                 return await self._execute(tool, arguments, asked_by(context, client), notices)
         else:
             program = Program(programs, context, arguments)
             run = partial(self._execute, tool, arguments, asked_by(context, program), program.notices)
-            programs.start(program, run)
+            programs.start(program, run, self._counted(context))
         async with program.notices.sent(request, level):
             return await program.attend(params.input_responses) or self._gone()
+
+    @asynccontextmanager
+    async def _counted(self, context: ExecutionContext) -> AsyncGenerator[None]:
+        """Gives back the place of a program at the end of the block."""
+        try:
+            yield
+        finally:
+            self._running.give_back(context.owner)
 
     def _gone(self) -> ExecutionResult:
         return failed(ExecutionCancelled("the program is no longer waiting for this answer"), self._language)
@@ -338,7 +357,7 @@ class _Served:
     async def _execute(
         self, tool: ModelTool, arguments: Mapping[str, Any], context: ExecutionContext, notices: Notices
     ) -> ExecutionResult:
-        """Runs a counted program, and uncounts it. Never raises, because its task can also serve other programs."""
+        """Runs a program. Never raises, because its task can also serve other programs."""
         try:
             return await tool.run(arguments, context, on_event=notices.see)
         except CorralError as error:
@@ -346,8 +365,6 @@ class _Served:
         except Exception:
             logger.exception("a program could not be run")
             return failed(SandboxError("the program could not be run"), self._language)
-        finally:
-            self._running.give_back(context.owner)
 
     def _caller(self, request: McpRequest) -> ExecutionContext:
         if self._context is not None:
