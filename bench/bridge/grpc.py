@@ -20,8 +20,7 @@ import grpc.aio
 from bench.bridge.server import add
 from corral import Corral, ExecutionContext, Limits, tool
 from corral.protocols.grpc.bridge import GrpcBridge
-from corral.protocols.grpc.bridge.messages import CallReply
-from corral.protocols.grpc.bridge.messages import CallRequest as CallMessage
+from corral.protocols.grpc.methods import CallMessage, CallReply
 
 __all__ = ["measure_grpc"]
 

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from corral.bridges.http.bridge import openapi
+from corral.bridges.http import openapi
 from corral.concurrency.garbage import gc_disabled
 from corral.model import declare_tools
-from corral.protocols.graphql.bridge.schema import make_schema
-from corral.protocols.grpc.bridge.schema import ToolSchema as GrpcSchema
+from corral.protocols.graphql.tool_schema import make_schema
+from corral.protocols.grpc.tool_schema import ToolSchema as GrpcSchema
 from corral.tools import Tool, ToolRegistry, tool
 from corral.types import ToolName
 

@@ -47,6 +47,8 @@ boundaries; hosts should compare codes.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import ClassVar
 
 __all__ = [
@@ -362,3 +364,12 @@ _BY_CODE = {cls.code: cls for cls in _with_subclasses(CorralError)}
 def error_class(code: str) -> type[CorralError]:
     """Returns the class with this `code`, or `CorralError` for a code of a later release."""
     return _BY_CODE.get(code, CorralError)
+
+
+@contextmanager
+def requires_extra(feature: str, extra: str) -> Generator[None]:
+    """Wraps imports of the modules of an extra. Raises MissingExtra if one of them is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{feature} needs the module {error.name}: pip install 'corral[{extra}]'") from error

@@ -20,11 +20,10 @@ from corral.bridges.web import calls_of, parse_json
 from corral.egress.client import decoder
 from corral.errors import CorralError, MessageTooLarge
 from corral.guest import FrameKind, FrameReader, decode_value, encode_frame, encode_value, plain_json
-from corral.protocols.connect.bridge import ConnectExchange
-from corral.protocols.connect.forms import CONTENT_TYPES
-from corral.protocols.grpc.bridge.messages import CallRequest as CallMessage
-from corral.protocols.trpc import superjson
-from corral.protocols.trpc.superjson import from_superjson, to_superjson
+from corral.protocols import trpc as superjson
+from corral.protocols.connect import CONTENT_TYPES, ConnectExchange
+from corral.protocols.grpc.methods import CallMessage
+from corral.protocols.trpc import from_superjson, to_superjson
 from corral.sessions.files import index
 from corral.sources.openapi.documents import load_yaml
 from corral.types import Limits

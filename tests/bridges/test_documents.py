@@ -20,12 +20,12 @@ from tests.until import LIMIT_SECONDS
 pytestmark = pytest.mark.anyio
 
 WORK = {
-    "http": "corral.bridges.http.bridge:openapi",
-    "graphql": "corral.protocols.graphql.bridge.bridge:make_schema",
-    "trpc": "corral.protocols.trpc.bridge:declare_tools",
-    "connect": "corral.protocols.connect.bridge:ToolSchema",
-    "grpc": "corral.protocols.grpc.bridge.bridge:ToolSchema",
-    "grpc as text": "corral.protocols.grpc.bridge.proto_text:proto_text",
+    "http": "corral.bridges.http:openapi",
+    "graphql": "corral.protocols.graphql.bridge:make_schema",
+    "trpc": "corral.protocols.trpc:declare_tools",
+    "connect": "corral.protocols.connect:ToolSchema",
+    "grpc": "corral.protocols.grpc.bridge:ToolSchema",
+    "grpc as text": "corral.protocols.grpc.tool_schema:proto_text",
 }
 """Functions that take long for many tools."""
 

@@ -359,7 +359,7 @@ def test_generated_rings_differ() -> None:
 def test_without_the_extra_the_error_names_it() -> None:
     code = "import sys; sys.modules['jwt.algorithms'] = None; import corral, corral.calls.tokens"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtra: execution tokens need PyJWT and cryptography: pip install 'corral[http]'" in done.stderr
+    assert "MissingExtra: an execution token needs the module jwt.algorithms: pip install 'corral[http]'" in done.stderr
 
 
 # --- the environment

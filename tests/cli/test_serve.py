@@ -19,7 +19,8 @@ import pytest
 
 from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
-from corral.protocols.grpc.bridge.messages import CallReply, CallRequest
+from corral.protocols.grpc.methods import CallMessage as CallRequest
+from corral.protocols.grpc.methods import CallReply
 from tests.bridges.http.engines import NODE
 from tests.cli.terminal import Here, Project, corral_after, without
 from tests.foreign import graphiql_packages

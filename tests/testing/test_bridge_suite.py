@@ -48,15 +48,14 @@ from corral.guest.python.transports import http as http_transport
 from corral.guest.python.values import UnencodableValue
 from corral.guest.python.values import encode as guest_value
 from corral.protocols.connect import ConnectBridge
-from corral.protocols.connect import guest as connect_transport
-from corral.protocols.graphql import guest as graphql_transport
 from corral.protocols.graphql.bridge import GraphqlBridge
-from corral.protocols.grpc import guest as grpc_transport
 from corral.protocols.grpc.bridge import GrpcBridge
-from corral.protocols.grpc.bridge.messages import CallReply
-from corral.protocols.grpc.bridge.messages import CallRequest as CallMessage
+from corral.protocols.grpc.methods import CallMessage, CallReply
+from corral.protocols.guests import connect as connect_transport
+from corral.protocols.guests import graphql as graphql_transport
+from corral.protocols.guests import grpc as grpc_transport
+from corral.protocols.guests import trpc as trpc_transport
 from corral.protocols.trpc import TrpcBridge
-from corral.protocols.trpc import guest as trpc_transport
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
 from tests.bridges.http.serving import NO_TLS

@@ -19,17 +19,15 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from corral.arguments import checked
-from corral.errors import ConfigError, InvalidToken, MissingExtra
+from corral.errors import ConfigError, InvalidToken, requires_extra
 from corral.types import ExecutionContext
 
-try:
+with requires_extra("an execution token", "http"):
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from jwt import PyJWS, PyJWTError
     from jwt.algorithms import get_default_algorithms
     from jwt.utils import base64url_encode
-except ModuleNotFoundError as error:
-    raise MissingExtra("execution tokens need PyJWT and cryptography: pip install 'corral[http]'") from error
 
 __all__ = ["MAX_TOKEN_BYTES", "MAX_TTL_SECONDS", "Algorithm", "Claims", "ExecutionTokens", "Key", "KeyRing"]
 

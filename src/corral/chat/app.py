@@ -190,7 +190,6 @@ def chat_app(
     )
     filtered = RequestFilter(
         server.routes(),
-        {},
         _refusal,
         hosts=frozenset({*_LOOPBACK, *(host.lower() for host in allowed_hosts)}),
         origins=frozenset(allowed_origins),

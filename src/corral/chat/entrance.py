@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
-from corral.bridges.web.page_headers import page_headers
+from corral.bridges.web.responses import page_headers
 from corral.chat.assets import notice_page
 from corral.types import ExecutionContext
 

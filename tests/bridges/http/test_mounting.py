@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -110,14 +108,6 @@ async def test_a_closed_corral_takes_no_token_any_more() -> None:
 def test_what_is_no_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match="is not an http or https URL"):
         HttpBridge(url)
-
-
-def test_without_the_extra_one_line_names_it() -> None:
-    script = "import sys; sys.modules['starlette'] = None; from corral.bridges.http import HttpBridge"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("corral.errors.MissingExtra: HttpBridge needs the module starlette")
-    assert last.endswith("pip install 'corral[http]'")
 
 
 async def test_calls_are_numbered_as_they_arrive_whatever_their_clients_number_them() -> None:

@@ -17,8 +17,8 @@ from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as conformance
 
 from corral import Corral, ExecutionContext, Limits, Tool, define_tool, tool
-from corral.bridges.http import bridge as http_bridge
-from corral.bridges.http.bridge import openapi
+from corral.bridges import http as http_bridge
+from corral.bridges.http import openapi
 from corral.tools import ToolRegistry
 from corral.types import ToolName
 from tests.bridges.http.serving import NO_TLS, Server, add, approve, inbox, pay, quote, refuse, send

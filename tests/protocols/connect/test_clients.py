@@ -14,7 +14,7 @@ from grpc_tools import protoc
 
 from corral import Corral, Limits
 from corral.protocols.connect import ConnectBridge
-from corral.protocols.grpc.bridge.messages import POOL
+from corral.protocols.grpc.methods import POOL
 from tests.bridges.http.serving import CONTEXT, Audited, Clock, Served, Server, Waiting, approve
 from tests.foreign import npm_imports, run_deno
 from tests.protocols.grpc.serving import more_tools

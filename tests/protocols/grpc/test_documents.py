@@ -10,8 +10,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 
 from corral import define_tool
-from corral.protocols.grpc.bridge.proto_text import proto_text
-from corral.protocols.grpc.bridge.schema import ToolSchema
+from corral.protocols.grpc.tool_schema import ToolSchema, proto_text
 from corral.tools import ToolRegistry
 from tests.protocols.grpc.serving import more_tools
 

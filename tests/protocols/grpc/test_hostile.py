@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from corral.calls import RemoteExecution
-from corral.protocols.grpc.bridge import bridge, methods
+from corral.protocols.grpc import bridge, methods
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import Client, GrpcServed
 

@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from corral.guest import decode_value, encode_value
-from corral.protocols.grpc.bridge.messages import CallReply, CallRequest, RenewReply
+from corral.protocols.grpc.methods import CallMessage as CallRequest
+from corral.protocols.grpc.methods import CallReply, RenewReply
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import Client, GrpcServed
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.errors import MalformedMessage
-from corral.protocols.trpc.superjson import from_superjson
+from corral.protocols.trpc import from_superjson
 
 
 def read(value: Any, **values: Any) -> Any:

@@ -1,26 +1,26 @@
-"""Calls in one request from corral's own runtimes, in the form common to all protocols over HTTP."""
+"""Calls in one request from corral's own runtimes, in the form common to all protocols over HTTP; items of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any, NotRequired, Protocol, Self
+from typing import Annotated, Any, NotRequired, Protocol, Self, TypeAlias
 
 import anyio
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from pydantic_core import to_json
-from typing_extensions import TypedDict
+from pydantic_core import from_json, to_json
+from typing_extensions import TypedDict, override
 
 from corral.bridges.base import BridgeHost
-from corral.bridges.web.refusals import ended
 from corral.bridges.web.request_load import MAX_CALLS, load_of, parse_json
-from corral.bridges.web.streams import LineStream, WriteItems
+from corral.bridges.web.request_watch import ended
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.fairness import INLINE_BYTES
 from corral.errors import MalformedMessage
-from corral.guest import decode_value, encode_value, revive_value
-from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
+from corral.guest import decode_value, encode_value, plain_json, revive_value
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, JsonSchema, Reply
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -172,16 +172,12 @@ def line(number: int, reply: Reply) -> bytes:
     return b'{"sequence":%d,"value":%b%b}\n' % (number, value.text, tagged)
 
 
-def items_line(number: int, items: Sequence[bytes], *, tagged: bool) -> bytes:
-    """Encodes items of a stream as a line; the first one opens it."""
-    return b'{"sequence":%d,"items":[%b]%b}\n' % (number, b",".join(items), b',"tagged":true' if tagged else b"")
-
-
 def items_writer(number: int, write: WriteLine) -> WriteItems:
-    """Returns the function that writes items of a call, several as one line."""
+    """Returns the function that writes items of a call, several as one line; the first line opens the stream."""
 
-    async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
-        await write(items_line(number, items, tagged=tagged))
+    async def write_items(items: Sequence[EncodedValue]) -> None:
+        tagged = b',"tagged":true' if any(item.tagged for item in items) else b""
+        await write(b'{"sequence":%d,"items":[%b]%b}\n' % (number, b",".join(item.text for item in items), tagged))
 
     return write_items
 
@@ -192,3 +188,75 @@ def error_content(error: CallError) -> dict[str, object]:
     if error.retry_after_seconds is not None:
         content["retryAfterSeconds"] = error.retry_after_seconds
     return content
+
+
+_LINE_BYTES = 64_000
+"""Bytes queued for the client before the tool has to wait, besides the buffers of the server and the socket."""
+
+
+WriteItems: TypeAlias = Callable[[Sequence[EncodedValue]], Awaitable[None]]
+"""Writes items of a stream; at its start there can be none."""
+
+
+class LineStream:
+    """Collects items and sends them together."""
+
+    def __init__(self, write: WriteItems) -> None:
+        self._write = write
+        self._items: list[EncodedValue] = []
+        self._size = 0
+        self._ready = anyio.Event()
+        self._room = anyio.Event()
+        self._writing = anyio.Lock()
+
+    def open(self, _abandon: Callable[[], object]) -> LineStream:
+        """Opens the stream. The client ends it by disconnecting, which also cancels the call."""
+        self._ready.set()
+        return self
+
+    def put(self, item: EncodedValue) -> bool:
+        """Queues an item. Returns False if `room` must be awaited before the next one."""
+        self._items.append(item)
+        self._size += len(item.text)
+        self._ready.set()
+        return self._size < _LINE_BYTES
+
+    async def room(self) -> None:
+        """Waits until the items have been sent."""
+        if self._size >= _LINE_BYTES:
+            self._room = anyio.Event()
+            await self._room.wait()
+
+    @asynccontextmanager
+    async def written(self) -> AsyncGenerator[None]:
+        """Writes lines during the block as items arrive; at its end all have been written."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write_lines)
+            yield
+            await self._flush()
+            tasks.cancel_scope.cancel()
+
+    async def _write_lines(self) -> None:
+        while True:
+            await self._ready.wait()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Writes a line with the queued items; the first line is written even without items."""
+        async with self._writing:
+            if not self._ready.is_set():
+                return
+            items, self._items, self._size = self._items, [], 0
+            self._ready = anyio.Event()
+            await self._write(items)
+            self._room.set()
+
+
+class PlainLineStream(LineStream):
+    """Stream whose items are plain JSON, without tags."""
+
+    @override
+    def put(self, item: EncodedValue) -> bool:
+        if item.tagged:
+            item = EncodedValue(plain_json(revive_value(from_json(item.text))), tagged=False)
+        return super().put(item)

@@ -1,23 +1,38 @@
-"""`WebBridge`: base of bridge protocols that are mounted in a web server."""
+"""Base of bridge protocols that are mounted in a web server, and of their apps."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
+import anyio.lowlevel
 from typing_extensions import override
 
-from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol
-from corral.bridges.web.refusals import ended
-from corral.bridges.web.request_filter import FastPath, RequestFilter, RequestHead
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Receive, Scope, Send
+from corral.bridges.web.request_filter import RequestFilter, RequestHead, with_headers
+from corral.bridges.web.request_load import parse_json, read_body
+from corral.bridges.web.request_watch import ended, watch_request
+from corral.bridges.web.responses import Response, status_of
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
-from corral.errors import ConfigError, InvalidToken
-from corral.types import CallError, CallRequest, Endpoint, HttpEndpoint
+from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, ConfigError, CorralError, InvalidToken
+from corral.types import CallError, CallRequest, Endpoint, HttpEndpoint, Language
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_RUNTIMES: Mapping[str, tuple[Language, str]] = {
+    "/corral.mjs": ("typescript", "text/javascript; charset=utf-8"),
+    "/corral_tools.py": ("python", "text/x-python; charset=utf-8"),
+}
+"""Language and media type of the runtime at each path."""
+
+Answer: TypeAlias = Callable[[RequestHead, Grant, Receive, Send], Awaitable[ASGIApp | None]]
+"""Answers a request with a valid token: returns the response, or None after sending it.
+
+It raises BridgeError, AccessDenied or CallBudgetExceeded for a request that fails as a whole.
+"""
 
 
 class WebBridge(BridgeProtocol):
@@ -48,11 +63,7 @@ class WebBridge(BridgeProtocol):
 
     @abstractmethod
     def routes(self, host: BridgeHost) -> ASGIApp:
-        """Returns the app for requests that passed the checks and are not on a fast path."""
-
-    def fast_paths(self, host: BridgeHost) -> Mapping[tuple[str, str], FastPath]:  # noqa: ARG002
-        """Returns endpoints that bypass `routes`, by method and path, such as `("POST", "/calls")`."""
-        return {}
+        """Returns the app for requests that passed the checks, such as a `BridgeApp`."""
 
     @abstractmethod
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
@@ -73,13 +84,84 @@ class WebBridge(BridgeProtocol):
         """Returns the app, to mount in a Starlette or FastAPI app or to serve directly."""
         return RequestFilter(
             self.routes(host),
-            self.fast_paths(host),
             self.refusal,
             hosts=self._hosts,
             origins=self._origins,
             options_of=type(self).__name__,
             same_origin=self._has_page,
         )
+
+
+class BridgeApp(ABC):
+    """App of a bridge, behind its checks: `/health` and the runtimes need no token, everything else does."""
+
+    prefix: ClassVar[str] = ""
+    """Path that can precede all others."""
+
+    def __init__(self, bridge: WebBridge, host: BridgeHost) -> None:
+        self._bridge = bridge
+        self._host = host
+
+    @abstractmethod
+    def answers(self, path: str) -> Mapping[str, Answer]:
+        """Returns the functions that answer requests of a path, by method; none if there is no such path."""
+
+    def page(self, path: str) -> ASGIApp | None:
+        """Returns the response to a GET that needs no token; None for other paths."""
+        if path == "/health":
+            return Response.json({"status": "ok"})
+        if path in _RUNTIMES:
+            language, media_type = _RUNTIMES[path]
+            return Response(self._bridge.guest_runtime(language).encode(), headers={}, media_type=media_type)
+        return None
+
+    def refuse(self, head: RequestHead, error: CallError | CorralError, status: int | None = None) -> ASGIApp:
+        """Makes the response to a request that failed as a whole. `status` replaces the error's own."""
+        if not isinstance(error, CallError):
+            error = CallError.of(error)
+        return self._bridge.refusal(head, error, status or status_of(error))
+
+    async def renew(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> ASGIApp:
+        """Answers with a fresh token."""
+        async with watch_request(grant, receive, anyio.lowlevel.checkpoint) as watch:
+            parse_json(await read_body(head, receive, 1_000))
+            token, expires = self._host.renew(grant)
+            return Response.json({"token": token, "expires": expires})
+        return self.refuse(head, watch.reason)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        response = await self._respond(RequestHead.of(scope), receive, send)
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _respond(self, head: RequestHead, receive: Receive, send: Send) -> ASGIApp | None:
+        path = head.path.removeprefix(self.prefix)
+        if head.method in ("GET", "HEAD") and (page := self.page(path)) is not None:
+            return page
+        answers = self.answers(path)
+        answer = answers.get(head.method)
+        if answer is None:
+            return self._without_answer(head, [*answers] or ["GET"] * (self.page(path) is not None))
+        grant = await grant_of(self._host, head, self._bridge.name)
+        if not isinstance(grant, Grant):
+            return self.refuse(head, grant)
+        try:
+            return await answer(head, grant, receive, send)
+        except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
+            return self.refuse(head, error)
+
+    def _without_answer(self, head: RequestHead, methods: list[str]) -> ASGIApp:
+        if not methods:
+            return self.refuse(head, BridgeError("there is no such path"), 404)
+        refused = self.refuse(head, BridgeError(f"the method must be {' or '.join(methods)}"), 405)
+        allowed = [(b"allow", ", ".join(methods).encode())]
+
+        async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+            await refused(scope, receive, with_headers(send, allowed))
+
+        return refuse
 
 
 async def grant_of(host: BridgeHost, head: RequestHead, protocol: str) -> Grant | CallError:

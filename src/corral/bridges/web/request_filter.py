@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -46,6 +46,15 @@ class RequestHead:
         return cls(scope) if head is None else head
 
     @property
+    def method(self) -> str:
+        return self.scope["method"]
+
+    @property
+    def path(self) -> str:
+        """Path below the place where the app is mounted."""
+        return self.scope["path"].removeprefix(self.scope.get("root_path", ""))
+
+    @property
     def token(self) -> str | None:
         """Token of a Bearer authorization."""
         scheme, _, token = (self.authorization or b"").partition(b" ")
@@ -65,23 +74,20 @@ class RequestHead:
         return kind == b"application/json" or kind.partition(b";")[0].strip().lower() == b"application/json"
 
 
-FastPath: TypeAlias = Callable[[RequestHead, Receive, Send], Awaitable[None]]
-"""Endpoint of one method and path."""
 Refuse: TypeAlias = Callable[[RequestHead, CallError, int], ASGIApp]
 """Returns the response to a request that fails with this error and HTTP status."""
 
 
 class RequestFilter:
-    """Refuses requests that are too large or can come from another site's web page; routes the others.
+    """Refuses requests that are too large or can come from another site's web page; passes the others to `app`.
 
     A page of another site can send requests to a bridge on this machine; its Origin reveals it, or with DNS rebinding
-    its Host. Requests that match the methods and paths in `fast_paths` bypass the router of `app`.
+    its Host.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        fast_paths: Mapping[tuple[str, str], FastPath],
         refuse: Refuse,
         *,
         hosts: frozenset[str],
@@ -91,7 +97,6 @@ class RequestFilter:
     ) -> None:
         """`same_origin`: the app also serves the page, so that an Origin equal to the request's Host is accepted."""
         self._app = app
-        self._fast_paths = fast_paths
         self._refuse = refuse
         self._options_of = options_of
         """Name of the class with the options, for errors."""
@@ -115,13 +120,9 @@ class RequestFilter:
                 if scope["method"] == "OPTIONS":
                     await _allow(head, send)
                     return
-                send = _readable_by(head.origin, send)
-            path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-            fast_path = self._fast_paths.get((scope["method"], path))
-            if fast_path is not None:
-                await fast_path(head, receive, send)
-            else:
-                await self._app({**scope, _PARSED: head}, receive, send)
+                send = with_headers(send, _cors_headers(head.origin))
+            scope[_PARSED] = head
+            await self._app(scope, receive, send)
 
     def _refused(self, scope: Scope, head: RequestHead) -> tuple[CorralError, int] | None:
         if head.size > _HEADER_BYTES or len(scope["headers"]) > _HEADERS:
@@ -155,12 +156,12 @@ def _comes_twice(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(names.count(name) > 1 for name in _COUNTING)
 
 
-def _readable_by(origin: bytes, send: Send) -> Send:
-    """Allows pages of this origin to read the response."""
+def with_headers(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> Send:
+    """Adds headers to a response."""
 
     async def marked(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(origin)]}
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
         await send(message)
 
     return marked

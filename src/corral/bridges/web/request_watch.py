@@ -18,12 +18,24 @@ import anyio
 
 from corral.bridges.base import Message, Receive
 from corral.calls.grants import Grant
+from corral.errors import InvalidToken, MalformedMessage
+from corral.types import CallError
 
 BODY_SECONDS = 30.0
 _UNWATCHED_SECONDS = 0.05
 """Seconds within which most calls have a reply, so that their client need not be watched."""
 _HEARTBEAT_SECONDS = 15.0
 """Seconds of silence after which `heartbeat` is called, so that proxies do not close the connection."""
+
+
+def ended() -> CallError:
+    """Returns the error of a call whose execution ended while it ran."""
+    return CallError.of(InvalidToken("the execution of this token has ended"))
+
+
+def late() -> CallError:
+    """Returns the error of a request whose body did not arrive in time."""
+    return CallError.of(MalformedMessage(f"the request's body did not arrive within {BODY_SECONDS:g} s"))
 
 
 def watch_request(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> RequestWatch:
@@ -42,6 +54,7 @@ class RequestWatch:
         self._grant = grant
         self._receive = receive
         self._heartbeat = heartbeat
+        self._body_came = False
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError
@@ -53,7 +66,12 @@ class RequestWatch:
 
     def body_received(self) -> None:
         """Ends the body's time limit, and starts watching the client."""
-        raise NotImplementedError
+        self._body_came = True
+
+    @property
+    def reason(self) -> CallError:
+        """The error of a request whose block ended early."""
+        return ended() if self._body_came or self._grant.ended else late()
 
     def _cut(self) -> None:
         """Ends the block; called in its event loop."""
@@ -144,6 +162,7 @@ class _OnAsyncio(RequestWatch):
         return self
 
     def body_received(self) -> None:
+        super().body_received()
         self._late.remove(self)
         self._unwatched.add(self, _UNWATCHED_SECONDS)
 
@@ -185,6 +204,7 @@ class _OnAnyLoop(RequestWatch):
         return self
 
     def body_received(self) -> None:
+        super().body_received()
         self._tasks.cancel_scope.deadline = math.inf
         self._tasks.start_soon(self._watch)
 

@@ -1,7 +1,7 @@
 // Messages of corral.v1.Bridge/Calls, which Connect and gRPC share: lines of the HTTP bridge in their one field. Each message
 // is in an envelope: a byte of flags, four of the length.
 
-import { type Failure, readReply, type Reader, type Reply } from "../guest/typescript/client.ts";
+import { type Failure, readReply, type Reader, type Reply } from "../../guest/typescript/client.ts";
 
 export const SERVICE = "/corral.v1.Bridge";
 const HEAD = 5;

@@ -1,40 +1,237 @@
-"""Methods of the bridge: those of tools, and `corral.v1.Bridge`. gRPC and Connect share them."""
+"""Methods of the bridge: one for each tool, and `corral.v1.Bridge`. gRPC and Connect share them, and their statuses.
+
+`corral.v1.Bridge` is for runtimes, which call tools without loss: values are the tagged JSON of a pipe.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-import anyio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from google.protobuf.unknown_fields import UnknownFieldSet
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status as RpcStatus
+from grpc import StatusCode
 from pydantic import BaseModel
 from pydantic_core import from_json
 
 from corral.bridges.base import BridgeHost
-from corral.bridges.web import Batch, ended, load_of
+from corral.bridges.web import Batch, LineStream, ended, load_of
 from corral.bridges.web.documents import DocumentCache
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
-from corral.errors import BridgeError, InvalidArguments, InvalidToolOutput, MalformedMessage
-from corral.guest import decode_value, plain_json
-from corral.protocols.grpc.bridge.descriptors import FieldPlan, FieldType, MessagePlan, RootPlan
-from corral.protocols.grpc.bridge.messages import (
-    BRIDGE_SERVICE,
-    CallsReply,
-    CallsRequest,
-    RenewReply,
-    RenewRequest,
-    error_reply,
-    value_reply,
+from corral.errors import (
+    AccessDenied,
+    BridgeError,
+    CorralError,
+    InvalidArguments,
+    InvalidToolOutput,
+    MalformedMessage,
+    ToolFailed,
+    error_class,
 )
-from corral.protocols.grpc.bridge.messages import CallRequest as CallMessage
-from corral.protocols.grpc.bridge.schema import PACKAGE, Method, ToolSchema, path_of
+from corral.guest import decode_value, plain_json
+from corral.logs import get_logger
+from corral.protocols.grpc.tool_schema import (
+    PACKAGE,
+    FieldPlan,
+    FieldType,
+    MessagePlan,
+    Method,
+    RootPlan,
+    ToolSchema,
+    path_of,
+)
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, Reply
+
+logger = get_logger("corral.bridges")
+
+# --- the messages of runtimes -------------------------------------------------------------------------------
+
+BRIDGE_SERVICE = "corral.v1.Bridge"
+_FILE = "corral/v1/bridge.proto"
+_KINDS = {
+    "bool": FieldDescriptorProto.TYPE_BOOL,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+    "double": FieldDescriptorProto.TYPE_DOUBLE,
+    "string": FieldDescriptorProto.TYPE_STRING,
+}
+_Fields: TypeAlias = Sequence[tuple[str, str]]
+_ERROR: _Fields = (
+    ("code", "string"),
+    ("name", "string"),
+    ("message", "string"),
+    ("retry_after_seconds", "double"),
+    ("correlation_id", "string"),
+)
+_MESSAGES: dict[str, _Fields] = {
+    "CallRequest": (("tool", "string"), ("input", "bytes"), ("tagged", "bool")),
+    "CallError": _ERROR,
+    "CallReply": (("value", "bytes"), ("tagged", "bool"), ("error", "CallError")),
+    "CallsRequest": (("calls", "bytes"),),
+    "CallsReply": (("line", "bytes"),),
+    "RenewRequest": (),
+    "RenewReply": (("token", "string"), ("expires", "double")),
+}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.title() for each in others)
+
+
+def _file() -> FileDescriptorProto:
+    file = FileDescriptorProto(name=_FILE, package="corral.v1", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields, 1):
+            made = message.field.add(
+                name=field,
+                json_name=_camel(field),
+                number=number,
+                label=FieldDescriptorProto.LABEL_OPTIONAL,
+                proto3_optional=True,
+            )
+            made.oneof_index = number - 1
+            message.oneof_decl.add(name=f"_{field}")
+            if kind in _KINDS:
+                made.type = _KINDS[kind]
+            else:
+                made.type = FieldDescriptorProto.TYPE_MESSAGE
+                made.type_name = f".corral.v1.{kind}"
+    service = file.service.add(name="Bridge")
+    service.method.add(name="Call", input_type=".corral.v1.CallRequest", output_type=".corral.v1.CallReply")
+    service.method.add(
+        name="Stream", input_type=".corral.v1.CallRequest", output_type=".corral.v1.CallReply", server_streaming=True
+    )
+    service.method.add(
+        name="Calls", input_type=".corral.v1.CallsRequest", output_type=".corral.v1.CallsReply", server_streaming=True
+    )
+    service.method.add(name="Renew", input_type=".corral.v1.RenewRequest", output_type=".corral.v1.RenewReply")
+    return file
+
+
+POOL = DescriptorPool()
+POOL.AddSerializedFile(_file().SerializeToString())
+
+
+def _class(name: str) -> Any:
+    return GetMessageClass(POOL.FindMessageTypeByName(f"corral.v1.{name}"))
+
+
+CallMessage: Any = _class("CallRequest")
+CallReply: Any = _class("CallReply")
+CallsRequest: Any = _class("CallsRequest")
+CallsReply: Any = _class("CallsReply")
+RenewRequest: Any = _class("RenewRequest")
+RenewReply: Any = _class("RenewReply")
+
+
+def value_reply(value: EncodedValue | None) -> Any:
+    """Makes the message of a value, or of an item of a stream; None if the call returns nothing."""
+    return CallReply() if value is None else CallReply(value=value.text, tagged=value.tagged or None)
+
+
+def error_reply(error: CallError) -> Any:
+    reply = CallReply()
+    reply.error.code, reply.error.name, reply.error.message = error.code, error.name, error.message
+    if error.retry_after_seconds is not None:
+        reply.error.retry_after_seconds = error.retry_after_seconds
+    if error.correlation_id is not None:
+        reply.error.correlation_id = error.correlation_id
+    return reply
+
+
+# --- statuses of failed calls: a gRPC code, and details with the error's own code ---------------------------
+
+Detail: TypeAlias = ErrorInfo | RetryInfo
+
+_CODES = {
+    "call_budget_exceeded": StatusCode.RESOURCE_EXHAUSTED,
+    "cancelled": StatusCode.CANCELLED,
+    "execution_ended": StatusCode.UNAUTHENTICATED,
+    "invalid_arguments": StatusCode.INVALID_ARGUMENT,
+    "invalid_token": StatusCode.UNAUTHENTICATED,
+    "malformed_message": StatusCode.INVALID_ARGUMENT,
+    "message_too_large": StatusCode.RESOURCE_EXHAUSTED,
+    "rate_limited": StatusCode.RESOURCE_EXHAUSTED,
+    "tool_error": StatusCode.FAILED_PRECONDITION,
+    "tool_not_found": StatusCode.UNIMPLEMENTED,
+}
+_MESSAGE_BYTES = 1_000
+"""Maximum bytes of a message in a header, where each can take three; clients accept headers of 8 KB."""
+
+
+class Status(NamedTuple):
+    code: StatusCode
+    message: str
+    trailers: tuple[tuple[str, str | bytes], ...]
+
+
+def code_of(error: CallError) -> StatusCode:
+    """Returns the gRPC code of an error: by its code, else PERMISSION_DENIED for denials, else INTERNAL."""
+    denied = issubclass(error_class(error.code), AccessDenied)
+    return _CODES.get(error.code, StatusCode.PERMISSION_DENIED if denied else StatusCode.INTERNAL)
+
+
+def details_of(error: CallError) -> list[Detail]:
+    """Returns the standard details of gRPC: ErrorInfo, and RetryInfo for a rate."""
+    info = ErrorInfo(reason=error.code.upper(), domain="corral", metadata={"code": error.code, "name": error.name})
+    if error.correlation_id is not None:
+        info.metadata["correlationId"] = error.correlation_id
+    if error.retry_after_seconds is None:
+        return [info]
+    delay = Duration()
+    delay.FromNanoseconds(round(min(error.retry_after_seconds, 3e8) * 1e9))
+    return [info, RetryInfo(retry_delay=delay)]
+
+
+def status_of(error: CallError | CorralError) -> Status:
+    """Returns the status of an error. Its details are in a `google.rpc.Status`."""
+    if isinstance(error, CorralError):
+        error = CallError.of(error)
+    code = code_of(error)
+    message = error.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore")
+    status = RpcStatus(code=code.value[0], message=message, details=[_pack(each) for each in details_of(error)])
+    trailers: list[tuple[str, str | bytes]] = [
+        ("corral-error-code", error.code),
+        ("corral-error-name", error.name),
+        ("grpc-status-details-bin", status.SerializeToString()),
+    ]
+    if error.retry_after_seconds is not None:
+        trailers.append(("corral-retry-after-seconds", str(error.retry_after_seconds)))
+    return Status(code, message, tuple(trailers))
+
+
+def _pack(message: Detail) -> AnyMessage:
+    packed = AnyMessage()
+    packed.Pack(message)
+    return packed
+
+
+def error_within(error: Exception, path: str) -> CorralError:
+    """Returns the error of a group that is meant for clients; else logs it, and returns one without details."""
+    inner = error
+    while isinstance(inner, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", inner).exceptions[0]
+    if isinstance(inner, CorralError):
+        return inner
+    correlation = secrets.token_hex(6)
+    logger.error("request %s failed (correlation id %s)", path, correlation, exc_info=error)
+    return ToolFailed(f"the request failed (correlation id {correlation})", correlation_id=correlation)
+
+
+# --- values -------------------------------------------------------------------------------------------------
 
 _WHOLE = 2.0**53
 """Bound below which whole doubles are read as integers."""
@@ -250,61 +447,7 @@ def _write_list(value: Sequence[object], target: ListValue) -> None:
         _write_value(each, target.values.add())
 
 
-_WAITING_BYTES = 64_000
-"""Size of items waiting for the client above which the tool has to wait."""
-
-
-class ItemStream:
-    """Stream of one call. `write` returns once the client can receive more."""
-
-    def __init__(self, write: Callable[[EncodedValue], Awaitable[None]]) -> None:
-        self._write = write
-        self._items: deque[EncodedValue] = deque()
-        self._size = 0
-        self._ready = anyio.Event()
-        self._room = anyio.Event()
-        self._writing = anyio.Lock()
-
-    def open(self, _abandon: Callable[[], object]) -> ItemStream:
-        """Opens the stream. The client ends it by cancelling the call."""
-        return self
-
-    def put(self, item: EncodedValue) -> bool:
-        """Adds an item. Returns False if `room` must be awaited before the next one."""
-        self._items.append(item)
-        self._size += len(item.text)
-        self._ready.set()
-        return self._size < _WAITING_BYTES
-
-    async def room(self) -> None:
-        """Waits until the items have been sent."""
-        if self._size >= _WAITING_BYTES:
-            self._room = anyio.Event()
-            await self._room.wait()
-
-    @asynccontextmanager
-    async def written(self) -> AsyncGenerator[None]:
-        """Writes items within the block, as they come; at its end all have been written."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._write_items)
-            yield
-            await self._flush()
-            tasks.cancel_scope.cancel()
-
-    async def _write_items(self) -> None:
-        while True:
-            await self._ready.wait()
-            await self._flush()
-
-    async def _flush(self) -> None:
-        async with self._writing:
-            self._ready = anyio.Event()
-            while self._items:
-                item = self._items.popleft()
-                await self._write(item)
-                self._size -= len(item.text)
-                if self._size < _WAITING_BYTES:
-                    self._room.set()
+# --- methods ------------------------------------------------------------------------------------------------
 
 
 class Exchange(Protocol):
@@ -408,7 +551,12 @@ class BridgeMethods:
     ) -> Reply:
         if write is None:
             return await self._handle(called, grant)
-        items = ItemStream(write)
+
+        async def write_items(items: Sequence[EncodedValue]) -> None:
+            for item in items:
+                await write(item)
+
+        items = LineStream(write_items)
         async with items.written():
             return await self._handle(called._replace(open_stream=items.open), grant)
 

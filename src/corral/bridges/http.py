@@ -1,4 +1,7 @@
-"""`HttpBridge`: calls as JSON over HTTP."""
+"""`HttpBridge`: calls as JSON over HTTP, for programs elsewhere. docs/http.md specifies the protocol.
+
+Needs the extra `http`.
+"""
 
 from __future__ import annotations
 
@@ -9,74 +12,153 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, ClassVar
 
+import anyio.lowlevel
 from pydantic_core import to_json
-from starlette.responses import Response
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document
-from corral.bridges.http.app import bridge_app
-from corral.bridges.http.lines import NDJSON, ReplyLines
-from corral.bridges.http.messages import failed
 from corral.bridges.web import (
     CALLS_SCHEMA,
     NOT_JSON,
+    Answer,
     Batch,
     Body,
-    FastPath,
+    BridgeApp,
+    PlainLineStream,
     Receive,
     RequestHead,
+    Response,
+    ResponseStream,
     Send,
     WebBridge,
     ended,
-    grant_of,
-    late,
+    error_content,
+    failed,
+    items_writer,
+    line,
+    load_of,
     most_body_bytes,
+    parse_json,
     watch_request,
 )
 from corral.bridges.web.documents import DocumentCache
+from corral.calls.calls import Call
 from corral.calls.grants import Grant
-from corral.errors import BridgeError, CallBudgetExceeded
-from corral.guest import Transport, http_transport
+from corral.guest import Transport, http_transport, plain_json
 from corral.tools import Tool
-from corral.types import CallError, JsonSchema, Language, ToolName
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Language, Reply, ToolName
+
+__all__ = ["HttpBridge"]
+
+_NDJSON = "application/x-ndjson"
 
 
-class CallsEndpoint:
-    """Writes a line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
+class _HttpApp(BridgeApp):
+    """`/calls` for corral's own runtimes, and `/tools/{tool}` for any HTTP client."""
 
-    def __init__(self, host: BridgeHost) -> None:
-        self._host = host
+    def __init__(self, bridge: HttpBridge, host: BridgeHost) -> None:
+        super().__init__(bridge, host)
+        self._answers: Mapping[str, Mapping[str, Answer]] = {
+            "/calls": {"POST": self._calls},
+            "/token": {"POST": self.renew},
+            "/openapi.json": {"GET": self._document},
+        }
 
-    async def __call__(self, head: RequestHead, receive: Receive, send: Send) -> None:
-        grant = await grant_of(self._host, head, "http")
-        if isinstance(grant, Grant):
-            response = await self._respond(head, grant, ReplyLines(send), receive)
-        else:
-            response = failed(grant)
-        if response is not None:
-            await response({"type": "http"}, receive, send)
+    @override
+    def answers(self, path: str) -> Mapping[str, Answer]:
+        tool = path.removeprefix("/tools/")
+        if tool != path and tool and "/" not in tool:
+            return {"POST": partial(self._tool, tool[:MAX_TOOL_PATH])}
+        return self._answers.get(path, {})
 
-    async def _respond(self, head: RequestHead, grant: Grant, lines: ReplyLines, receive: Receive) -> Response | None:
-        """Writes the lines of the reply, or returns another response if the request failed as a whole."""
+    async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
+        """Writes a line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
         if not head.is_json:
-            return failed(NOT_JSON, 415)
+            return self.refuse(head, NOT_JSON, 415)
+        lines = _lines(send)
         batch: Batch | None = None
-        try:
-            async with (
-                watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
-                Body(head, receive, most_body_bytes(grant), grant) as body,
-            ):
-                batch = await Batch.read(self._host, grant, "http", body)
-                watch.body_received()
-                await batch.answer(lines.write)
-                return None
-        except (BridgeError, CallBudgetExceeded) as error:
-            return failed(error)
+        async with (
+            watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
+            Body(head, receive, most_body_bytes(grant), grant) as body,
+        ):
+            batch = await Batch.read(self._host, grant, "http", body)
+            watch.body_received()
+            await batch.answer(lines.write)
+            return None
         if batch is None:
-            return failed(ended() if grant.ended else late())
+            return self.refuse(head, watch.reason)
         await batch.end(lines.write)
         return None
+
+    async def _tool(self, name: str, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
+        if not head.is_json:
+            return self.refuse(head, NOT_JSON, 415)
+        if _accepts_lines(head) and (tool := grant.peek_tool(name)) is not None and tool.stream:
+            return await self._stream(name, head, grant, receive, send)
+        async with (
+            watch_request(grant, receive, anyio.lowlevel.checkpoint) as watch,
+            Body(head, receive, grant.limits.tool_input_bytes, grant) as body,
+        ):
+            called = _request(name, body, grant)
+            watch.body_received()
+            reply = await self._host.handle(Call(called, grant, protocol="http"))
+            if reply.error is not None:
+                return self.refuse(head, reply.error)
+            return Response(plain_json(reply.value))
+        return self.refuse(head, watch.reason)
+
+    async def _stream(self, name: str, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
+        """Writes the lines of a stream, or returns another response if the call failed before its first line."""
+        lines = _lines(send)
+        items = PlainLineStream(items_writer(1, lines.write))
+
+        async def heartbeat() -> None:
+            if lines.started:
+                await lines.write(b"\n")
+
+        async with (
+            watch_request(grant, receive, heartbeat) as watch,
+            Body(head, receive, grant.limits.tool_input_bytes, grant) as body,
+        ):
+            called = _request(name, body, grant)._replace(open_stream=items.open)
+            watch.body_received()
+            async with items.written():
+                reply = await self._host.handle(Call(called, grant, protocol="http"))
+            if reply.error is not None and not lines.started:
+                return self.refuse(head, reply.error)
+            await lines.write(line(1, reply), last=True)
+            return None
+        if not lines.started:
+            return self.refuse(head, watch.reason)
+        await lines.write(line(1, Reply(error=ended())), last=True)
+        return None
+
+    async def _document(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> ASGIApp:
+        load_of(grant).count(1)
+        async with watch_request(grant, receive, anyio.lowlevel.checkpoint) as watch:
+            watch.body_received()  # a GET has no body
+            description = await self._bridge.document(grant)
+            assert description is not None
+            return Response(description.content, media_type=description.media_type)
+        return self.refuse(head, watch.reason)
+
+
+def _lines(send: Send) -> ResponseStream:
+    return ResponseStream(send, (b"content-type", _NDJSON.encode()))
+
+
+def _request(name: str, body: bytes, grant: Grant) -> CallRequest:
+    input = parse_json(body)
+    return CallRequest(name, input, load_of(grant).count(1), len(body), partial(parse_json, body))
+
+
+def _accepts_lines(head: RequestHead) -> bool:
+    """True if the client reads NDJSON. Parses no other header: this is a hot path."""
+    for name, value in head.scope["headers"]:  # noqa: SIM110 - a generator costs a frame for each header
+        if name == b"accept" and _NDJSON.encode() in value:
+            return True
+    return False
 
 
 _REFERENCE = re.compile(rb'(?<!\\)"\$ref":"#')
@@ -124,7 +206,7 @@ def openapi(tools: Mapping[ToolName, Tool]) -> bytes:
     }
     paths["/calls"]["post"]["responses"]["200"] = {
         "description": "JSON lines, in the order in which the calls end.",
-        "content": {NDJSON: {}},
+        "content": {_NDJSON: {}},
     }
     for name, tool in tools.items():
         paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
@@ -170,7 +252,7 @@ def _tool(name: str, tool: Tool, schemas: dict[str, bytes]) -> dict[str, Any]:
     output = {"type": "array", "items": output} if tool.stream else output
     operation["responses"]["200"]["content"]["application/json"] = {"schema": output}
     if tool.stream:
-        operation["responses"]["200"]["content"][NDJSON] = {}
+        operation["responses"]["200"]["content"][_NDJSON] = {}
     operation["responses"] |= _refused(_TOOL_REFUSALS)
     return operation
 
@@ -218,15 +300,11 @@ class HttpBridge(WebBridge):
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return bridge_app(self, host)
-
-    @override
-    def fast_paths(self, host: BridgeHost) -> Mapping[tuple[str, str], FastPath]:
-        return {("POST", "/calls"): CallsEndpoint(host)}
+        return _HttpApp(self, host)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        return failed(error, status)
+        return failed(to_json({"error": error_content(error)}), error, status)
 
     @override
     async def document(self, grant: Grant) -> Document:

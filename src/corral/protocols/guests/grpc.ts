@@ -3,7 +3,7 @@
 // trailers, becomes the last envelope of its reply.
 
 import { bridgeTransport, encodeCall, type Post, readFailure, type Transport } from "../../guest/typescript/client.ts";
-import { callsMessage, endMessage, Envelopes, readToken, SERVICE } from "../messages.ts";
+import { callsMessage, endMessage, Envelopes, readToken, SERVICE } from "./messages.ts";
 
 type Headers = Record<string, string | undefined>;
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from corral.guest.python.client import BridgeReply, BridgeRequest, Failure, Items, WrongReply, bridge_transport
 from corral.guest.python.transports.lines import encode_call, read_failure
-from corral.protocols.messages import SERVICE, calls_message, read_message
+from corral.protocols.guests.messages import SERVICE, calls_message, read_message
 
 _HEAD_BYTES = 5
 _END = 2

@@ -1,4 +1,7 @@
-"""`GrpcBridge`: calls over gRPC, with its own server."""
+"""`GrpcBridge`: calls over gRPC, with its own server. docs/grpc.md specifies the protocol.
+
+Needs the extra `grpc`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,6 @@ from ipaddress import ip_address
 from typing import Any, ClassVar, TypeAlias
 
 import anyio
-import grpc
-import grpc.aio
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
-from grpc_reflection.v1alpha import reflection_pb2
 from typing_extensions import override
 
 from corral.arguments import checked
@@ -24,15 +21,31 @@ from corral.bridges.web.documents import DocumentCache
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.threads import thread_safe_callback
-from corral.errors import ConfigError, CorralError, ExecutionCancelled, InvalidToken, MalformedMessage, MessageTooLarge
+from corral.errors import (
+    ConfigError,
+    CorralError,
+    ExecutionCancelled,
+    InvalidToken,
+    MalformedMessage,
+    MessageTooLarge,
+    requires_extra,
+)
 from corral.guest import Transport
-from corral.protocols.grpc.bridge.messages import BRIDGE_SERVICE, POOL
-from corral.protocols.grpc.bridge.methods import BridgeMethods, MethodFailed
-from corral.protocols.grpc.bridge.proto_text import proto_document
-from corral.protocols.grpc.bridge.schema import FILE, ToolSchema
-from corral.protocols.grpc.bridge.statuses import error_within, status_of
 from corral.protocols.transports import transport
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Endpoint, HttpEndpoint, Language
+
+with requires_extra("GrpcBridge", "grpc"):
+    import grpc
+    import grpc.aio
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import DecodeError
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    from corral.protocols.grpc.methods import BRIDGE_SERVICE, POOL, BridgeMethods, MethodFailed, error_within, status_of
+    from corral.protocols.grpc.tool_schema import FILE, ToolSchema, proto_document
+
+__all__ = ["GrpcBridge"]
 
 REFLECTION_SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 """Versions of the reflection service, which have the same messages."""

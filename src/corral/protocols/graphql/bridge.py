@@ -1,72 +1,246 @@
-"""`GraphqlBridge`: tools as queries, mutations and subscriptions."""
+"""`GraphqlBridge`: tools as queries, mutations and subscriptions. docs/graphql.md specifies it.
+
+Needs the extra `graphql`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, NotRequired
 from urllib.parse import parse_qsl
 
-from graphql import (
-    DocumentNode,
-    ExecutionResult,
-    FieldNode,
-    FragmentDefinitionNode,
-    FragmentSpreadNode,
-    GraphQLError,
-    GraphQLSyntaxError,
-    InlineFragmentNode,
-    OperationDefinitionNode,
-    OperationType,
-    SelectionSetNode,
-    parse,
-    validate,
-)
+import anyio
+import anyio.lowlevel
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json, to_json
-from starlette.responses import Response
 from typing_extensions import TypedDict, override
 
 from corral.arguments import checked
-from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Scope, Send
+from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Send
 from corral.bridges.web import (
     MAX_CALLS,
     NOT_JSON,
+    Answer,
+    Batch,
     Body,
+    BridgeApp,
+    EventStream,
     PlainLineStream,
     RequestHead,
+    Response,
     WebBridge,
+    calls_of,
     ended,
-    grant_of,
-    late,
+    error_content,
+    failed,
+    line,
+    load_of,
     most_body_bytes,
     parse_json,
-    read_body,
     watch_request,
 )
 from corral.bridges.web.documents import DocumentCache
-from corral.bridges.web.runtimes import RUNTIMES
-from corral.bridges.web.server_events import EventStream
+from corral.bridges.web.responses import page_headers
+from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.threads import run_in_own_thread
-from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
-from corral.guest import Transport
-from corral.protocols.graphql.bridge.calls import OperationCalls, error_of
-from corral.protocols.graphql.bridge.graphiql import Graphiql
-from corral.protocols.graphql.bridge.responses import (
-    COMPLETE,
-    EVENTS,
-    accepted,
-    event,
-    failed,
-    failed_json,
-    respond,
-    result_json,
+from corral.errors import (
+    AccessDenied,
+    BridgeError,
+    ConfigError,
+    CorralError,
+    MalformedMessage,
+    MessageTooLarge,
+    requires_extra,
 )
-from corral.protocols.graphql.bridge.schema import ToolSchema, make_schema
+from corral.guest import Transport, plain_json
 from corral.protocols.transports import transport
-from corral.types import CallError, Language
+from corral.types import CallError, CallRequest, EncodedValue, Language, OpenStream, Reply
+
+with requires_extra("GraphqlBridge", "graphql"):
+    from graphql import (
+        DocumentNode,
+        ExecutionResult,
+        FieldNode,
+        FragmentDefinitionNode,
+        FragmentSpreadNode,
+        GraphQLError,
+        GraphQLSyntaxError,
+        InlineFragmentNode,
+        OperationDefinitionNode,
+        OperationType,
+        SelectionSetNode,
+        parse,
+        validate,
+    )
+
+    from corral.protocols.graphql.tool_schema import StreamedCall, ToolSchema, make_schema
+
+__all__ = ["GraphqlBridge"]
+
+# --- responses over HTTP ------------------------------------------------------------------------------------
+
+_JSON = "application/json"
+GRAPHQL_JSON = "application/graphql-response+json"
+EVENTS = "text/event-stream"
+COMPLETE = b"event: complete\ndata:\n\n"
+
+
+def accepted(head: RequestHead) -> tuple[str, bool]:
+    """Returns the media type for a result, and True if the client reads events. Events are the last choice."""
+    for name, value in head.scope["headers"]:
+        if name == b"accept":
+            text = value.decode("latin-1").lower()
+            events = EVENTS in text or "*/*" in text
+            if GRAPHQL_JSON in text:
+                return GRAPHQL_JSON, events
+            only_events = EVENTS in text and _JSON not in text and "*/*" not in text
+            return (EVENTS if only_events else _JSON), events
+    return _JSON, True
+
+
+def result_json(result: ExecutionResult) -> bytes:
+    """Writes a result. An error without a code means a value that does not match its type."""
+    content: dict[str, Any] = {}
+    if result.errors:
+        errors: list[dict[str, Any]] = [{**error.formatted} for error in result.errors]
+        for error in errors:
+            code = "invalid_tool_output" if "path" in error else "malformed_message"
+            error["extensions"] = {"code": code, **error.get("extensions", {})}
+        content["errors"] = errors
+    if result.data is not None or not result.errors or any(error.path for error in result.errors):
+        content["data"] = result.data
+    return to_json(content, inf_nan_mode="null")
+
+
+def event(content: bytes) -> bytes:
+    """Makes the server-sent event of a result. JSON has no line breaks."""
+    return b"event: next\ndata: %b\n\n" % content
+
+
+def extensions_of(error: CallError) -> dict[str, Any]:
+    """Returns the members of an error, for its `extensions`."""
+    members = error_content(error)
+    del members["message"]
+    return members
+
+
+def failed_json(error: CallError) -> bytes:
+    """Writes the result of a request that failed as a whole."""
+    return to_json({"errors": [{"message": error.message, "extensions": extensions_of(error)}]})
+
+
+# --- calls of one operation ---------------------------------------------------------------------------------
+
+_MOST_INPUT_BYTES = 8_000_000
+"""Maximum size of all inputs of a request's calls."""
+
+
+class OperationCalls:
+    """Context of an operation. Each field that is a call becomes a call of the execution."""
+
+    def __init__(self, host: BridgeHost, grant: Grant, body_bytes: int) -> None:
+        self._host = host
+        self._grant = grant
+        self._body_bytes = body_bytes
+        self._calls = 0
+        self.requested: StreamedCall | None = None
+        """Call that a subscription requests."""
+
+    async def call(self, tool: str, input: object) -> object:
+        """Calls a tool and returns its result as plain JSON data. Raises GraphQLError."""
+        reply = await self.handle(self._request(tool, input))
+        if reply.error is not None:
+            raise error_of(reply.error)
+        if reply.nothing:
+            return None
+        size = 0 if reply.encoded is None else len(reply.encoded.text)
+        return await self._grant.run_by_size(_plain, reply, size=size)
+
+    async def query(self, tool: str, input: object) -> object:
+        """As `call`, for tools that are read-only. Raises GraphQLError for others."""
+        known_tool = self._grant.peek_tool(tool)
+        if known_tool is not None and not known_tool.read_only:
+            raise error_of(AccessDenied(f"tool {tool!r} is not read-only; call it in a mutation"))
+        return await self.call(tool, input)
+
+    async def call_many(self, calls: object) -> object:
+        """Makes calls at the same time and returns their lines. Raises GraphQLError."""
+        lines: list[object] = []
+
+        async def one(number: int, request: CallRequest) -> None:
+            reply = await self.handle(request)
+            size = 0 if reply.encoded is None else len(reply.encoded.text)
+            lines.append(await self._grant.run_by_size(lambda: from_json(line(number, reply)), size=size))
+
+        requests = await self.requests(calls)
+        async with anyio.create_task_group() as tasks:
+            for number, request in requests:
+                tasks.start_soon(one, number, request)
+        return lines
+
+    async def requests(self, calls: object) -> list[tuple[int, CallRequest]]:
+        """Returns calls in the form of the HTTP bridge, with the client's numbers. Raises GraphQLError."""
+        try:
+            requests, _ = await self._read(calls)
+            first = self._count(len(requests))
+        except CorralError as error:
+            raise error_of(error) from None
+        return [(each.sequence, each._replace(sequence=first + index)) for index, each in enumerate(requests)]
+
+    async def stream(self, tool: str, input: object, opened: OpenStream) -> Reply:
+        """Calls a tool whose items go to the stream."""
+        return await self.handle(self._request(tool, input)._replace(open_stream=opened))
+
+    def _request(self, tool: str, input: object) -> CallRequest:
+        size = self._body_bytes
+        if self._calls * size > _MOST_INPUT_BYTES:  # each of them may have the same variable as its input
+            raise error_of(
+                MessageTooLarge(f"the calls of the request have more than {_MOST_INPUT_BYTES} bytes of input")
+            )
+        if size > self._grant.limits.tool_input_bytes:
+            size = len(to_json(input))
+        try:
+            return CallRequest(tool, input, self._count(1), size)
+        except CorralError as error:
+            raise error_of(error) from None
+
+    def _count(self, calls: int) -> int:
+        self._calls += calls
+        if self._calls > MAX_CALLS:
+            raise MessageTooLarge(f"the request has more than {MAX_CALLS} calls")
+        return load_of(self._grant).count(calls)
+
+    async def batch(self, calls: object) -> Batch:
+        """Returns the calls of a subscription to `_calls`. Raises GraphQLError."""
+        try:
+            requests, _ = await self._read(calls)
+            return Batch(self._host, self._grant, "graphql", requests, reads_streams=True)
+        except CorralError as error:
+            raise error_of(error) from None
+
+    async def _read(self, calls: object) -> tuple[list[CallRequest], bool]:
+        size, grant = self._body_bytes, self._grant
+        return await grant.run_by_size(calls_of, {"calls": calls}, size, grant, size=size)
+
+    def handle(self, request: CallRequest) -> Awaitable[Reply]:
+        """Makes one of the calls of `requests`."""
+        return self._host.handle(Call(request, self._grant, protocol="graphql"))
+
+
+def _plain(reply: Reply) -> object:
+    if reply.encoded is None or reply.encoded.tagged:
+        return from_json(plain_json(reply.value))
+    return from_json(reply.encoded.text)  # times and the like are strings there
+
+
+def error_of(error: CallError | CorralError) -> GraphQLError:
+    """Converts an error to that of a field: its `extensions` have the members of the error."""
+    if not isinstance(error, CallError):
+        error = CallError.of(error)
+    return GraphQLError(error.message, extensions=extensions_of(error))
 
 
 class OperationStream(EventStream):
@@ -110,11 +284,8 @@ class OperationStream(EventStream):
         if requested.tool is None:
             return await self.call_many(to_json(key), requested.input, calls)
 
-        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:  # noqa: ARG001 - none are
-            data = b""
-            for item in items:
-                data += event(result_json(result((from_json(item),))))
-            await self.write(data)
+        async def write_items(items: Sequence[EncodedValue]) -> None:
+            await self.write(b"".join(event(result_json(result((from_json(item.text),)))) for item in items))
 
         await self.write(b":\n\n")
         items = PlainLineStream(write_items)
@@ -143,6 +314,8 @@ class OperationStream(EventStream):
         await batch.answer(write)
         return None
 
+
+# --- documents ----------------------------------------------------------------------------------------------
 
 _MOST_TOKENS = 10_000
 _MOST = (5_000, 32, MAX_CALLS)
@@ -289,7 +462,83 @@ class _Bounds:
         return size or _NOTHING
 
 
-_OPERATIONS = ("", "/")
+# --- the app ------------------------------------------------------------------------------------------------
+
+_INSTALLED = {
+    "react.js": "react/umd/react.production.min.js",
+    "react-dom.js": "react-dom/umd/react-dom.production.min.js",
+    "graphiql.js": "graphiql/graphiql.min.js",
+    "graphiql.css": "graphiql/graphiql.min.css",
+}
+"""Paths below `/graphiql/`, and files of the packages: builds for a page without a bundler.
+
+graphiql 5 and react 19 have no such builds.
+"""
+_MOST_FILE_BYTES = 16_000_000
+_PAGE = b"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>GraphiQL</title>
+<link rel="stylesheet" href="./graphiql/graphiql.css">
+<style>
+body { margin: 0; display: flex; flex-direction: column; height: 100vh; font: 14px system-ui, sans-serif }
+#entrance { display: flex; gap: 8px; padding: 8px 12px }
+#token { flex: 1; max-width: 40em }
+#graphiql { flex: 1; min-height: 0 }
+</style>
+<form id="entrance">
+<label for="token">Token</label>
+<input id="token" type="password" autocomplete="off" spellcheck="false"> <button>Use</button>
+</form>
+<div id="graphiql"></div>
+<script src="./graphiql/react.js" defer></script>
+<script src="./graphiql/react-dom.js" defer></script>
+<script src="./graphiql/graphiql.js" defer></script>
+<script src="./graphiql/page.js" defer></script>
+"""
+_HEADERS = {
+    # GraphiQL and its editor add their own styles while they run.
+    **page_headers(style_src="'self' 'unsafe-inline'", font_src="'self' data:"),
+    "cache-control": "no-cache",
+}
+
+
+class Graphiql:
+    """The page at `/graphiql` and its files, which are read once. A token is typed into the page and not stored.
+
+    Raises:
+        ConfigError: the folder lacks one of the packages, or has a version without the necessary files.
+    """
+
+    def __init__(self, node_modules: Path) -> None:
+        self._files: dict[str, tuple[bytes, str]] = {
+            "/graphiql": (_PAGE, "text/html; charset=utf-8"),
+            "/graphiql/page.js": (Path(__file__).with_name("graphiql.js").read_bytes(), "text/javascript"),
+        }
+        for name, file in _INSTALLED.items():
+            media_type = "text/css" if name.endswith(".css") else "text/javascript"
+            self._files[f"/graphiql/{name}"] = _read_file(node_modules, file), media_type
+
+    def response(self, path: str) -> Response | None:
+        """Returns the page or a file of it; None for other paths."""
+        file = self._files.get(path)
+        return None if file is None else Response(file[0], headers=_HEADERS, media_type=file[1])
+
+
+def _read_file(node_modules: Path, file: str) -> bytes:
+    path = node_modules / file
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise ConfigError(f"graphiql: {path} is larger than {_MOST_FILE_BYTES} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"graphiql: {path} cannot be read ({error.strerror}); run `npm install graphiql@3 react@18 react-dom@18`, "
+            "and pass its node_modules"
+        ) from error
+
+
 _OF_RUNTIMES = "subscription($calls:[JSON!]!){_calls(calls:$calls)}"
 """Operation of corral's own runtimes."""
 _MOST_INTROSPECTIONS = 8
@@ -306,83 +555,53 @@ class Operation(TypedDict):
 _operation = TypeAdapter(Operation)
 
 
-class GraphqlApp:
-    """ASGI app over a pipeline. Everything requires a token, except `/health`, the runtimes, and the GraphiQL page."""
+class _GraphqlApp(BridgeApp):
+    """Operations, the schema's text, and the GraphiQL page, which needs no token."""
+
+    prefix = "/graphql"
 
     def __init__(
-        self, host: BridgeHost, bridge: GraphqlBridge, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None
+        self, bridge: GraphqlBridge, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None
     ) -> None:
-        self._host = host
-        self._bridge = bridge
+        super().__init__(bridge, host)
         self._schemas = schemas
         self._graphiql = graphiql
+        operations: Mapping[str, Answer] = {"GET": self._operation, "POST": self._operation}
+        self._answers: Mapping[str, Mapping[str, Answer]] = {
+            "": operations,
+            "/": operations,
+            "/token": {"POST": self.renew},
+            "/schema.graphql": {"GET": self._sdl},
+        }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        response = await self._route(RequestHead.of(scope), scope, receive, send)
-        if response is not None:
-            await response(scope, receive, send)
+    @override
+    def answers(self, path: str) -> Mapping[str, Answer]:
+        return self._answers.get(path, {})
 
-    async def _route(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> ASGIApp | None:
-        path: str = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix("/graphql")
-        method: str = scope["method"]
-        if path == "/health":
-            return Response(to_json({"status": "ok"}), media_type="application/json")
-        if path in RUNTIMES:
-            language, media_type = RUNTIMES[path]
-            return Response(self._bridge.guest_runtime(language), media_type=media_type)
-        if self._graphiql is not None and method == "GET" and (page := self._graphiql.response(path)) is not None:
-            return page
-        allowed = {"/token": ("POST",), "/schema.graphql": ("GET",)}.get(path, ("GET", "POST"))
-        if path not in (*_OPERATIONS, "/token", "/schema.graphql"):
-            return failed(CallError.of(BridgeError("no such path")), 404)
-        if method not in allowed:
-            return failed(CallError.of(BridgeError(f"the method must be {' or '.join(allowed)}")), 405)
-        grant = await grant_of(self._host, head, "graphql")
-        if not isinstance(grant, Grant):
-            return failed(grant)
-        try:
-            if path == "/token":
-                return await self._token(head, grant, receive)
-            if path == "/schema.graphql":
-                return await self._sdl(grant, receive)
-            return await self._operation(head, grant, receive, send)
-        except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
-            return failed(error)
+    @override
+    def page(self, path: str) -> ASGIApp | None:
+        page = None if self._graphiql is None else self._graphiql.response(path)
+        return page or super().page(path)
 
-    async def _token(self, head: RequestHead, grant: Grant, receive: Receive) -> Response:
-        async with watch_request(grant, receive, _no_heartbeat):
-            parse_json(await read_body(head, receive, 1_000))
-            token, expires = self._host.renew(grant)
-            return Response(
-                to_json({"token": token, "expires": expires}),
-                headers={"cache-control": "no-store"},
-                media_type="application/json",
-            )
-        return failed(ended() if grant.ended else late())
-
-    async def _sdl(self, grant: Grant, receive: Receive) -> Response:
-        async with watch_request(grant, receive, _no_heartbeat) as watch:
+    async def _sdl(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> ASGIApp:
+        async with watch_request(grant, receive, anyio.lowlevel.checkpoint) as watch:
             watch.body_received()
             tools = await self._schemas.of(grant)
             text = await run_in_own_thread(tools.to_sdl, abandon_on_cancel=True)
-            return Response(text, headers={"cache-control": "no-store"}, media_type="text/plain; charset=utf-8")
-        return failed(ended())
+            return Response(text, media_type="text/plain; charset=utf-8")
+        return self.refuse(head, watch.reason)
 
-    async def _operation(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
-        is_get = head.scope["method"] == "GET"
+    async def _operation(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
+        is_get = head.method == "GET"
         if not is_get and not head.is_json:
-            return failed(NOT_JSON, 415)
+            return self.refuse(head, NOT_JSON, 415)
         media_type, reads_events = accepted(head)
-        body_came = False
         stream = OperationStream(send)
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
             request = _read(_query_parameters(head) if is_get else parse_json(body))
-            body_came = True
             watch.body_received()
             if request["query"] == _OF_RUNTIMES and not is_get and reads_events:  # needs no schema
                 calls = OperationCalls(self._host, grant, len(body))
@@ -398,20 +617,20 @@ class GraphqlApp:
             except BridgeError as error:
                 return _not_executed(error, media_type)
             if is_get and kind is not OperationType.QUERY:
-                return failed(BridgeError("GET is for queries only; send this operation by POST"), 405)
+                return self.refuse(head, BridgeError("GET is for queries only; send this operation by POST"), 405)
             calls = OperationCalls(self._host, grant, len(body) or len(request["query"]))
             if kind is OperationType.SUBSCRIPTION:
                 await stream.subscribe(tools, document, request.get("variables"), request.get("operationName"), calls)
                 return None
             content = await _execute(tools, document, operation, request, calls)
             if media_type != EVENTS:
-                return respond(content, media_type)
+                return Response(content, 200, {"cache-control": "no-store", "vary": "accept"}, media_type)
             await stream.send_one(content)
             return None
         if stream.started:
             await stream.end(ended())
             return None
-        return failed(ended() if body_came or grant.ended else late())
+        return self.refuse(head, watch.reason)
 
 
 async def _execute(
@@ -474,20 +693,13 @@ def _query_parameters(head: RequestHead) -> dict[str, object]:
     return parameters
 
 
-def _not_executed(error: BridgeError, media_type: str) -> Response:
+def _not_executed(refused: BridgeError, media_type: str) -> Response:
     """Makes the response to an invalid operation: by the specification 200 in plain JSON, else 400."""
+    error = CallError.of(refused)
+    content = failed_json(error)
     if media_type == EVENTS:
-        headers = {"content-type": EVENTS, "cache-control": "no-store"}
-        return Response(event(failed_json(error)) + COMPLETE, headers=headers)
-    return failed(error, 200 if media_type == "application/json" else 400, media_type)
-
-
-async def _no_heartbeat() -> None:
-    """Sends nothing: the response cannot begin before its status is known."""
-
-
-def _size(tools: ToolSchema) -> int:
-    return tools.estimated_bytes
+        return Response(event(content) + COMPLETE, media_type=EVENTS)
+    return failed(content, error, 200 if media_type == _JSON else 400, media_type)
 
 
 @checked
@@ -514,17 +726,17 @@ class GraphqlBridge(WebBridge):
         graphiql: str | Path | None = None,
     ) -> None:
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
-        self._schemas = DocumentCache(make_schema, _size)
+        self._schemas = DocumentCache(make_schema, lambda tools: tools.estimated_bytes)
         self._graphiql = None if graphiql is None else Graphiql(Path(graphiql))
         self._has_page = self._graphiql is not None
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return GraphqlApp(host, self, self._schemas, self._graphiql)
+        return _GraphqlApp(self, host, self._schemas, self._graphiql)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        return failed(error, status)
+        return failed(failed_json(error), error, status)
 
     @override
     async def document(self, grant: Grant) -> Document:

@@ -1,52 +1,308 @@
-"""`TrpcBridge`: tools as tRPC procedures."""
+"""`TrpcBridge`: tools as tRPC procedures for `@trpc/client`, version 11. docs/trpc.md specifies them.
+
+Needs the extra `http`.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote
 
 import anyio
-from pydantic_core import to_json
-from starlette.responses import Response
+from pydantic_core import from_json, to_json, to_jsonable_python
 from typing_extensions import override
 
 from corral.arguments import checked
-from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Scope, Send
+from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Send
 from corral.bridges.web import (
     MAX_CALLS,
     NOT_JSON,
+    Answer,
     Batch,
     Body,
+    BridgeApp,
+    EventStream,
     LineStream,
     RequestHead,
+    Response,
+    ResponseStream,
     WebBridge,
     ended,
-    grant_of,
-    late,
+    error_content,
+    failed,
     load_of,
     most_body_bytes,
     parse_json,
-    read_body,
+    status_of,
     watch_request,
 )
 from corral.bridges.web.batches import with_own_size
 from corral.bridges.web.documents import DocumentCache
-from corral.bridges.web.response_stream import ResponseStream
-from corral.bridges.web.runtimes import RUNTIMES
-from corral.bridges.web.server_events import EventStream
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.fairness import INLINE_BYTES
-from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
+from corral.errors import AccessDenied, MalformedMessage, MessageTooLarge
 from corral.guest import Transport, decode_value, plain_json
 from corral.model import declare_tools
 from corral.protocols.transports import transport
-from corral.protocols.trpc.responses import Transformer, error_shape, failed, result_of, shown, size_of, status_of_reply
-from corral.protocols.trpc.superjson import from_superjson, to_superjson, without_undefined
 from corral.tools import Tool
-from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply, ToolName
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, Language, Reply, ToolName
+
+__all__ = ["TrpcBridge"]
+
+# --- the transformer superjson ------------------------------------------------------------------------------
+
+# Wire format of npm's superjson 2: `{"json": ..., "meta": {"values": {"a.b": ["Date"]}, "v": 1}}`. A key of `values` is
+# a path, in which `.` and `\\` are escaped by a backslash; a list has a type, and the tree of the values inside.
+
+_SAFE_INTEGER = 2**53 - 1
+_MOST_DEPTH = 200
+_MOST_PATH_CHARS = 4_000_000
+"""Maximum characters of the paths to values of other types: each repeats all keys above its value."""
+_PIECES = re.compile(r"\\(.?)|\.|[^\\.]+", re.DOTALL)
+
+
+def to_superjson(value: object) -> dict[str, Any]:
+    """Writes a value that a tool returned, with its tags converted.
+
+    Raises:
+        MessageTooLarge: the paths to values of other types are too long.
+    """
+    types = _ValueTypes()
+    plain = _plain(value, (), types)
+    if not types.kinds:
+        return {"json": plain}
+    return {"json": plain, "meta": {"values": types.kinds.get("", types.kinds), "v": 1}}
+
+
+class _ValueTypes:
+    """Types by path."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, list[Any]] = {}
+        self._room = _MOST_PATH_CHARS
+        self._above: tuple[str, ...] = ()
+        self._prefix = ""
+        """Text of the path `_above`, that of the last container with such a value."""
+
+    def add(self, path: tuple[str, ...], kind: object) -> None:
+        if path[:-1] != self._above:
+            self._above = path[:-1]
+            self._prefix = "".join(f"{_escape(step)}." for step in self._above)
+        self._room -= len(self._prefix) + 1
+        if self._room < 0:
+            raise MessageTooLarge(
+                "the call was made, but its result was withheld: the paths to its integers over 2^53, bytes and other "
+                f"values that JSON cannot express have more than {_MOST_PATH_CHARS} characters"
+            )
+        self.kinds[self._prefix + "".join(map(_escape, path[-1:]))] = [kind]
+
+
+def _escape(step: str) -> str:
+    return step.replace("\\", "\\\\").replace(".", "\\.")
+
+
+def from_superjson(raw: object) -> Any:
+    """Reads an input. Values that JSON can express stay unchanged, such as a date as its string.
+
+    Raises:
+        MalformedMessage: the input is not a superjson document.
+    """
+    if not isinstance(raw, dict) or "json" not in raw:
+        raise MalformedMessage('with the transformer superjson an input is {"json": ..., "meta": ...}')
+    document = cast("dict[str, Any]", raw)
+    meta: Any = document.get("meta") or {}
+    if not isinstance(meta, dict):
+        raise MalformedMessage("the meta of an input is not an object")
+    return _read(document["json"], cast("dict[str, Any]", meta).get("values"), 0)
+
+
+def _plain(value: object, path: tuple[str, ...], types: _ValueTypes) -> Any:
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            if -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
+                return value
+            return _typed(str(value), "bigint", path, types)
+        case float():
+            if math.isfinite(value):
+                return _typed("-0", "number", path, types) if not value and math.copysign(1, value) < 0 else value
+            text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return _typed(text, "number", path, types)
+        case bytes() | bytearray() | memoryview():
+            return _typed([*bytes(cast("bytes", value))], ["typed-array", "Uint8Array"], path, types)
+        case Mapping():
+            items = cast("Mapping[Any, Any]", value).items()
+            return {str(key): _plain(each, (*path, str(key)), types) for key, each in items}
+        case list() | tuple():
+            elements = cast("Iterable[Any]", value)
+            return [_plain(each, (*path, str(number)), types) for number, each in enumerate(elements)]
+        case _:
+            return _plain(to_jsonable_python(value, by_alias=True, inf_nan_mode="constants"), path, types)
+
+
+def _typed(value: Any, kind: object, path: tuple[str, ...], types: _ValueTypes) -> Any:
+    types.add(path, kind)
+    return value
+
+
+def _read(value: Any, tree: Any, depth: int) -> Any:
+    """Converts a value by the tree of its own types and of those inside."""
+    if depth > _MOST_DEPTH:
+        raise MalformedMessage("the meta of an input is nested too deeply")
+    if isinstance(tree, list) and tree:
+        kind, *inner = cast("list[Any]", tree)
+        if inner:
+            value = _read(value, inner[0], depth + 1)
+        return _convert(value, kind)
+    if isinstance(tree, dict):
+        for key, subtree in cast("dict[str, Any]", tree).items():
+            value = _put(value, _path(key), subtree, depth)
+    return value
+
+
+def _put(value: Any, path: list[str], subtree: Any, depth: int) -> Any:
+    parent, last = value, path[-1]
+    for step in path[:-1]:
+        parent = _at(parent, step)
+    read = _read(_at(parent, last), subtree, depth + 1)
+    if isinstance(parent, list):
+        parent[int(last)] = None if read is _UNDEFINED else read
+    elif read is _UNDEFINED:
+        del parent[last]
+    else:
+        parent[last] = read
+    return value
+
+
+def _at(parent: Any, step: str) -> Any:
+    try:
+        return parent[int(step) if isinstance(parent, list) else step]
+    except (LookupError, ValueError, TypeError):
+        raise MalformedMessage("the meta of an input names a value that does not exist") from None
+
+
+def _path(key: str) -> list[str]:
+    steps: list[list[str]] = [[]]
+    for match in _PIECES.finditer(key):
+        if match[0] == ".":
+            steps.append([])
+        else:
+            steps[-1].append(match[0] if match[1] is None else match[1])
+    return ["".join(step) for step in steps]
+
+
+_UNDEFINED = object()
+
+
+def _convert(value: Any, kind: Any) -> Any:
+    try:
+        match kind:
+            case "undefined":
+                return _UNDEFINED
+            case "bigint":
+                return int(value)
+            case "number":
+                return float(value)
+            case "map":
+                return {str(key): each for key, each in value}
+            case ["typed-array", *_]:
+                if not isinstance(value, list):  # bytes() of a number would allocate that many
+                    raise TypeError
+                return b64encode(bytes(cast("list[int]", value))).decode()
+            case "Error":
+                return value["message"]
+            case _:
+                return value  # Date, set, regexp and URL: the form that JSON gives them
+    except (ValueError, TypeError, LookupError, OverflowError):
+        raise MalformedMessage("the meta of an input does not fit its json") from None
+
+
+def without_undefined(value: object) -> Any:
+    """Returns an input, with an empty object in place of undefined."""
+    return {} if value is _UNDEFINED or value is None else value
+
+
+# --- results and errors -------------------------------------------------------------------------------------
+
+Transformer: TypeAlias = Literal["superjson"] | None
+
+# Codes of JSON-RPC as tRPC numbers them (@trpc/server, rpc/codes).
+_BY_STATUS: Mapping[int, tuple[str, int]] = {
+    400: ("BAD_REQUEST", -32600),
+    401: ("UNAUTHORIZED", -32001),
+    403: ("FORBIDDEN", -32003),
+    404: ("NOT_FOUND", -32004),
+    405: ("METHOD_NOT_SUPPORTED", -32005),
+    408: ("TIMEOUT", -32008),
+    413: ("PAYLOAD_TOO_LARGE", -32013),
+    415: ("UNSUPPORTED_MEDIA_TYPE", -32015),
+    422: ("UNPROCESSABLE_CONTENT", -32022),
+    429: ("TOO_MANY_REQUESTS", -32029),
+    503: ("SERVICE_UNAVAILABLE", -32603),
+}
+_OTHER = "INTERNAL_SERVER_ERROR", -32603
+
+
+def status_of_reply(reply: Reply) -> int:
+    """Returns the HTTP status of a call."""
+    return 200 if reply.error is None else status_of(reply.error)
+
+
+def size_of(reply: Reply) -> int:
+    """Returns the size of a result in bytes."""
+    return 0 if reply.encoded is None else len(reply.encoded.text)
+
+
+def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, Any]:
+    """Makes `{"result": {"data": ...}}`, or `{"error": ...}`; the transformer has yet to write the data."""
+    if reply.error is not None:
+        return {"error": error_shape(reply.error, path)}
+    if reply.nothing:
+        return {"result": {"data": None}}
+    value = reply.value
+    if transformer is None:
+        if reply.encoded is None or reply.encoded.tagged:
+            value = from_json(plain_json(value))
+        return {"result": {"data": value}}
+    if reply.encoded is not None:
+        value = decode_value(reply.encoded.text, tagged=reply.encoded.tagged)
+    return {"result": {"data": value}}
+
+
+def error_shape(error: CallError, path: str = "", status: int | None = None) -> dict[str, Any]:
+    """Makes the error of a call. `data.corral` has its stable code."""
+    status = status or status_of(error)
+    name, number = _BY_STATUS.get(status, _OTHER)
+    data: dict[str, Any] = {"code": name, "httpStatus": status}
+    if path:
+        data["path"] = path
+    own = error_content(error)
+    del own["message"]
+    data["corral"] = own
+    return {"message": error.message, "code": number, "data": data}
+
+
+def shown(content: dict[str, Any], transformer: Transformer) -> dict[str, Any]:
+    """Applies the transformer to the data or the error of one call."""
+    if transformer is None:
+        return content
+    if "error" in content:
+        return {"error": to_superjson(content["error"])}
+    try:
+        return {"result": {"data": to_superjson(content["result"]["data"])}}
+    except MessageTooLarge as error:
+        return {"error": to_superjson(error_shape(CallError.of(error)))}
+
+
+# --- the app ------------------------------------------------------------------------------------------------
 
 _EVENTS = b"text/event-stream"
 _CALLS = "corral/calls"
@@ -64,51 +320,24 @@ class _CallBatch(NamedTuple):
     batch: bool
 
 
-class TrpcApp:
-    """ASGI app over a pipeline. Everything requires a token, except `/health`."""
+class _TrpcApp(BridgeApp):
+    """Procedures at every path, besides the calls of corral's own runtimes."""
 
-    def __init__(self, host: BridgeHost, bridge: TrpcBridge) -> None:
-        self._host = host
-        self._bridge = bridge
+    def __init__(self, bridge: TrpcBridge, host: BridgeHost) -> None:
+        super().__init__(bridge, host)
         self._transformer: Transformer = bridge.transformer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        response = await self._route(RequestHead.of(scope), scope, receive, send)
-        if response is not None:
-            await response(scope, receive, send)
+    @override
+    def answers(self, path: str) -> Mapping[str, Answer]:
+        name = path.strip("/")
+        procedures = partial(self._procedures, unquote(name))
+        own: Mapping[str, Answer] = {_CALLS: self._calls, _RENEWAL: self.renew}
+        return {"GET": procedures, "POST": own.get(name, procedures)}
 
-    async def _route(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> ASGIApp | None:
-        path = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
-        if path == "health":
-            return Response(to_json({"status": "ok"}), media_type="application/json")
-        if (runtime := RUNTIMES.get(f"/{path}")) is not None:
-            language, media_type = runtime
-            return Response(self._bridge.guest_runtime(language), media_type=media_type)
-        if scope["method"] not in ("GET", "POST"):
-            return self._failure(BridgeError("the method must be GET or POST"), 405)
-        grant = await grant_of(self._host, head, "trpc")
-        if not isinstance(grant, Grant):
-            return self._failure(grant)
-        try:
-            if path in (_CALLS, _RENEWAL) and scope["method"] == "POST":
-                serve = self._calls if path == _CALLS else self._token
-                return await serve(head, grant, receive, send) if head.is_json else self._failure(NOT_JSON, 415)
-            return await self._procedures(head, unquote(path), grant, receive, send)
-        except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
-            return self._failure(error)
-
-    async def _token(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> Response:
-        async with watch_request(grant, receive, anyio.lowlevel.checkpoint):
-            parse_json(await read_body(head, receive, 1_000))
-            token, expires = self._host.renew(grant)
-            content = to_json({"token": token, "expires": expires})
-            return Response(content, headers={"cache-control": "no-store"}, media_type="application/json")
-        return self._failure(ended() if grant.ended else late())
-
-    async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
+    async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
         """Writes an event for each line of a batch. It is a subscription by POST."""
+        if not head.is_json:
+            return self.refuse(head, NOT_JSON, 415)
         stream = _Subscription(send)
         batch: Batch | None = None
 
@@ -129,21 +358,20 @@ class TrpcApp:
             await batch.answer(write)
             return None
         if batch is None:
-            return self._failure(ended() if grant.ended else late())
+            return self.refuse(head, watch.reason)
         await batch.end(write)
         return None
 
     async def _procedures(
-        self, head: RequestHead, path: str, grant: Grant, receive: Receive, send: Send
-    ) -> Response | None:
-        is_get = head.scope["method"] == "GET"
+        self, path: str, head: RequestHead, grant: Grant, receive: Receive, send: Send
+    ) -> ASGIApp | None:
+        is_get = head.method == "GET"
         if not is_get and not head.is_json and not _has_no_body(head):
-            return self._failure(NOT_JSON, 415)
+            return self.refuse(head, NOT_JSON, 415)
         headers = dict(head.scope["headers"])
         stream = _Subscription(send)
         lines = ResponseStream(send, *_JSON_HEADERS)
         unanswered: dict[int, CallRequest] = {}
-        body_came = False
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
@@ -151,7 +379,6 @@ class TrpcApp:
             calls = await grant.run_by_size(
                 self._read_calls, head, path, None if is_get else bytes(body), size=len(body)
             )
-            body_came = True
             watch.body_received()
             if _EVENTS in headers.get(b"accept", b"") and not calls.batch:
                 tool = grant.peek_tool(calls.paths[0])
@@ -175,7 +402,7 @@ class TrpcApp:
         if stream.started:
             await stream.fail(ended(), self._transformer)
             return None
-        return self._failure(ended() if body_came or grant.ended else late())
+        return self.refuse(head, watch.reason)
 
     def _read_calls(self, head: RequestHead, path: str, body: bytes | None) -> _CallBatch:
         """Reads the calls of a request.
@@ -244,8 +471,7 @@ class TrpcApp:
             return to_json(contents if batch else contents[0], inf_nan_mode="null")
 
         size = sum(map(size_of, replies.values()))
-        content = await grant.run_by_size(written, size=size)
-        return Response(content, status, {"cache-control": "no-store"}, media_type="application/json")
+        return Response(await grant.run_by_size(written, size=size), status)
 
     async def _lines(self, unanswered: dict[int, CallRequest], grant: Grant, lines: ResponseStream) -> None:
         """Writes each result as it comes, in the form of httpBatchStreamLink: a head with a promise for each call."""
@@ -280,19 +506,16 @@ class TrpcApp:
         transformer = self._transformer
         refused: list[CallError] = []
 
-        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+        async def write_items(items: Sequence[EncodedValue]) -> None:
             try:
-                await write_each([] if refused else items, tagged)
+                for item in () if refused else items:
+                    data = await grant.run_by_size(written, item, size=len(item.text))
+                    await stream.write(b"data: %b\n\n" % data)
             except MessageTooLarge as error:
                 refused.append(CallError.of(error))
 
-        async def write_each(items: Sequence[bytes], tagged: bool) -> None:
-            for item in items:
-                data = await grant.run_by_size(written, item, tagged, size=len(item))
-                await stream.write(b"data: %b\n\n" % data)
-
-        def written(item: bytes, tagged: bool) -> bytes:
-            value = decode_value(item, tagged=tagged)
+        def written(item: EncodedValue) -> bytes:
+            value = decode_value(item.text, tagged=item.tagged)
             return plain_json(value) if transformer is None else to_json(to_superjson(value))
 
         await stream.write(b"event: connected\ndata: {}\n\n")
@@ -306,9 +529,6 @@ class TrpcApp:
 
     async def _handle(self, request: CallRequest, grant: Grant) -> Reply:
         return await self._host.handle(Call(request, grant, protocol="trpc"))
-
-    def _failure(self, error: Any, status: int | None = None) -> Response:
-        return failed(error, self._transformer, status)
 
 
 class _Subscription(EventStream):
@@ -357,11 +577,12 @@ class TrpcBridge(WebBridge):
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return TrpcApp(host, self)
+        return _TrpcApp(self, host)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        return failed(error, self.transformer, status)
+        content = shown({"error": error_shape(error, status=status)}, self.transformer)
+        return failed(to_json(content), error, status)
 
     @override
     async def document(self, grant: Grant) -> Document:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from graphql import (
@@ -12,6 +15,7 @@ from graphql import (
     GraphQLArgument,
     GraphQLBoolean,
     GraphQLEnumType,
+    GraphQLError,
     GraphQLField,
     GraphQLFloat,
     GraphQLInputField,
@@ -21,17 +25,97 @@ from graphql import (
     GraphQLNonNull,
     GraphQLObjectType,
     GraphQLResolveInfo,
+    GraphQLScalarType,
     GraphQLSchema,
     GraphQLString,
+    IntValueNode,
+    StringValueNode,
+    ValueNode,
     execute,  # pyright: ignore[reportUnknownVariableType]
     print_schema,
 )
 
-from corral.protocols.graphql.bridge.names import distinct_names, is_name, type_name
-from corral.protocols.graphql.bridge.scalars import BIG_INT, JSON
 from corral.tools import Tool
 from corral.tools.json_schema.keywords import listing, mapping
 from corral.types import JsonSchema, ToolName
+
+# --- names --------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"(?!__)[_A-Za-z][_0-9A-Za-z]*")
+_OTHER = re.compile(r"[^_0-9A-Za-z]")
+_MOST_CHARACTERS = 100
+
+
+@lru_cache(maxsize=4_096)
+def is_name(text: str) -> bool:
+    return len(text) <= _MOST_CHARACTERS and _NAME.fullmatch(text) is not None
+
+
+def distinct_names(names: Iterable[str], reserved: Collection[str] = ()) -> dict[str, str]:
+    """Maps each name to one that GraphQL allows: itself, or else a similar one with a hash of the original."""
+    originals = list(names)
+    distinct = {name: name for name in originals if name not in reserved and is_name(name)}
+    for name in originals:
+        if name not in distinct:
+            digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+            similar = _OTHER.sub("_", name).strip("_")[: _MOST_CHARACTERS - 10]
+            distinct[name] = (
+                f"{similar}_{digest}" if similar[:1].isalpha() else f"_{similar}_{digest}".replace("__", "_")
+            )
+    return distinct
+
+
+@lru_cache(maxsize=4_096)
+def type_name(text: str) -> str:
+    """Returns a name for a type: `foo-bar` becomes `FooBar`."""
+    joined = "".join(word[:1].upper() + word[1:] for word in _OTHER.sub(" ", text).replace("_", " ").split())
+    joined = joined[:_MOST_CHARACTERS]
+    return joined if joined[:1].isalpha() else f"Type{joined}"
+
+
+# --- scalars that GraphQL itself does not have --------------------------------------------------------------
+
+_SAFE_INTEGER = 2**53 - 1
+_MOST_DIGITS = 4_300
+
+
+def _integer(value: Any) -> int:
+    match value:
+        case bool():
+            pass
+        case int():
+            return value
+        case float() if value.is_integer():
+            return int(value)
+        case str() if len(value) <= _MOST_DIGITS and value.removeprefix("-").isdecimal():
+            return int(value)
+        case _:
+            pass
+    raise GraphQLError(f"BigInt cannot represent {str(value)[:50]!r}: it is not an integer")
+
+
+def _integer_literal(node: ValueNode) -> int:
+    if isinstance(node, IntValueNode | StringValueNode):
+        return _integer(node.value)
+    raise GraphQLError("BigInt takes an integer, or a string of its digits", node)
+
+
+def _integer_output(value: Any) -> int | str:
+    number = _integer(value)
+    return number if -_SAFE_INTEGER <= number <= _SAFE_INTEGER else str(number)
+
+
+BIG_INT = GraphQLScalarType(
+    "BigInt",
+    description="Integer of any size. In results it is a number up to 2^53 - 1, and a string beyond.",
+    coerce_output_value=_integer_output,
+    coerce_input_value=_integer,
+    coerce_input_literal=_integer_literal,
+)
+JSON = GraphQLScalarType("JSON", description="Any JSON value.")
+
+
+# --- types --------------------------------------------------------------------------------------------------
 
 _MOST_LEVELS = 20
 _INT = 2**31
@@ -312,6 +396,8 @@ def _description(keywords: Mapping[str, object]) -> str | None:
     text = keywords.get("description")
     return text[:_MOST_DESCRIPTION] if isinstance(text, str) and text else None
 
+
+# --- the schema ---------------------------------------------------------------------------------------------
 
 CALL_FIELD = "callTool"
 CALLS_FIELD = "_calls"

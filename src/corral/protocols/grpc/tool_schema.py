@@ -1,20 +1,33 @@
-"""Message types for JSON Schemas: the descriptors, and how each field maps to its JSON value."""
+"""Descriptors of the tools that a caller can see: `corral.tools.Tools`, and one service for each namespace."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+from google.protobuf import struct_pb2
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MethodOptions
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
+from corral.bridges.base import Document
+from corral.bridges.web.documents import DocumentCache
+from corral.calls.grants import Grant
+from corral.concurrency.threads import run_in_own_thread
+from corral.tools import Tool
 from corral.tools.json_schema.keywords import listing, mapping, resolved
-from corral.types import JsonSchema
+from corral.types import JsonSchema, ToolName
+
+# --- message types for JSON Schemas -------------------------------------------------------------------------
 
 Kind: TypeAlias = Literal["bool", "bytes", "double", "int64", "message", "string", "struct", "value"]
+Path: TypeAlias = tuple[int, ...]
+"""Path of a description, as in `SourceCodeInfo`."""
+Comment: TypeAlias = tuple[Path, str]
 Shape: TypeAlias = Literal["one", "list", "map", "wrapped_list", "wrapped_map"]
 """Number of values of a field. A wrapped one is a message around `items`, so an empty list differs from none."""
 
@@ -85,7 +98,7 @@ class Built(NamedTuple):
     """Message of a tool. `comments` are descriptions of its fields, by path from the message."""
 
     plan: RootPlan
-    comments: list[tuple[tuple[int, ...], str]]
+    comments: list[Comment]
 
 
 @lru_cache(4096)
@@ -124,7 +137,7 @@ class _Builder:
         """Schemas outside the root, kept alive so that no other object gets their identity."""
         self._places: dict[str, int] = {}
         """Index of each nested message, by name."""
-        self.comments: list[tuple[tuple[int, ...], str]] = []
+        self.comments: list[Comment] = []
         """Descriptions of fields, by path from the message."""
 
     def root(self, whole: str, untyped: Kind, *, typed: bool) -> Built:
@@ -404,3 +417,235 @@ def _number(key: str) -> int:
 
 def _digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=4).digest())
+
+
+# --- services -----------------------------------------------------------------------------------------------
+
+PACKAGE = "corral.tools"
+FILE = "corral/tools.proto"
+_COMMENT_CHARACTERS = 2_000
+
+
+class Method(NamedTuple):
+    """Method of one tool."""
+
+    tool: str
+    """Path of the tool in programs."""
+    request: Any
+    """Message class."""
+    response: Any
+    """Message class; that of an item if the tool streams."""
+    input: RootPlan
+    output: RootPlan
+    stream: bool
+
+
+class _Made(NamedTuple):
+    tool: str
+    input: RootPlan
+    output: RootPlan
+    stream: bool
+
+
+class ToolSchema:
+    """Descriptors of tools, and their methods by path, such as `/corral.tools.Tools/add`.
+
+    Build it in a thread, because that takes time.
+    """
+
+    def __init__(self, tools: Mapping[ToolName, Tool]) -> None:
+        file, made, comments = tool_file(tools)
+        self.pool = DescriptorPool()
+        self.pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+        try:
+            self.pool.AddSerializedFile(file.SerializeToString())
+        except TypeError:  # a schema has names that protobuf refuses
+            refused = frozenset(name for name, tool in tools.items() if not _is_accepted({name: tool}))
+            file, made, comments = tool_file(tools, refused)
+            self.pool.AddSerializedFile(file.SerializeToString())
+        self._file = file
+        self._comments = comments
+        self._made = made
+        self._methods: dict[str, Method] = {}
+
+    @cached_property
+    def file(self) -> FileDescriptorProto:
+        """The file, with descriptions as comments, which a pool does not return."""
+        file = FileDescriptorProto()
+        file.CopyFrom(self._file)
+        for path, text in self._comments:
+            shown = text[:_COMMENT_CHARACTERS].encode("utf-8", "replace").decode()
+            lines = "".join(f" {line}\n" for line in shown.splitlines())
+            file.source_code_info.location.add(path=path, span=(0, 0, 0), leading_comments=lines)
+        return file
+
+    @property
+    def size(self) -> int:
+        """Bytes of the descriptors."""
+        return self._file.ByteSize()
+
+    @property
+    def services(self) -> list[str]:
+        """Full names of the services."""
+        return [f"{PACKAGE}.{each.name}" for each in self._file.service]
+
+    def method(self, path: str) -> Method | None:
+        """Returns the method of a path; None if no tool has it."""
+        method = self._methods.get(path)
+        if method is None and (made := self._made.get(path)) is not None:
+            service, _, name = path[1:].partition("/")
+            described = self.pool.FindServiceByName(service).methods_by_name[name]
+            method = self._methods[path] = Method(
+                made.tool,
+                GetMessageClass(described.input_type),
+                GetMessageClass(described.output_type),
+                made.input,
+                made.output,
+                made.stream,
+            )
+        return method
+
+
+def path_of(name: ToolName) -> str:
+    """Returns the path of a tool's method."""
+    service = "" if name.namespace is None else proto_name(name.namespace)
+    return f"/{PACKAGE}.{service}Tools/{proto_name(name.name)}"
+
+
+def tool_file(
+    tools: Mapping[ToolName, Tool], untyped: frozenset[ToolName] = frozenset()
+) -> tuple[FileDescriptorProto, dict[str, _Made], list[Comment]]:
+    """Makes the file of all services and messages; also returns the methods by path, and descriptions for comments.
+
+    Messages of tools with a namespace are nested in a message of the namespace, so that all names are distinct.
+    """
+    file = FileDescriptorProto(name=FILE, package=PACKAGE, syntax="proto3")
+    file.dependency.append(struct_pb2.DESCRIPTOR.name)
+    made: dict[str, _Made] = {}
+    comments: list[Comment] = []
+    spaces: dict[str | None, list[tuple[str, Tool]]] = {}
+    for name, tool in tools.items():
+        spaces.setdefault(name.namespace, []).append((name.name, tool))
+    for namespace, members in spaces.items():
+        prefix = "" if namespace is None else proto_name(namespace)
+        service = file.service.add(name=f"{prefix}Tools")
+        where: tuple[int, ...] = () if namespace is None else (4, len(file.message_type))
+        messages = file.message_type
+        package = PACKAGE
+        if namespace is not None:
+            holder = file.message_type.add(name=f"{prefix}Messages")
+            messages = holder.nested_type
+            package = f"{PACKAGE}.{holder.name}"
+        for name, tool in members:
+            method = proto_name(name)
+            path = str(ToolName(namespace, name))
+            typed = ToolName(namespace, name) not in untyped
+            request = messages.add(name=f"{method}Request")
+            response = messages.add(name=f"{method}Response")
+            input = input_message(request, f"{package}.{request.name}", tool.input_schema, typed=typed)
+            output = output_message(response, f"{package}.{response.name}", tool.output_schema, typed=typed)
+            for part, index in (input, len(messages) - 2), (output, len(messages) - 1):
+                place = (*where, 3 if where else 4, index)
+                comments += [((*place, *path), text) for path, text in part.comments]
+            described = service.method.add(
+                name=method,
+                input_type=f".{package}.{method}Request",
+                output_type=f".{package}.{method}Response",
+            )
+            if tool.stream:
+                described.server_streaming = True
+            if tool.read_only:
+                described.options.idempotency_level = MethodOptions.NO_SIDE_EFFECTS
+            elif tool.idempotent:
+                described.options.idempotency_level = MethodOptions.IDEMPOTENT
+            if tool.description:
+                comments.append(((6, len(file.service) - 1, 2, len(service.method) - 1), tool.description))
+            made[path_of(ToolName(namespace, name))] = _Made(path, input.plan, output.plan, tool.stream)
+    return file, made, comments
+
+
+def _is_accepted(tools: Mapping[ToolName, Tool]) -> bool:
+    pool = DescriptorPool()
+    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    try:
+        pool.AddSerializedFile(tool_file(tools)[0].SerializeToString())
+    except TypeError:
+        return False
+    return True
+
+
+# --- the text of a .proto file, for protoc ------------------------------------------------------------------
+
+_NAMES = {
+    FieldDescriptorProto.TYPE_BOOL: "bool",
+    FieldDescriptorProto.TYPE_BYTES: "bytes",
+    FieldDescriptorProto.TYPE_DOUBLE: "double",
+    FieldDescriptorProto.TYPE_INT64: "int64",
+    FieldDescriptorProto.TYPE_STRING: "string",
+}
+
+
+async def proto_document(schemas: DocumentCache[ToolSchema], grant: Grant) -> Document:
+    """Makes the `.proto` of the tools that the scopes of a grant allow, in a thread."""
+    schema = await schemas.of(grant)
+    content = await run_in_own_thread(lambda: proto_text(schema.file).encode(), abandon_on_cancel=True)
+    return Document(content, "text/plain; charset=utf-8")
+
+
+def proto_text(file: FileDescriptorProto) -> str:
+    """Writes a file of the bridge's descriptors as text, with its comments."""
+    comments = {tuple(each.path): each.leading_comments for each in file.source_code_info.location}
+    lines = [f'syntax = "{file.syntax}";', "", f"package {file.package};", ""]
+    lines += [f'import "{name}";' for name in file.dependency]
+    for number, service in enumerate(file.service):
+        lines += ["", f"service {service.name} {{"]
+        for index, method in enumerate(service.method):
+            lines += _comment_text(comments, (6, number, 2, index), "  ")
+            reply = f"{'stream ' if method.server_streaming else ''}{method.output_type}"
+            head = f"  rpc {method.name}({method.input_type}) returns ({reply})"
+            level = method.options.idempotency_level
+            if level == MethodOptions.IDEMPOTENCY_UNKNOWN:
+                lines.append(f"{head};")
+            else:
+                lines.append(f"{head} {{ option idempotency_level = {MethodOptions.IdempotencyLevel.Name(level)}; }}")
+        lines.append("}")
+    for number, message in enumerate(file.message_type):
+        lines += ["", *_message_text(message, comments, (4, number), "")]
+    return "\n".join(lines) + "\n"
+
+
+def _message_text(message: DescriptorProto, comments: dict[Path, str], path: Path, indent: str) -> Iterator[str]:
+    yield f"{indent}message {message.name} {{"
+    inner = f"{indent}  "
+    if message.options.deprecated_legacy_json_field_conflicts:
+        yield f"{inner}option deprecated_legacy_json_field_conflicts = true;"
+    entries = {each.name: each for each in message.nested_type if each.options.map_entry}
+    for number, nested in enumerate(message.nested_type):
+        if not nested.options.map_entry:
+            yield from _message_text(nested, comments, (*path, 3, number), inner)
+    for number, each in enumerate(message.field):
+        yield from _comment_text(comments, (*path, 2, number), inner)
+        entry = entries.get(each.type_name.rpartition(".")[2])
+        if entry is not None:
+            kind = f"map<string, {_type_text(entry.field[1])}>"
+        elif each.label == FieldDescriptorProto.LABEL_REPEATED:
+            kind = f"repeated {_type_text(each)}"
+        else:
+            kind = f"optional {_type_text(each)}"
+        yield f"{inner}{kind} {each.name} = {each.number} [json_name = {_quoted(each.json_name)}];"
+    yield f"{indent}}}"
+
+
+def _type_text(field: FieldDescriptorProto) -> str:
+    return field.type_name or _NAMES[field.type]
+
+
+def _comment_text(comments: dict[Path, str], path: Path, indent: str) -> Iterator[str]:
+    for line in comments.get(path, "").splitlines():
+        yield f"{indent}//{line}".rstrip()
+
+
+def _quoted(text: str) -> str:
+    """Writes a string literal; bytes other than printable ASCII are escaped."""
+    characters = (chr(each) if 32 <= each < 127 and each not in b'"\\' else f"\\{each:03o}" for each in text.encode())
+    return f'"{"".join(characters)}"'

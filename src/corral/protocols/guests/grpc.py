@@ -24,7 +24,7 @@ from corral.guest.python.client import (
     bridge_transport,
 )
 from corral.guest.python.transports.lines import encode_call
-from corral.protocols.messages import SERVICE, calls_message, read_message
+from corral.protocols.guests.messages import SERVICE, calls_message, read_message
 
 _ALIVE_SECONDS = 30
 """After this long without a message, the client pings the server, and waits as long for its answer."""

@@ -2,7 +2,7 @@
 // corral.v1.Bridge/Renew gives a fresh token.
 
 import { bridgeTransport, encodeCall, type Failure, readFailure, type Transport } from "../../guest/typescript/client.ts";
-import { callsMessage, Envelopes, SERVICE } from "../messages.ts";
+import { callsMessage, Envelopes, SERVICE } from "./messages.ts";
 
 interface WireError {
   message?: string;
