@@ -28,7 +28,8 @@ from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Remark, Workspace
 from corral.errors import StartFailed
 from corral.events import Event, ProgramChecked
-from corral.jail import Engine, unavailable_reason
+from corral.jail import Engine
+from corral.jail.jail import unavailable_reason
 from corral.tools import ToolRegistry
 from corral.types import Language
 from tests.checking.corpora import valid_python_programs

@@ -21,9 +21,9 @@ import pytest
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolError, define_tool, tool
 from corral.errors import StartFailed
 from corral.events import ConsoleOutput, Event, ToolCallStarted
+from corral.jail import Engine
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.jailed.guest_starter import GuestKind
-from corral.types import SandboxConfig
+from corral.sandboxes.jailed.guest_starter import GuestCommand
 from tests.conftest import TOOLS
 from tests.e2e.clocks import UNLIMITED, WallClock
 from tests.forks import ForkedProcess
@@ -517,7 +517,7 @@ def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_guest_that_closes_its_connection_and_lives_on_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready = (b"\x00\x00\x00\x15\x10\x00" + bytes(16) + b"[1]").hex()
     script = (
@@ -525,12 +525,13 @@ async def test_a_guest_that_closes_its_connection_and_lives_on_is_ended(
         "while True: signal.pause()\n"
     )
 
-    class Python(DenoSandbox):
-        def guest_kind(self, config: SandboxConfig, isolation: object = None) -> GuestKind:
-            return GuestKind(config.unowned, ("-I", "-S", "-c", script))
+    command = GuestCommand(Engine(Path(sys.executable)), ("-I", "-S", "-c", script))
 
-    monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))
-    sandbox = Python(tier="none", isolation="process", pool_size=0)
+    def started(*_: object) -> GuestCommand:
+        return command
+
+    monkeypatch.setattr("corral.sandboxes.deno._command", started)
+    sandbox = DenoSandbox(tier="none", isolation="process", pool_size=0)
     async with Corral(sandbox=sandbox, containment="none", check=False) as corral:
         with anyio.fail_after(LIMIT_SECONDS):
             result = await corral.execute("return 1")

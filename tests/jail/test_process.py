@@ -11,8 +11,8 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from corral.jail import child_streams
 from corral.jail.launcher import tell
+from corral.jail.launcher_client import child_streams
 from corral.jail.process import ContainedProcess
 
 

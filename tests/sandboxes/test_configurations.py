@@ -13,10 +13,9 @@ import pytest
 
 from corral.containment import Tier
 from corral.guest import RuntimeDirectory
-from corral.jail import Engine
-from corral.jail.namespaces import Mount
+from corral.jail import Engine, Jail, Mount, jail
 from corral.sandboxes.jailed import guest_starter
-from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GuestCommand, GuestStarter
 from corral.sandboxes.jailed.python_runtime import installation
 from corral.types import Owner, SandboxConfig
 
@@ -59,18 +58,19 @@ def starters(monkeypatch: pytest.MonkeyPatch, folders: dict[int, Path]) -> Itera
 
 
 def starter(folders: dict[int, Path], tier: Tier | Literal["auto"] = "auto") -> GuestStarter:
-    def engine(config: SandboxConfig) -> Engine:
+    script = SHOWS_WHAT_IT_SEES.format(places=sorted(map(str, folders.values())))
+
+    def command(config: SandboxConfig) -> GuestCommand:
         folder = folders[config.memory_mb]
         usual = installation(()).engine
-        return replace(usual, mounts=(*usual.mounts, Mount(folder, str(folder))))
+        engine = replace(usual, mounts=(*usual.mounts, Mount(folder, str(folder))))
+        return GuestCommand(engine, ("-I", "-S", "-c", script))
 
-    return GuestStarter(tier, engine, RuntimeDirectory(lambda: {"guest.py": ""}), {}, garbage_mb=8)
+    return GuestStarter(tier, command, RuntimeDirectory(lambda: {"guest.py": ""}), {}, garbage_mb=8)
 
 
-def kind(folders: dict[int, Path], memory_mb: int, required: Tier = "none") -> GuestKind:
-    script = SHOWS_WHAT_IT_SEES.format(places=sorted(map(str, folders.values())))
-    config = SandboxConfig(language="python", memory_mb=memory_mb, required_tier=required)
-    return GuestKind(config, ("-I", "-S", "-c", script))
+def config_of(memory_mb: int) -> SandboxConfig:
+    return SandboxConfig(language="python", memory_mb=memory_mb, required_tier="none")
 
 
 @pytest.mark.parametrize("tier", ["landlock", "namespaces"])
@@ -81,7 +81,7 @@ def test_each_configuration_has_a_jail_of_its_own(
     starters.append(made)
     seen: dict[int, str] = {}
     for memory_mb in (64, 65, 64):
-        guest = made.start(kind(folders, memory_mb), in_advance=False)
+        guest = made.start(config_of(memory_mb), in_advance=False)
         anyio.run(guest.process.wait, 0)
         seen[memory_mb] = guest.process.error_tail()
         assert guest.tier == tier
@@ -93,16 +93,16 @@ def test_the_tier_is_looked_for_once_on_a_machine(
     folders: dict[int, Path], starters: list[GuestStarter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[Tier] = []
-    usual = guest_starter.jails_to_try
+    usual = jail.jails_to_try
 
-    def counted(tier: Tier, engine: Engine, directory: Path) -> list[guest_starter.Jail]:
+    def counted(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
         tried.append(tier)
         return usual(tier, engine, directory)
 
-    monkeypatch.setattr(guest_starter, "jails_to_try", counted)
+    monkeypatch.setattr(jail, "jails_to_try", counted)
     for memory_mb in (64, 65):
         starters.append(starter(folders))
-        starters[-1].start(kind(folders, memory_mb), in_advance=False).close()
+        starters[-1].start(config_of(memory_mb), in_advance=False).close()
         assert tried == ["namespaces"]
 
 
@@ -110,10 +110,10 @@ def test_a_tier_that_works_no_longer_is_looked_for_again(
     folders: dict[int, Path], starters: list[GuestStarter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starters.append(starter(folders))
-    starters[-1].start(kind(folders, 64), in_advance=False).close()
+    starters[-1].start(config_of(64), in_advance=False).close()
     monkeypatch.setattr("corral.jail.jail.bubblewrap", lambda: None)
     starters.append(starter(folders))
-    guest = starters[-1].start(kind(folders, 64), in_advance=False)
+    guest = starters[-1].start(config_of(64), in_advance=False)
     guest.close()
     assert guest.tier == "landlock"
 

@@ -12,7 +12,7 @@ from typing import Any
 from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes import CPythonSandbox, DenoSandbox, deno
-from corral.sandboxes.jailed.guest_starter import GuestKind
+from corral.sandboxes.jailed.guest_starter import GuestCommand, GuestStarter
 from corral.sessions import Sessions
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
@@ -33,8 +33,9 @@ try { globalThis.Deno ??= { build: { os: "linux", arch: "x86_64" }, env: { get()
 class GrantedDenoSandbox(DenoSandbox):
     """Deno with every permission: a stand-in for a complete bypass of its own model."""
 
-    def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        return _with_all_permissions(super().guest_kind(config))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        _grant_everything(self._starter)
 
 
 _GIVEN = 'globalThis[Symbol.for("given")]'
@@ -55,7 +56,8 @@ def _native_forks(sandbox: DenoSandbox) -> Generator[None]:
     """Has the servers of this sandbox start with every permission, and keep them."""
     forks, original = sandbox._forks, deno.typescript_server
     assert forks is not None
-    usual = forks.guest_kind
+    starter = forks._starter
+    usual = starter.command
 
     def server() -> str:
         code = original()
@@ -64,19 +66,22 @@ def _native_forks(sandbox: DenoSandbox) -> Generator[None]:
             code = code.replace(old, new)
         return code
 
-    def guest_kind(config: SandboxConfig) -> GuestKind:
-        return _with_all_permissions(usual(config))
-
-    deno.typescript_server, forks.guest_kind = server, guest_kind
+    deno.typescript_server = server
+    _grant_everything(starter)
     try:
         yield
     finally:
-        deno.typescript_server = original
+        deno.typescript_server, starter.command = original, usual
 
 
-def _with_all_permissions(kind: GuestKind) -> GuestKind:
-    rest = (each for each in kind.arguments[1:] if each != "--allow-ffi")
-    return kind._replace(arguments=(kind.arguments[0], "--allow-all", *rest))
+def _grant_everything(starter: GuestStarter) -> None:
+    usual = starter.command
+
+    def command(config: SandboxConfig) -> GuestCommand:
+        engine, (first, *rest) = usual(config)
+        return GuestCommand(engine, (first, "--allow-all", *(each for each in rest if each != "--allow-ffi")))
+
+    starter.command = command
 
 
 async def _echo(input: Any) -> Any:

@@ -18,7 +18,8 @@ import anyio.to_thread
 import deno
 
 from corral.errors import StartFailed
-from corral.jail import Engine, LauncherClient, Plan, jails_to_try
+from corral.jail import Engine, LauncherClient, Plan
+from corral.jail.jail import jails_to_try
 from tests.security.attacks import Attack
 from tests.security.canaries import LEAKED
 from tests.security.modes import Tier, raw_seconds

@@ -23,9 +23,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from corral.containment import Tier
 from corral.doctor.layers import proc_status
 from corral.errors import StartFailed
-from corral.jail.jail import Jail, v8_environment
+from corral.jail.jail import Jail, shared_libraries, v8_environment
 from corral.jail.launcher_client import LauncherClient
-from corral.jail.libraries import shared_libraries
 from corral.jail.namespaces import GUEST
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder

@@ -13,26 +13,33 @@ import os
 import platform
 import re
 import socket
+import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from corral.containment import NO_SPACE, Space, Tier
 from corral.errors import StartFailed
 from corral.jail import landlock, seccomp
 from corral.jail.launcher_client import Plan
-from corral.jail.libraries import shared_libraries
 from corral.jail.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.jail.privileges import NOBODY
 from corral.jail.users import may_become
+from corral.logs import get_logger
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
+logger = get_logger("corral.sandboxes")
+T = TypeVar("T")
+
+_LIBRARY = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+_LOADER_SECONDS = 10
 _STACK_BYTES = 8 << 20
 """The usual default. RLIMIT_DATA would not count the memory of an unlimited stack."""
 _WITHIN = "/proc/self/cwd"
@@ -57,30 +64,31 @@ class Engine:
     syscall_profile: seccomp.SyscallProfile = "engine"
     relative_paths: bool = False
     """Starts in the jail's directory and names its files relative to it, so that paths reveal nothing of the host."""
-    space: Space = NO_SPACE
-    """Directories of a session that it can also see."""
 
 
 class Jail:
-    """Starts `engine` so that it can read only `directory`.
+    """Starts `engine` so that it can read only `directory`, and the directories of `space`.
 
     Raises:
-            StartFailed: the system lacks something that the tier needs; the message includes the remedy.
+        StartFailed: the system lacks something that the tier needs; the message includes the remedy.
     """
 
-    def __init__(self, tier: Tier, engine: Engine, directory: Path, *, user: int | None = None) -> None:
+    def __init__(
+        self, tier: Tier, engine: Engine, directory: Path, *, user: int | None = None, space: Space = NO_SPACE
+    ) -> None:
         if reason := unavailable_reason(tier):
             raise StartFailed(reason)
         self.tier: Tier = tier
         self.engine = engine
         self.directory = directory
         self.user = user
+        self._space = space
         self.verified = False
         """True once the kernel has confirmed the layers for a guest in this jail."""
         self._ruleset: int | None = None
         self._libraries = (*shared_libraries(engine.executable), *engine.libraries)
         if tier == "landlock":
-            if engine.space.writes and landlock.abi() < landlock.COVERS_TRUNCATE:
+            if space.writes and landlock.abi() < landlock.COVERS_TRUNCATE:
                 raise StartFailed(
                     "the tier 'landlock' supports writable files from Linux 6.2 on, where it covers truncate(2)"
                 )
@@ -88,7 +96,7 @@ class Jail:
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
             # Module resolution lists the folder of a module. Namespaces show its names too.
             listable = [directory, *(place.path for place in engine.mounts if place.path.is_dir())]
-            binds = engine.space.binds
+            binds = space.binds
             readable += [Path(bind.source) for bind in binds if not bind.writable]
             listable += [Path(bind.source) for bind in binds if not bind.writable]
             writable = [Path(bind.source) for bind in binds if bind.writable]
@@ -121,7 +129,7 @@ class Jail:
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """Returns a plan with these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
-        space = self.engine.space
+        space = self._space
         limits = (
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_FSIZE, space.file_bytes),
@@ -213,6 +221,45 @@ def hides_processes() -> bool:
             if place.split()[4] == "/proc" and re.search(r"hidepid=(?!0|off)", options):
                 return True
     return False
+
+
+@cache
+def shared_libraries(executable: Path) -> tuple[Path, ...]:
+    """Returns the paths by which the loader opens an executable's libraries, and its own; none for a static executable.
+
+    The loader itself is asked: with LD_TRACE_LOADED_OBJECTS it lists instead of running (ld.so(8)).
+    """
+    listing = subprocess.run(
+        [executable],
+        env={"LD_TRACE_LOADED_OBJECTS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=_LOADER_SECONDS,
+        check=False,
+    )
+    return tuple(Path(os.path.normpath(path)) for path in _LIBRARY.findall(listing.stdout))
+
+
+def in_best_jail(tiers: Iterable[Tier], engine: Engine, directory: Path, attempt: Callable[[Jail], T]) -> T:
+    """Returns the first result of `attempt`, which is called with jails of each tier until it raises no StartFailed.
+
+    Raises:
+        StartFailed: no jail works; the message has the reasons by tier.
+    """
+    reasons: list[tuple[str, str]] = []
+    for tier in tiers:
+        try:
+            jails = jails_to_try(tier, engine, directory)
+        except StartFailed as error:
+            reasons.append((tier, str(error)))
+            continue
+        for jail in jails:
+            try:
+                return attempt(jail)
+            except StartFailed as error:
+                logger.info("%r does not work here: %s", jail, error)
+                reasons.append((tier, str(error)))
+    raise StartFailed(reasons_by_tier(reasons))
 
 
 def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:

@@ -23,8 +23,8 @@ import anyio
 from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import watch_readable
 from corral.errors import StartFailed
-from corral.jail import Child, LauncherClient, Plan
 from corral.jail.launcher import ERRORS_BYTES, receive
+from corral.jail.launcher_client import Child, LauncherClient, Plan
 
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl

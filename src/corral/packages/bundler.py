@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from corral.concurrency.descriptors import await_readable
 from corral.containment import TIERS, Tier
 from corral.errors import StartFailed
-from corral.jail import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier
+from corral.jail import Engine, Jail, LauncherClient, Mount, in_best_jail
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
 
@@ -115,19 +115,17 @@ class Bundler:
 
     def _started(self, launcher: LauncherClient, folder: TemporaryFolder) -> _Service:
         """Starts the bundler in the best jail that works here; without a jail if none does."""
-        reasons: list[tuple[str, str]] = []
-        for tier in self._tiers:
+
+        def start(jail: Jail) -> _Service:
             try:
-                jails = jails_to_try(tier, self._engine, folder.path)
-            except StartFailed as error:
-                reasons.append((tier, str(error)))
-                continue
-            for jail in jails:
-                try:
-                    return self._start(launcher, jail, folder)
-                except (StartFailed, BundleFailed) as error:
-                    reasons.append((tier, str(error)))
-        raise StartFailed(f"the bundler does not start: {reasons_by_tier(reasons)}")
+                return self._start(launcher, jail, folder)
+            except BundleFailed as error:
+                raise StartFailed(str(error)) from error
+
+        try:
+            return in_best_jail(self._tiers, self._engine, folder.path, start)
+        except StartFailed as error:
+            raise StartFailed(f"the bundler does not start: {error}") from error
 
     def _start(self, launcher: LauncherClient, jail: Jail, folder: TemporaryFolder) -> _Service:
         version = self._engine.executable.parents[4].name.rpartition("@")[2]

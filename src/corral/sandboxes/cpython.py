@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal
 
 from corral.arguments import checked
 from corral.containment import Tier
 from corral.guest import RuntimeDirectory, python_server
-from corral.jail import Engine, Mount
+from corral.jail import Mount
 from corral.sandboxes.jailed.fork_provider import ForkProvider
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestKind, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestCommand, GuestStarter
 from corral.sandboxes.jailed.python_runtime import OWN_PACKAGES, PACKAGES, find_packages, installation
-from corral.types import Capabilities, Language, PythonModules, SandboxConfig
+from corral.types import Capabilities, Language, SandboxConfig
 
 _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """The interpreter's whole environment. A server with a library's threads could not fork."""
@@ -47,32 +48,23 @@ class CPythonSandbox(ForkProvider):
         self.packages = tuple(packages)
         installed = find_packages(self.packages)
         runtime = RuntimeDirectory(python_server, lambda: dict(installed.entries))
-        self._arguments = (
-            *("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin"),
-            *("--modules", *installed.modules, "--path", GUEST_FILE, PACKAGES),
-        )
         super().__init__(
             tier=tier,
             pool_size=pool_size,
-            starter=GuestStarter(tier, self._engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB),
+            starter=GuestStarter(tier, partial(_command, self.packages), runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB),
         )
 
     @property
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, modules=True)
 
-    def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        return GuestKind(config.unowned, (*self._arguments, *_own_arguments(config.packages)))
 
-    def _engine(self, config: SandboxConfig) -> Engine:
-        engine = installation(self.packages).engine
-        if config.packages is None:
-            return engine
-        return replace(engine, mounts=(*engine.mounts, Mount(config.packages.folder, OWN_PACKAGES)))
-
-
-def _own_arguments(packages: PythonModules | None) -> tuple[str, ...]:
-    """Returns arguments that add a folder to the path, and name the modules in it."""
-    if packages is None:
-        return ()
-    return (f"{MOUNTED}{OWN_PACKAGES}", "--preload", *packages.preloaded, "--offer", *packages.offered)
+def _command(packages: tuple[str, ...], config: SandboxConfig) -> GuestCommand:
+    engine, installed = installation(packages)
+    arguments = ("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin")
+    arguments += ("--modules", *installed.modules, "--path", GUEST_FILE, PACKAGES)
+    own = config.packages
+    if own is None:
+        return GuestCommand(engine, arguments)
+    arguments += (f"{MOUNTED}{OWN_PACKAGES}", "--preload", *own.preloaded, "--offer", *own.offered)
+    return GuestCommand(replace(engine, mounts=(*engine.mounts, Mount(own.folder, OWN_PACKAGES))), arguments)

@@ -25,7 +25,8 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import NO_SPACE, ContainmentKind, Space, Tier
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
-from corral.jail import Engine, v8_environment
+from corral.jail import Engine
+from corral.jail.jail import v8_environment
 from corral.jail.process import can_limit
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
@@ -34,7 +35,7 @@ from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options, 
 from corral.sandboxes.framed.provider import FramedProvider
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_self_test import SelfTestedStart
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestCommand, GuestStarter
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.types import Capabilities, Language, SandboxConfig
@@ -178,7 +179,7 @@ class DenoSandbox(JailedProvider):
             pool_size=pool_size if pool_size is not None else 1 if forks else default_size(),
             starter=GuestStarter(
                 tier,
-                lambda _: Engine(_engine(), relative_paths=True),
+                partial(_command, allow_eval, allow_wasm),
                 RuntimeDirectory(),
                 {**DENO_ENVIRONMENT, **v8_environment()},
                 garbage_mb=_GARBAGE_MB,
@@ -286,11 +287,6 @@ class DenoSandbox(JailedProvider):
         provider = self if self._forks is None or self._fork_failure is not None else self._forks
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
-    def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self.allow_eval, space=config.space or NO_SPACE)
-        own = _arguments(config, allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
-        return GuestKind(config.unowned, (*options, f"{GUEST_FILE}main.js", *own))
-
 
 class _ForkingDeno(ForkProvider):
     """Deno that forks itself."""
@@ -301,10 +297,9 @@ class _ForkingDeno(ForkProvider):
     def __init__(
         self, *, tier: Tier | Literal["auto"], allow_eval: bool, allow_wasm: bool, pool_size: int | None
     ) -> None:
-        self._allow_eval, self._allow_wasm = allow_eval, allow_wasm
         starter = GuestStarter(
             tier,
-            lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
+            partial(_server_command, allow_eval, allow_wasm),
             RuntimeDirectory(lambda: {"zygote.js": typescript_server()}),
             {**DENO_ENVIRONMENT, **v8_environment()},
             garbage_mb=_FORK_GARBAGE_MB + _WARM_UP_MB,
@@ -323,12 +318,20 @@ class _ForkingDeno(ForkProvider):
         """True once an engine has forked."""
         return self._start_tested.passed
 
-    def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(
-            config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS, space=config.space or NO_SPACE
-        )
-        own = _arguments(config, allow_eval=self._allow_eval, allow_wasm=self._allow_wasm)
-        return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *own))
+
+def _command(allow_eval: bool, allow_wasm: bool, config: SandboxConfig) -> GuestCommand:
+    options = deno_options(config.memory_mb, allow_eval=allow_eval, space=config.space or NO_SPACE)
+    own = _arguments(config, allow_eval=allow_eval, allow_wasm=allow_wasm)
+    return GuestCommand(Engine(_engine(), relative_paths=True), (*options, f"{GUEST_FILE}main.js", *own))
+
+
+def _server_command(allow_eval: bool, allow_wasm: bool, config: SandboxConfig) -> GuestCommand:
+    options = deno_options(
+        config.memory_mb, allow_eval=allow_eval, v8_flags=_FORK_FLAGS, space=config.space or NO_SPACE
+    )
+    own = _arguments(config, allow_eval=allow_eval, allow_wasm=allow_wasm)
+    engine = Engine(_engine(), relative_paths=True, syscall_profile="server")
+    return GuestCommand(engine, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *own))
 
 
 def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:

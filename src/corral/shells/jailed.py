@@ -18,8 +18,9 @@ from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import ContainmentKind, Space, Tier, reaches
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
-from corral.jail import LauncherClient, reasons_by_tier, unavailable_reason
+from corral.jail import LauncherClient
 from corral.jail.commands import COMMAND_BYTES
+from corral.jail.jail import reasons_by_tier, unavailable_reason
 from corral.jail.process import ContainedProcess
 from corral.jail.spaces import LauncherSpaces
 from corral.sessions import Mount, OpenSession, Scratch, SessionFiles, open_session

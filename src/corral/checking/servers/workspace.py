@@ -18,7 +18,8 @@ from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
 from corral.checking.servers.specs import ServerKind
 from corral.containment import TIERS
 from corral.errors import StartFailed
-from corral.jail import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier, v8_environment
+from corral.jail import Engine, Jail, LauncherClient, Mount, in_best_jail
+from corral.jail.jail import v8_environment
 from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
 
@@ -164,21 +165,15 @@ class Workspace:
         self._resources.close()
 
     def _begin(self, engine: Engine) -> tuple[LspClient, str]:
-        reasons: list[tuple[str, str]] = []
-        for tier in reversed(TIERS):
+        def initialize(jail: Jail) -> tuple[LspClient, str]:
+            if self._killed:
+                raise StartFailed("it is no longer needed")
             try:
-                jails = jails_to_try(tier, engine, self._folder.path)
-            except StartFailed as error:
-                reasons.append((tier, str(error)))
-                continue
-            for jail in jails:
-                if self._killed:
-                    raise StartFailed("it is no longer needed")
-                try:
-                    return self._initialized(jail)
-                except (StartFailed, ServerLost) as error:
-                    reasons.append((tier, str(error)))
-        raise StartFailed(reasons_by_tier(reasons))
+                return self._initialized(jail)
+            except ServerLost as error:
+                raise StartFailed(str(error)) from error
+
+        return in_best_jail(reversed(TIERS), engine, self._folder.path, initialize)
 
     def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS

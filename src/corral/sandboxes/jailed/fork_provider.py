@@ -17,7 +17,7 @@ from corral.npm import ModuleTexts, NpmModules, Trial
 from corral.sandboxes.jailed.fork_self_test import expect_health
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer, fork_message
 from corral.sandboxes.jailed.fork_trial import run_in_fork
-from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
 from corral.sandboxes.owned_boxes import OwnedBoxes
 from corral.sandboxes.pool import default_size
@@ -186,7 +186,7 @@ class ForkProvider(JailedProvider):
         tier: Tier | Literal["auto"],
         pool_size: int | None,
         starter: GuestStarter,
-        start: Callable[[GuestKind, bool], StartedGuest] | None = None,
+        start: Callable[[SandboxConfig, bool], StartedGuest] | None = None,
     ) -> None:
         self._servers = OwnedBoxes[Fork]()
         super().__init__(
@@ -199,7 +199,7 @@ class ForkProvider(JailedProvider):
 
     def prepare(self, config: SandboxConfig) -> bool:
         """Starts a server for this configuration in the background. True if one is ready."""
-        return self._servers.has(config) or self._pool.want(self.guest_kind(config))
+        return self._servers.has(config) or self._pool.want(config.unowned)
 
     async def _guest(self, config: SandboxConfig) -> JailedGuest:
         return await self._servers.reserve(config, self._new_server)
@@ -220,7 +220,7 @@ class ForkProvider(JailedProvider):
         return ForkServer(guest, writes=space.writes)
 
     async def _new_guest(self, config: SandboxConfig) -> StartedGuest:
-        return await self._pool.take(self.guest_kind(config), kept=config.space is None)
+        return await self._pool.take(config.unowned, kept=config.space is None)
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         self._starter.retain()

@@ -11,7 +11,8 @@ import anyio
 from corral.containment import Tier
 from corral.errors import BridgeError, StartFailed
 from corral.sandboxes.jailed.fork_trial import forked, run_in_fork, start_frame
-from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
+from corral.sandboxes.jailed.guest_starter import StartedGuest
+from corral.types import SandboxConfig
 
 _SECONDS = 10.0
 """Deadline for the whole test, which takes a tenth of a second."""
@@ -54,7 +55,7 @@ class SelfTestedStart:
     Once the test has failed, it starts no more, unless the guest was killed from outside.
     """
 
-    def __init__(self, start: Callable[[GuestKind, bool], StartedGuest], engine: Callable[[], Hashable]) -> None:
+    def __init__(self, start: Callable[[SandboxConfig, bool], StartedGuest], engine: Callable[[], Hashable]) -> None:
         self._start = start
         self._engine = engine
         self._lock = threading.Lock()
@@ -70,18 +71,18 @@ class SelfTestedStart:
         """Reason why it starts no more guests."""
         return self._failure
 
-    def __call__(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
+    def __call__(self, config: SandboxConfig, in_advance: bool) -> StartedGuest:
         """Starts a guest.
 
         Raises:
             StartFailed: as `GuestStarter.start`, or with the reason why guests do not fork here.
         """
         if self._passed:
-            return self._start(kind, in_advance)
+            return self._start(config, in_advance)
         with self._lock:  # other callers wait for the first one's test
             if self._failure is not None:
                 raise StartFailed(self._failure)
-            guest = self._start(kind, in_advance)
+            guest = self._start(config, in_advance)
             tested = self._engine(), guest.tier
             try:
                 if tested not in _passed:

@@ -15,7 +15,7 @@ from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import Tier
 from corral.errors import StartFailed
-from corral.jail import child_streams
+from corral.jail.launcher_client import child_streams
 from corral.jail.seccomp import filter_program
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from corral.guest.python.frames import NONCE_BYTES
-from corral.jail import Child
+from corral.jail.launcher_client import Child
 from corral.jail.process import ContainedProcess
 from corral.sandboxes.channel import PostMortem
 

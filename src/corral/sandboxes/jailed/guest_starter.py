@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,24 +13,13 @@ from typing import Literal, NamedTuple, TypeVar
 from corral.containment import TIERS, Space, Tier, reaches
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
-from corral.jail import (
-    Engine,
-    Jail,
-    LauncherClient,
-    Mount,
-    Plan,
-    Programs,
-    address_space_mb,
-    jails_to_try,
-    reasons_by_tier,
-)
+from corral.jail import Engine, Jail, LauncherClient, Mount, Plan, in_best_jail
+from corral.jail.jail import address_space_mb
+from corral.jail.launcher_client import Programs
 from corral.jail.process import can_limit
-from corral.logs import get_logger
 from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import SandboxConfig
-
-logger = get_logger("corral.sandboxes")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,8 +34,8 @@ _READY_SECONDS = 30.0
 """A guest that takes longer will never be ready; on a loaded machine it takes tenths of a second."""
 
 
-_MAX_JAILS = 64
-"""Number of jails and plans that a starter remembers; the oldest goes first."""
+_MOST_JAILS = 64
+"""Number of configurations whose jails a starter remembers; the oldest goes first."""
 
 _measured: dict[tuple[Path, tuple[Mount, ...], Tier, int | None, Path, tuple[str, ...]], int] = {}
 """Bytes of an idle guest, by executable, its mounts, tier, user, the code's location and arguments; of this process."""
@@ -54,11 +43,19 @@ _working: dict[tuple[Path, Path, Tier | Literal["auto"]], tuple[Tier, int | None
 """Tier and user with which an executable starts on this machine, by the guest's location and the requested tier."""
 
 
-class GuestKind(NamedTuple):
-    """Key of interchangeable guests: the whole configuration except its owner, and the engine's arguments."""
+class GuestCommand(NamedTuple):
+    """The engine of a guest, and the arguments for it."""
 
-    config: SandboxConfig
+    engine: Engine
     arguments: tuple[str, ...]
+
+
+class _Prepared(NamedTuple):
+    """A jail that works for a configuration, and the plans of its guests."""
+
+    jail: Jail
+    on_demand: Plan
+    in_advance: Plan
 
 
 class StartedGuest(NamedTuple):
@@ -79,19 +76,18 @@ class StartedGuest(NamedTuple):
 
 
 class GuestStarter:
-    """Starts guests of one engine. Its methods block; any thread can call them.
+    """Starts guests by their configuration, which is the whole key. Its methods block; any thread can call them.
 
-    `engine` describes the engine for a configuration; configurations with equal descriptions share a jail.
-    `garbage_mb` is memory above a program's limit, for garbage that the engine has not collected yet.
-    `warm_up_arguments` are added for a guest that is started in advance. `instead` is advice for the error message
-    when no guest starts on a system. The launcher, the jail and the guest's code on disk are made at the first
-    start and live until `close`.
+    `command` returns the engine for a configuration, and its arguments. `garbage_mb` is memory above a program's limit,
+    for garbage that the engine has not collected yet. `warm_up_arguments` are added for a guest that is started in
+    advance. `instead` is advice for the error message when no guest starts on a system. The launcher, the jails and the
+    guest's code on disk are made at the first start and live until `close`.
     """
 
     def __init__(
         self,
         tier: Tier | Literal["auto"],
-        engine: Callable[[SandboxConfig], Engine],
+        command: Callable[[SandboxConfig], GuestCommand],
         runtime: RuntimeDirectory,
         environment: Mapping[str, str],
         *,
@@ -100,7 +96,7 @@ class GuestStarter:
         instead: str | None = None,
     ) -> None:
         self._tier: Tier | Literal["auto"] = tier
-        self._engine = engine
+        self.command = command
         self._runtime = runtime
         self._environment = environment
         self._garbage_mb = garbage_mb
@@ -109,8 +105,7 @@ class GuestStarter:
         self._lock = threading.RLock()
         self._launcher = LauncherClient()
         self._directory: Path | None = None
-        self._jails: dict[tuple[Engine, Tier], Jail] = {}
-        self._plans: dict[tuple[GuestKind, bool], tuple[Jail, Plan]] = {}
+        self._prepared: dict[SandboxConfig, _Prepared] = {}
         self._unlimited: GuestProcess | None = None
         """A guest that was measured and has no limit yet."""
         self._count = threading.Lock()
@@ -119,7 +114,7 @@ class GuestStarter:
         self._generation = 0
         """Number of times that the starter was closed."""
 
-    def start(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
+    def start(self, config: SandboxConfig, in_advance: bool) -> StartedGuest:
         """Starts a guest and waits until it is ready. One started in advance takes longer, for its warm-up.
 
         Raises:
@@ -127,38 +122,45 @@ class GuestStarter:
         """
         with self._lock:  # other callers wait while the first guest shows which tier works
             directory = self._ready_directory()
-            prepared = self._plans.get((kind, in_advance))
+            prepared = self._prepared.get(config)
             if prepared is None:
-                jail = self._jail(kind, directory)
-                data_bytes = self._measure(jail, kind.arguments)
-                data_bytes += (kind.config.memory_mb + self._garbage_mb) * (1 << 20)
-                more = self._warm_up_arguments if in_advance else ()
-                prepared = jail, self._plan(jail, (*kind.arguments, *more), data_bytes)
-                _remember(self._plans, (kind, in_advance), prepared)
+                command = self.command(config)
+                jail = self._jail(config, command, directory)
+                data_bytes = self._measure(jail, command.arguments)
+                data_bytes += (config.memory_mb + self._garbage_mb) * (1 << 20)
+                warm = (*command.arguments, *self._warm_up_arguments)
+                plans = [self._plan(jail, each, data_bytes) for each in (command.arguments, warm)]
+                prepared = _Prepared(jail, *plans)
+                _remember(self._prepared, config, prepared)
                 measured, self._unlimited = self._unlimited, None
                 if measured is not None:
-                    if not more and self._limit_data(jail, measured, data_bytes):
+                    cold = in_advance and self._warm_up_arguments
+                    if not cold and self._limit_data(jail, measured, data_bytes):
                         return StartedGuest(measured, jail.tier, self._lasts())
                     measured.close()
             lasts = self._lasts()
-        jail, plan = prepared
-        process = self._start(plan)
+        jail = prepared.jail
+        process = self._start(prepared.in_advance if in_advance else prepared.on_demand)
         if not jail.verified:
             self._verify(jail, process)
         return StartedGuest(process, jail.tier, lasts)
 
-    def placement(self, kind: GuestKind) -> Tier:
+    def placement(self, config: SandboxConfig) -> Tier:
         """Returns the tier that works for such guests.
 
         Raises:
             StartFailed: as `start`.
         """
         with self._lock:
-            return self._jail(kind, self._ready_directory()).tier
+            directory = self._ready_directory()
+            prepared = self._prepared.get(config)
+            jail = self._jail(config, self.command(config), directory) if prepared is None else prepared.jail
+            self._close_unlimited()
+            return jail.tier
 
     def starts_as_nobody(self, config: SandboxConfig) -> bool:
         """True if a user who owns nothing can read the engine and all its files."""
-        engine = self._engine(config)
+        engine = self.command(config).engine
         return all(map(_is_public, (engine.executable, *(mount.path for mount in engine.mounts))))
 
     def make_space(
@@ -170,11 +172,8 @@ class GuestStarter:
     def forget(self, space: Space) -> None:
         """Frees everything kept for starting guests in this space."""
         with self._lock:
-            for place, jail in [*self._jails.items()]:
-                if jail.engine.space is space:
-                    del self._jails[place]
-            gone = [key for key, (jail, _) in self._plans.items() if jail.engine.space is space]
-            self._launcher.forget([self._plans.pop(key)[1] for key in gone])
+            prepared = [self._prepared.pop(each) for each in [*self._prepared] if each.space is space]
+            self._launcher.forget([plan for each in prepared for plan in (each.on_demand, each.in_advance)])
 
     def retain(self) -> None:
         """Makes `close` keep the launcher, and with it all guests, until `release`."""
@@ -213,100 +212,79 @@ class GuestStarter:
     def _forget(self) -> None:
         self._close_unlimited()
         self._directory = None
-        self._jails.clear()
-        self._plans.clear()
+        self._prepared.clear()
 
     def _ready_directory(self) -> Path:
         if not can_limit:
             raise StartFailed(". ".join(filter(None, ("processes can be contained only on Linux", self._instead))))
         self._launcher.begin()  # while the guest's files are made
-        directory = self._prepare()
+        try:
+            directory = self._runtime.prepare()
+        except OSError as error:
+            reason = f"cannot write the guest's code to a temporary directory: {error}"
+            raise StartFailed(f"{reason}; set the environment variable TMPDIR to another folder") from error
         if directory != self._directory:
             self._forget()
             self._directory = directory
         return directory
 
-    def _jail(self, kind: GuestKind, directory: Path) -> Jail:
-        required = kind.config.required_tier
-        engine = self._engine(kind.config)
-        if (space := kind.config.space) is not None:
-            engine = replace(engine, space=space)
-        jail = self._jails.get((engine, required))
-        if jail is None and space is not None:
-            jail = self._jail_in(space, engine, kind, directory)
-            _remember(self._jails, (engine, required), jail)
-        if jail is None:
-            if not engine.executable.is_file():
-                raise StartFailed(f"there is no engine at {engine.executable}")
-            if self._tier != "auto":
-                self._check(self._tier, required)
-            place = engine.executable, directory.parents[1], self._tier
-            jail = self._known_jail(kind, engine, directory, _working.get(place))
-            jail = jail or self._find_jail(kind, engine, directory)
-            _working[place] = jail.tier, jail.user
-            _remember(self._jails, (engine, required), jail)
+    def _jail(self, config: SandboxConfig, command: GuestCommand, directory: Path) -> Jail:
+        """Returns a jail in which such guests start. In a space it has the tier that also works without it."""
+        if config.space is not None:
+            return self._jail_in(config.space, config, command, directory)
+        engine, required = command.engine, config.required_tier
+        if not engine.executable.is_file():
+            raise StartFailed(f"there is no engine at {engine.executable}")
+        if self._tier != "auto" and not reaches(self._tier, required):
+            raise StartFailed(
+                f"this sandbox runs in tier {self._tier!r}, below the required {required!r}; "
+                f"use another `tier`, or accept it with Corral(required_tier={self._tier!r})"
+            )
+        place = engine.executable, directory.parents[1], self._tier
+        jail = self._known_jail(required, command, directory, _working.get(place))
+        jail = jail or self._find_jail(required, command, directory)
+        _working[place] = jail.tier, jail.user
         return jail
 
-    def _jail_in(self, space: Space, engine: Engine, kind: GuestKind, directory: Path) -> Jail:
-        """Returns a jail with the space's user, of the tier that also works without the space."""
-        usual = self._jail(kind._replace(config=kind.config.model_copy(update={"space": None})), directory)
+    def _jail_in(self, space: Space, config: SandboxConfig, command: GuestCommand, directory: Path) -> Jail:
+        usual_config = config.model_copy(update={"space": None})
+        usual = self._jail(usual_config, self.command(usual_config), directory)
         self._close_unlimited()  # it is outside the space
         if space.namespaces is not None and usual.tier != "namespaces":
             raise StartFailed(f"the session's files are in namespaces, and programs run in tier {usual.tier!r} here")
-        return Jail(usual.tier, engine, directory, user=space.user)
+        return Jail(usual.tier, command.engine, directory, user=space.user, space=space)
 
     def _known_jail(
-        self, kind: GuestKind, engine: Engine, directory: Path, known: tuple[Tier, int | None] | None
+        self, required: Tier, command: GuestCommand, directory: Path, known: tuple[Tier, int | None] | None
     ) -> Jail | None:
         """Returns a jail of the tier known to work on this machine, if that tier applies here and still works."""
-        if known is None or not reaches(known[0], kind.config.required_tier):
+        if known is None or not reaches(known[0], required):
             return None
         try:
-            jail = Jail(known[0], engine, directory, user=known[1])
-            self._measure(jail, kind.arguments)
+            jail = Jail(known[0], command.engine, directory, user=known[1])
+            self._measure(jail, command.arguments)
         except StartFailed:
             return None
         return jail
 
-    def _find_jail(self, kind: GuestKind, engine: Engine, directory: Path) -> Jail:
+    def _find_jail(self, required: Tier, command: GuestCommand, directory: Path) -> Jail:
         """Tries the tiers from the best down to the required one, and returns the first in which a guest starts."""
-        required = kind.config.required_tier
-        tiers: list[Tier] = [
-            tier for tier in reversed(TIERS) if self._tier in ("auto", tier) and reaches(tier, required)
-        ]
-        reasons: list[tuple[str, str]] = []
-        for tier in tiers:
-            try:
-                jails = jails_to_try(tier, engine, directory)
-            except StartFailed as error:
-                reasons.append((tier, str(error)))
-                continue
-            for jail in jails:
-                try:
-                    self._measure(jail, kind.arguments)
-                except StartFailed as error:
-                    logger.info("%r does not work here: %s", jail, error)
-                    reasons.append((tier, str(error)))
-                else:
-                    return jail
-        messages = [_no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead]
-        if required != "none":
-            messages.append("`corral doctor` shows details; Corral(containment='none') runs programs without a jail")
-        raise StartFailed(". ".join(filter(None, messages)))
 
-    def _prepare(self) -> Path:
+        def measured(jail: Jail) -> Jail:
+            self._measure(jail, command.arguments)
+            return jail
+
+        allowed: Iterable[Tier] = reversed(TIERS) if self._tier == "auto" else (self._tier,)
+        tiers: list[Tier] = [tier for tier in allowed if reaches(tier, required)]
         try:
-            return self._runtime.prepare()
-        except OSError as error:
-            reason = f"cannot write the guest's code to a temporary directory: {error}"
-            raise StartFailed(f"{reason}; set the environment variable TMPDIR to another folder") from error
-
-    def _check(self, tier: Tier, required: Tier) -> None:
-        if not reaches(tier, required):
-            raise StartFailed(
-                f"this sandbox runs in tier {tier!r}, below the required {required!r}; "
-                f"use another `tier`, or accept it with Corral(containment={tier!r})"
-            )
+            return in_best_jail(tiers, command.engine, directory, measured)
+        except StartFailed as error:
+            messages = [_no_tier(required, str(error)), _address_space(), self._instead]
+            if required != "none":
+                messages.append(
+                    "`corral doctor` shows details; Corral(containment='none') runs programs without a jail"
+                )
+            raise StartFailed(". ".join(filter(None, messages))) from error
 
     def _measure(self, jail: Jail, arguments: tuple[str, ...]) -> int:
         """Returns the memory of an idle guest in bytes, measured on a guest that then gets its limit.
@@ -372,7 +350,7 @@ def _named(jail: Jail, argument: str) -> str:
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:
-    if len(known) >= _MAX_JAILS:
+    if len(known) >= _MOST_JAILS:
         del known[next(iter(known))]
     known[key] = value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,14 +12,14 @@ from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import ContainmentKind, Space, Tier
 from corral.errors import ConfigError
-from corral.jail import Programs
+from corral.jail.launcher_client import Programs
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Language, PipeEndpoint, SandboxConfig
 
@@ -57,7 +56,7 @@ class JailedProvider(SandboxProvider):
         tier: Tier | Literal["auto"],
         pool_size: int,
         starter: GuestStarter,
-        start: Callable[[GuestKind, bool], StartedGuest] | None = None,
+        start: Callable[[SandboxConfig, bool], StartedGuest] | None = None,
         close_servers: Callable[[], object] = lambda: None,
     ) -> None:
         if pool_size < 0:
@@ -80,7 +79,7 @@ class JailedProvider(SandboxProvider):
     async def warm(self, config: SandboxConfig) -> None:
         self._starter.retain()
         try:
-            await self._pool.warm(self.guest_kind(config))
+            await self._pool.warm(config.unowned)
         finally:
             await self.released()
 
@@ -97,7 +96,7 @@ class JailedProvider(SandboxProvider):
         return self if can_limit else None
 
     async def placement(self, config: SandboxConfig) -> Tier:
-        return await self._with_starter(partial(self._starter.placement, self.guest_kind(config)))
+        return await self._with_starter(partial(self._starter.placement, config.unowned))
 
     async def starts_as_nobody(self, config: SandboxConfig) -> bool:
         return await self._with_starter(partial(self._starter.starts_as_nobody, config))
@@ -135,12 +134,8 @@ class JailedProvider(SandboxProvider):
         if self._starter.release():
             await run_shielded_in_thread(self._starter.close)
 
-    @abstractmethod
-    def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        """Returns the kind of guest that this configuration needs."""
-
     async def _guest(self, config: SandboxConfig) -> JailedGuest:
-        return await self._pool.take(self.guest_kind(config), kept=config.space is None)
+        return await self._pool.take(config.unowned, kept=config.space is None)
 
 
 class _Jailed(Sandbox):
@@ -167,7 +162,7 @@ class _Jailed(Sandbox):
             await provider.ended()
 
 
-def _end(close_servers: Callable[[], object], pool: Pool[GuestKind, StartedGuest], starter: GuestStarter) -> None:
+def _end(close_servers: Callable[[], object], pool: Pool[SandboxConfig, StartedGuest], starter: GuestStarter) -> None:
     close_servers()
     pool.close()
     starter.end()
