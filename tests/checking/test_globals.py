@@ -56,7 +56,8 @@ async def test_a_guest_has_each_declared_global_and_no_other(warm_deno: DenoSand
 
 
 def test_what_programs_do_with_globals_is_no_error() -> None:
-    assert type_errors(USES) == []
+    untyped = "implicitly has an 'any' type"  # which the check ignores
+    assert [error for error in type_errors(USES) if untyped not in error] == []
 
 
 USES = """

@@ -123,7 +123,7 @@ def test_lines_and_columns_and_offsets_agree() -> None:
         offset = len(text[:at].encode())
         if text[at - 1 : at + 1] != "\r\n":
             position = index.position(offset)
-            assert position == edits.position_at(text.encode(), offset)
+            assert position == edits.Places(text.encode()).at(offset)
             assert index.offset(position.line, position.column) == offset
             assert index.units(offset) == len(text[:at].encode("utf-16-le")) // 2
     assert index.offset(1, 99) == len("f(1);\r\n")

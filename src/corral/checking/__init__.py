@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from corral.checking.case import Case
-from corral.checking.checker import Checker
-from corral.checking.gate import Gate
+from corral.checking.checker import Checker, Gate
 from corral.checking.verdict import CheckResult, Verdict
 
 __all__ = ["Case", "CheckResult", "Checker", "Gate", "Verdict"]

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from corral.errors import ProgramRejected
+from corral.programs.edits import relocated
 from corral.programs.recover import Dialect, recover
 from corral.texts import SourceMap
-from corral.types import Diagnostic, Program, ToolReference
+from corral.types import Program
 
 
 class CompiledProgram(NamedTuple):
@@ -85,27 +86,6 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
 
 def with_source(program: Program, source: str, source_map: SourceMap | None) -> Program:
     """Returns a prepared program of compiled code with its source's text and positions, without type checks."""
-    remarks = tuple(_placed(each, source_map) for each in program.diagnostics)
-    references = program.references
-    if references is not None and source_map is not None:
-        references = references._replace(named=tuple(_moved(each, source_map) for each in references.named))
-    return replace(
-        program,
-        source=source,
-        positions=program.positions if source_map is None else (*program.positions, source_map),
-        diagnostics=remarks,
-        references=references,
-        typed=None,
-    )
-
-
-def _moved(reference: ToolReference, source_map: SourceMap) -> ToolReference:
-    place = source_map(reference.line, reference.column)
-    return reference._replace(line=place.line, column=place.column)
-
-
-def _placed(remark: Diagnostic, source_map: SourceMap | None) -> Diagnostic:
-    if source_map is None or remark.line is None:
-        return remark
-    place = source_map(remark.line, remark.column or 1)
-    return replace(remark, line=place.line, column=place.column)
+    if source_map is not None:
+        program = replace(relocated(program, source_map), positions=(*program.positions, source_map))
+    return replace(program, source=source, typed=None)

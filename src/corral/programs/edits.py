@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Literal
 
-from corral.texts import LINE_END, Edit, Piece, Position, PositionMap, TextIndex
+from corral.concurrency.cached_property import cached_property
+from corral.errors import ProgramRejected
+from corral.texts import LINE_END, Edit, Piece, Position, PositionMap, TextIndex, located
+from corral.types import Diagnostic, Program, ToolReference
 
 _ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
 _PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
@@ -90,6 +95,47 @@ def blanked(text: str) -> str:
     return _PRINTED.sub(" ", text if text.isascii() else _ASTRAL.sub("  ", text))
 
 
-def position_at(text: bytes, offset: int) -> Position:
-    """Returns the line and column of an offset. For many offsets of one text, use a TextIndex."""
-    return TextIndex(text[:offset]).position(offset)
+class Places:
+    """Maps offsets of `text` to the source, through `positions`."""
+
+    def __init__(self, text: bytes, positions: tuple[PositionMap, ...] = (), line_end: bytes = LINE_END) -> None:
+        self._text = text
+        self._positions = positions
+        self._line_end = line_end
+
+    @cached_property
+    def _index(self) -> TextIndex:
+        return TextIndex(self._text, self._line_end)
+
+    def at(self, offset: int) -> Position:
+        """Returns the line and column of an offset in the source."""
+        place = self._index.position(offset)
+        return located(self._positions, place.line, place.column)
+
+    def rejected(self, message: str, offset: int) -> ProgramRejected:
+        """Returns an error at an offset; `{place}` in its message becomes the position."""
+        place = self.at(offset)
+        shown = message.replace("{place}", f"line {place.line}, column {place.column}")
+        return ProgramRejected(shown, line=place.line, column=place.column)
+
+    def remark(self, severity: Literal["warning", "info"], code: str, message: str, offset: int) -> Diagnostic:
+        """Returns a diagnostic at an offset."""
+        place = self.at(offset)
+        return Diagnostic(severity=severity, code=code, message=message, line=place.line, column=place.column)
+
+
+def relocated(program: Program, place: Callable[[int, int], Position]) -> Program:
+    """Returns the program with its diagnostics and references moved; `place` maps a line and column."""
+    references = program.references
+    if references is not None:
+        named = ((each.path, place(each.line, each.column)) for each in references.named)
+        references = references._replace(named=tuple(ToolReference(path, at.line, at.column) for path, at in named))
+    placed = (
+        each if each.line is None else moved(each, place(each.line, each.column or 1)) for each in program.diagnostics
+    )
+    return replace(program, diagnostics=tuple(placed), references=references)
+
+
+def moved(remark: Diagnostic, place: Position) -> Diagnostic:
+    """Returns the remark at another position."""
+    return replace(remark, line=place.line, column=place.column)

@@ -7,17 +7,17 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.checking.base import DeclarationsUnread
-from corral.checking.conditions import never_there
+from corral.checking.base import Check, DeclarationsUnread
+from corral.checking.conditions import Condition, condition_on, never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
-from corral.checking.inputs import Written
+from corral.checking.inputs import Written, spells
 from corral.checking.languages import ANY
-from corral.checking.python.asked_keys import MissingKey, missing_keys, tested_keys
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.expressions import (
     TAKING_VALUES,
@@ -30,6 +30,7 @@ from corral.checking.python.expressions import (
     is_probed,
     is_result,
     is_tried,
+    iterable_of,
     operands,
     own_classes,
     path_from,
@@ -37,7 +38,6 @@ from corral.checking.python.expressions import (
     takes_apart,
 )
 from corral.checking.python.messages import certainly_differs, is_text_for_number, lacks, mismatch, union_members
-from corral.checking.python.origins import PythonOrigins
 from corral.checking.servers.workspace import MODULE, Document, Remark
 from corral.checking.source_map import CheckedText
 from corral.checking.written import python_arguments, read_python
@@ -45,12 +45,15 @@ from corral.concurrency.cached_property import cached_property
 from corral.guest.python.failures import failure_classes
 from corral.programs import TypedPython
 from corral.programs.edits import Edits
+from corral.programs.mends.origins import Origins
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR, is_annotation
 from corral.programs.python.names import Names, TooMuch, dotted_path, is_binding
 from corral.programs.syntax.parsing import arguments_of, enclosing, part, text_of
 from corral.programs.syntax.python import finder
-from corral.types import Position
+from corral.tools.json_schema.keywords import mapping, part_of
+from corral.tools.schema import TypeOutput
+from corral.types import Position, ToolName
 
 _WARNED = frozenset({1, 2})
 _SYNTAX = "invalid-syntax"
@@ -114,13 +117,16 @@ _METHOD_CALLS = finder("(call function: (attribute)) @call")
 _PAIRS = frozenset({"pair", "dictionary_splat", "comment"})
 _SIGN = re.compile(rb"\*\*|\(\s*\{")
 _MAX_CALLS = 500
+_DICT = re.compile(r"(?:builtins\.)?dict\[")
+_MEMBER = r"^\s*[\"']?{}[\"']?: (?:NotRequired\[)?(dict\[|)"
 
 
-class PythonCheck(PythonOrigins):
+class PythonCheck(Check):
     """Checks a Python program with ty."""
 
     def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
-        super().__init__(typed.root, tools, Writes(typed.root, typed.names, typed.edits.text))
+        super().__init__(typed.root, tools)
+        self._writes = Writes(typed.root, typed.names, typed.edits.text)
         self._typed = typed
         self._owners: dict[Finding, tuple[Node, str]] = {}
         """Findings about members: the owner, and the key or `.attribute`."""
@@ -600,6 +606,164 @@ class PythonCheck(PythonOrigins):
                 continue
             if is_result(owner) or needs_value(value, owner, self._typed.names):
                 yield name
+
+    # --- origins of values: bindings of names, and tools
+
+    def _initial(self, name: Node) -> Node | None:
+        """Returns the value assigned to a name that is bound exactly once."""
+        own = [each for each in self.definitions(name) if each.own]
+        if len(own) != 1:
+            return None
+        node = self.node_at(own[0])
+        while node is not None and node.type not in ("assignment", "named_expression"):
+            node = node.parent if node.type in ("identifier", "expression_statement") else None
+        return part(node, "right") or part(node, "value")
+
+    def _iterated(self, name: Node) -> Node | None:
+        """Returns the iterable of the loop whose variable a name is."""
+        own = [each for each in self.definitions(name) if each.own]
+        bound = self.node_at(own[0]) if len(own) == 1 else None
+        return None if bound is None else iterable_of(bound)
+
+    def _texts(self, value: Node) -> list[Node]:
+        """Returns the literals that a string can be: itself, its name's value, or the items of an iterated list."""
+        if value.type == "identifier":
+            bound = self._initial(value)
+            iterable = self._iterated(value) if bound is None else None
+            if iterable is not None and iterable.type == "identifier":
+                iterable = self._initial(iterable)
+            is_listed = iterable is not None and iterable.type in ("list", "tuple")
+            texts = iterable.named_children if iterable is not None and is_listed else [bound]
+        else:
+            texts = [value]
+        return (
+            [each for each in texts if each is not None]
+            if all(each and each.type == "string" for each in texts)
+            else []
+        )
+
+    def _spells(self, texts: list[Node]) -> bool:
+        """True if all of these literals spell numbers or booleans."""
+        values = [self.read(each).value for each in texts]
+        return all(isinstance(each, str) and spells(each) for each in values)
+
+    def _is_declared(self, value: Node, hops: int = 8) -> bool:
+        """True if a value is a tool's result or part of one."""
+        node: Node | None = value
+        for _ in range(hops):
+            if node is not None and self._writes.is_forgotten(node):
+                return False
+            match None if node is None else node.type:
+                case "identifier":
+                    node = None if node is None else self._initial(node) or self._iterated(node)
+                case "subscript":
+                    node = part(node, "value")
+                case "await" | "parenthesized_expression":
+                    node = None if node is None else node.named_child(0)
+                case "call":
+                    function = part(node, "function")
+                    return text_of(function) in FUTURES or self._tool_of(function) is not None
+                case _:
+                    return False
+        return False
+
+    def _is_dict(self, value: Node) -> bool:
+        """True if a value is declared as a dict with arbitrary keys, such as `dict[str, Order]`."""
+        node = self._initial(value) or value if value.type == "identifier" else value
+        if node.type in ("await", "parenthesized_expression"):
+            node = node.named_children[0]
+        if node.type == "call":
+            tool = self._tool_of(part(node, "function"))
+            return tool is not None and _DICT.match(tool.returns) is not None
+        key = key_of(node) if node.type == "subscript" else None
+        if key is None:
+            return False
+        declared = re.findall(_MEMBER.format(re.escape(key)), self.tools.declarations.text, re.MULTILINE)
+        return bool(declared) and all(each == "dict[" for each in declared)
+
+    def _is_of_declared(self, value: Node) -> bool:
+        """True if a value may be part of a result."""
+        types = self.types(anchor(value))
+        return not types or any(each.declared for each in types)
+
+    def _may_be_object(self, name: Node | None) -> bool:
+        """True if a name iterates over a value and may be a declared object."""
+        return name is not None and self._iterated(name) is not None and bool(self.declared_types(name))
+
+    def _is_namespace(self, value: Node) -> bool:
+        """True if an expression is `tools` or one of its namespaces."""
+        return bool(self.declared_types(anchor(value)))
+
+    def _tool_of(self, function: Node | None) -> DeclaredTool | None:
+        return self.tool_named(anchor(function))
+
+
+_ASKED = finder(
+    '(call function: (attribute attribute: (identifier) @get (#eq? @get "get"))) @call (comparison_operator) @in'
+)
+_EMPTY = frozenset({"None", "False", "''", '""', "[]", "{}"})
+_MAX_ASKED = 200
+
+
+class MissingKey(NamedTuple):
+    """A condition on a key that a value does not have."""
+
+    condition: Condition
+    name: Node
+    key: str
+    owner: Node
+    members: tuple[str, ...]
+
+
+def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[MissingKey]:
+    """Yields conditions on keys that closed tool results do not have, where names can be traced to a call."""
+    matches, origins = _ASKED(root), Origins(names, annotated=False)
+    for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
+        owner, key, holds = _tested(node)
+        condition = None if owner is None or key is None else condition_on(node)
+        if owner is None or key is None or condition is None:
+            continue
+        try:
+            members = _members(owner, tools, origins)
+        except TooMuch:
+            return
+        if members and _name(key) not in members:
+            yield MissingKey(condition._replace(holds=condition.holds != holds), key, _name(key), owner, members)
+
+
+def tested_keys(root: Node) -> frozenset[str]:
+    """Returns the keys tested by a program's conditions, on any value."""
+    matches = _ASKED(root)
+    nodes = [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]
+    keys = [key for node in nodes if (key := _tested(node)[1]) is not None and condition_on(node) is not None]
+    return frozenset(map(_name, keys))
+
+
+def _tested(node: Node) -> tuple[Node | None, Node | None, bool]:
+    """Returns the tested value, the key, and the result of the test if the key is missing."""
+    if node.type == "call":
+        passed = arguments_of(node)
+        is_plain = len(passed) == 1 or (len(passed) == 2 and text_of(passed[1]) in _EMPTY)
+        key = passed[0] if is_plain and passed[0].type == "string" else None
+        return part(node, "function", "object"), key, False
+    sign = " ".join(each.type for each in node.children[1:-1])
+    sides = node.named_children
+    is_key = sign in ("in", "not in") and len(sides) == 2 and sides[0].type == "string"
+    return (sides[1], sides[0], sign == "not in") if is_key else (None, None, False)
+
+
+def _members(value: Node, tools: ToolSet, origins: Origins) -> tuple[str, ...]:
+    """Returns the keys of a closed object; empty if it can have others or is not an object."""
+    origin = origins.of(value)
+    tool = None if origin is None else tools.tools.get(ToolName.parse(origin.path))
+    if origin is None or tool is None or tool.stream or tool.output_schema is None:
+        return ()
+    known = part_of(tool.output_schema, origin.steps)
+    if known is None or known.get("type", "object") != "object" or "patternProperties" in known:
+        return ()
+    others = known.get("additionalProperties")
+    is_closed = others is False or (others is None and isinstance(tool.output, TypeOutput))
+    return tuple(mapping(known.get("properties"))) if is_closed else ()
 
 
 def _not_awaited(node: Node, message: str, hint: str) -> Finding:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from corral.programs.python.awaits import FUTURES, unwrap
-from corral.programs.python.generators import ITERATING, awaits
+from corral.programs.python.awaits import FUTURES, ITERATING, awaits, unwrap
 from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, part, text_of
 
 _PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")

@@ -2,8 +2,6 @@
 // the runtime converts or ignores them: checks report mistakes, not code that works. Type names contain `$`, so that tool
 // declarations can define types such as `Event`.
 
-type $Handler = ((event: any) => any) | null;
-type $Listener = $Handler | { handleEvent(event: any): any };
 type $Made<T> = { prototype: T; new (...args: any[]): T };
 type $Clear = (timer?: any) => void;
 type $Timed = (handler: (...args: any[]) => any, milliseconds?: any, ...args: any[]) => any;
@@ -26,13 +24,7 @@ declare function btoa(text: any): string;
 declare function fetch(input?: any, init?: any): Promise<$Response>;
 declare var self: typeof globalThis, global: typeof globalThis;
 
-declare var performance: $EventTarget & {
-  readonly timeOrigin: number;
-  now(): number;
-  toJSON(): any;
-} & Record<"mark" | "measure", (name: any, ...more: any[]) => any> &
-  Record<"getEntries" | "getEntriesByName" | "getEntriesByType", (...args: any[]) => any[]> &
-  Record<"clearMarks" | "clearMeasures", (name?: any) => void>;
+declare var performance: any;
 
 // --- text and addresses
 
@@ -87,12 +79,6 @@ declare var URL: $Made<$URL> & {
   createObjectURL(blob: any): string;
   revokeObjectURL(url: any): void;
 };
-interface $URLPattern extends Readonly<Record<$UrlPart, string>> {
-  readonly hasRegExpGroups: boolean;
-  test(input?: any, base?: any): boolean;
-  exec(input?: any, base?: any): any;
-}
-declare var URLPattern: $Made<$URLPattern>;
 
 // --- errors of calls
 
@@ -107,89 +93,10 @@ declare var RateLimited: $Made<$CallError<"RateLimited">>, ApprovalDenied: $Made
 declare var EgressBlocked: $Made<$CallError<"EgressBlocked">>, MessageTooLarge: $Made<$CallError<"MessageTooLarge">>;
 declare var MalformedMessage: $Made<$CallError<"MalformedMessage">>;
 
-// --- events and cancellation
-
-type $Phases = Readonly<Record<"NONE" | "CAPTURING_PHASE" | "AT_TARGET" | "BUBBLING_PHASE", number>>;
-interface $Event
-  extends $Phases,
-    Readonly<Record<"target" | "srcElement" | "currentTarget", any>>,
-    Readonly<Record<"bubbles" | "cancelable" | "composed" | "defaultPrevented" | "isTrusted", boolean>>,
-    Record<"cancelBubble" | "returnValue", boolean>,
-    Record<"preventDefault" | "stopPropagation" | "stopImmediatePropagation", () => void> {
-  readonly type: string;
-  readonly eventPhase: number;
-  readonly timeStamp: number;
-  composedPath(): any[];
-}
-declare var Event: { prototype: $Event; new (type: any, init?: any): $Event } & $Phases;
-interface $CustomEvent<T = any> extends $Event { readonly detail: T }
-declare var CustomEvent: { prototype: $CustomEvent; new <T = any>(type: any, init?: any): $CustomEvent<T> };
-interface $MessageEvent<T = any> extends $Event {
-  readonly data: T;
-  readonly origin: string;
-  readonly lastEventId: string;
-  readonly source: any;
-  readonly ports: $MessagePort[];
-}
-declare var MessageEvent: $Made<$MessageEvent>;
-interface $EventTarget {
-  addEventListener(type: any, listener: $Listener, options?: any): void;
-  removeEventListener(type: any, listener: $Listener, options?: any): void;
-  dispatchEvent(event: $Event): boolean;
-}
-declare var EventTarget: $Made<$EventTarget>;
-interface $EventSource
-  extends $EventTarget,
-    Record<`on${"open" | "message" | "error"}`, $Handler>,
-    Readonly<Record<"CONNECTING" | "OPEN" | "CLOSED" | "readyState", number>> {
-  readonly url: string;
-  readonly withCredentials: boolean;
-  close(): void;
-}
-declare var EventSource: $Made<$EventSource> & Readonly<Record<"CONNECTING" | "OPEN" | "CLOSED", number>>;
-type $SocketStates = Readonly<Record<"CONNECTING" | "OPEN" | "CLOSING" | "CLOSED", number>>;
-interface $WebSocket
-  extends $EventTarget,
-    $SocketStates,
-    Record<`on${"open" | "message" | "error" | "close"}`, $Handler>,
-    Readonly<Record<"url" | "protocol" | "extensions", string>>,
-    Readonly<Record<"bufferedAmount" | "readyState", number>> {
-  binaryType: any;
-  send(data: any): void;
-  close(code?: any, reason?: any): void;
-}
-declare var WebSocket: $Made<$WebSocket> & $SocketStates;
-interface $AbortSignal extends $EventTarget {
-  readonly aborted: boolean;
-  readonly reason: any;
-  onabort: $Handler;
-  throwIfAborted(): void;
-}
-declare var AbortSignal: {
-  prototype: $AbortSignal;
-  abort(reason?: any): $AbortSignal;
-  any(signals: Iterable<$AbortSignal>): $AbortSignal;
-  timeout(milliseconds: any): $AbortSignal;
-};
-interface $AbortController { readonly signal: $AbortSignal; abort(reason?: any): void }
-declare var AbortController: $Made<$AbortController>;
-interface $DOMException extends Error { readonly code: number }
-declare var DOMException: $Made<$DOMException> & { [code: Uppercase<string>]: number };
-interface $MessagePort
-  extends $EventTarget,
-    Record<"onmessage" | "onmessageerror", $Handler>,
-    Record<"start" | "close" | "ref" | "unref", () => void> {
-  postMessage(message?: any, transfer?: any): void;
-  hasRef(): boolean;
-}
-declare var MessagePort: { prototype: $MessagePort };
-interface $MessageChannel { readonly port1: $MessagePort; readonly port2: $MessagePort }
-declare var MessageChannel: $Made<$MessageChannel>;
-
 // --- bytes
 
 interface $Body {
-  readonly body: $ReadableStream<Uint8Array<ArrayBuffer>> | null;
+  readonly body: any;
   readonly bodyUsed: boolean;
   arrayBuffer(): Promise<ArrayBuffer>;
   blob(): Promise<$Blob>;
@@ -197,16 +104,12 @@ interface $Body {
   formData(): Promise<$FormData>;
   json(): Promise<any>;
   text(): Promise<string>;
-  textStream(): $ReadableStream<string>;
+  textStream(): any;
 }
-interface $Request
-  extends $Body,
-    Readonly<Record<"method" | "url" | "redirect" | "cache" | "credentials" | "integrity" | "mode", string>>,
-    Readonly<Record<"referrer" | "referrerPolicy", string>> {
+interface $Request extends $Body, Readonly<Record<"method" | "url", string>> {
   readonly headers: $Headers;
-  readonly signal: $AbortSignal;
-  readonly keepalive: boolean;
   clone(): $Request;
+  [member: string]: any;
 }
 declare var Request: $Made<$Request>;
 interface $Response extends $Body, Readonly<Record<"statusText" | "type" | "url", string>> {
@@ -216,26 +119,16 @@ interface $Response extends $Body, Readonly<Record<"statusText" | "type" | "url"
   readonly status: number;
   clone(): $Response;
 }
-declare var Response: $Made<$Response> & {
-  error(): $Response;
-  json(data: any, init?: any): $Response;
-  redirect(url: any, status?: any): $Response;
-};
+declare var Response: $Made<$Response> & Record<"error" | "json" | "redirect", (...args: any[]) => $Response>;
 interface $Blob extends Pick<$Body, "arrayBuffer" | "bytes" | "text" | "textStream"> {
   readonly size: number;
   readonly type: string;
   slice(start?: any, end?: any, type?: any): $Blob;
-  stream(): $ReadableStream<Uint8Array<ArrayBuffer>>;
+  stream(): any;
 }
 declare var Blob: $Made<$Blob>;
 interface $File extends $Blob { readonly name: string; readonly lastModified: number }
 declare var File: $Made<$File>;
-interface $FileReader
-  extends $EventTarget,
-    Record<`on${"load" | "loadstart" | "loadend" | "progress" | "error" | "abort"}`, $Handler>,
-    Record<"abort" | `readAs${"ArrayBuffer" | "BinaryString" | "DataURL" | "Text"}`, (...args: any[]) => void>,
-    Readonly<Record<"readyState" | "result" | "error", any>> {}
-declare var FileReader: $Made<$FileReader> & Readonly<Record<"EMPTY" | "LOADING" | "DONE", number>>;
 interface $Buffer extends Uint8Array<ArrayBuffer> {
   toString(encoding?: any, start?: any, end?: any): string;
   slice(start?: any, end?: any): $Buffer;
@@ -253,83 +146,21 @@ declare var Buffer: $Made<$Buffer> & Record<$BufferMaker, (...args: any[]) => $B
   isEncoding(encoding: any): boolean;
   poolSize: number;
 };
-interface $CryptoKey {
-  readonly type: string;
-  readonly extractable: boolean;
-  readonly algorithm: any;
-  readonly usages: string[];
-}
-declare var CryptoKey: { prototype: $CryptoKey };
-interface $SubtleCrypto
-  extends Record<
-    | "encrypt" | "decrypt" | "sign" | "verify" | "digest" | "generateKey" | "deriveKey" | "deriveBits" | "importKey"
-    | "exportKey" | "wrapKey" | "unwrapKey" | "encapsulateBits" | "decapsulateBits" | "encapsulateKey"
-    | "decapsulateKey" | "getPublicKey",
-    (...args: any[]) => Promise<any>
-  > {}
-declare var SubtleCrypto: { prototype: $SubtleCrypto; supports(...args: any[]): boolean };
-interface $Crypto { readonly subtle: $SubtleCrypto; getRandomValues<T>(array: T): T; randomUUID(): string }
-declare var Crypto: { prototype: $Crypto };
-declare var crypto: $Crypto;
-
-// --- streams
-
-interface $ReadableStreamDefaultReader<R = any> {
-  readonly closed: Promise<undefined>;
-  read(...into: any[]): Promise<{ done: boolean; value: R }>;
-  cancel(reason?: any): Promise<void>;
-  releaseLock(): void;
-}
-interface $ReadableStreamBYOBReader extends $ReadableStreamDefaultReader {}
-interface $ReadableStream<R = any> extends AsyncIterable<R> {
-  readonly locked: boolean;
-  cancel(reason?: any): Promise<void>;
-  getReader(options?: any): $ReadableStreamDefaultReader<R>;
-  pipeThrough<T = any>(pair: { readable: $ReadableStream<T>; writable: any }, options?: any): $ReadableStream<T>;
-  pipeTo(to: $WritableStream, options?: any): Promise<void>;
-  tee(): [$ReadableStream<R>, $ReadableStream<R>];
-  values(options?: any): AsyncIterableIterator<R>;
-}
-interface $WritableStreamDefaultWriter<W = any> extends Record<"abort" | "write", (value?: any) => Promise<void>> {
-  readonly closed: Promise<undefined>;
-  readonly ready: Promise<undefined>;
-  readonly desiredSize: number | null;
-  close(): Promise<void>;
-  releaseLock(): void;
-}
-interface $WritableStream<W = any> {
-  readonly locked: boolean;
-  abort(reason?: any): Promise<void>;
-  close(): Promise<void>;
-  getWriter(): $WritableStreamDefaultWriter<W>;
-}
-interface $TransformStream<I = any, O = any> {
-  readonly readable: $ReadableStream<O>;
-  readonly writable: $WritableStream<I>;
-}
-type $BytesStream = $TransformStream<any, Uint8Array<ArrayBuffer>>;
-interface $TextDecoderStream extends $TransformStream<any, string>, Omit<$TextDecoder, "decode"> {}
-interface $TextEncoderStream extends $BytesStream, Pick<$TextEncoder, "encoding"> {}
-interface $CompressionStream extends $BytesStream {}
-interface $DecompressionStream extends $BytesStream {}
-interface $QueuingStrategy { readonly highWaterMark: number; size(chunk?: any): number }
-declare var ReadableStream: { prototype: $ReadableStream } & {
-  new <R = any>(...args: any[]): $ReadableStream<R>;
-  from<R>(items: Iterable<R> | AsyncIterable<R>): $ReadableStream<R>;
+declare var crypto: {
+  readonly subtle: Record<string, (...args: any[]) => Promise<any>>;
+  getRandomValues<T>(array: T): T;
+  randomUUID(): string;
 };
-declare var TransformStream: { prototype: $TransformStream } & {
-  new <I = any, O = any>(...args: any[]): $TransformStream<I, O>;
-};
-declare var WritableStream: { prototype: $WritableStream; new <W = any>(...args: any[]): $WritableStream<W> };
-declare var ReadableStreamDefaultReader: $Made<$ReadableStreamDefaultReader>;
-declare var ReadableStreamBYOBReader: $Made<$ReadableStreamBYOBReader>;
-declare var WritableStreamDefaultWriter: $Made<$WritableStreamDefaultWriter>;
-declare var TextDecoderStream: $Made<$TextDecoderStream>;
-declare var TextEncoderStream: $Made<$TextEncoderStream>;
-declare var CompressionStream: $Made<$CompressionStream>;
-declare var DecompressionStream: $Made<$DecompressionStream>;
-declare var ByteLengthQueuingStrategy: $Made<$QueuingStrategy>;
-declare var CountQueuingStrategy: $Made<$QueuingStrategy>;
+
+// --- classes whose misuse is no mistake about tools, so that their names are enough
+
+declare var URLPattern: any, DOMException: any, CryptoKey: any, SubtleCrypto: any, Crypto: any, FileReader: any;
+declare var Event: any, CustomEvent: any, MessageEvent: any, EventTarget: any, EventSource: any, WebSocket: any;
+declare var AbortSignal: any, AbortController: any, MessagePort: any, MessageChannel: any;
+declare var ReadableStream: any, ReadableStreamDefaultReader: any, ReadableStreamBYOBReader: any;
+declare var WritableStream: any, WritableStreamDefaultWriter: any, TransformStream: any;
+declare var TextDecoderStream: any, TextEncoderStream: any, CompressionStream: any, DecompressionStream: any;
+declare var ByteLengthQueuingStrategy: any, CountQueuingStrategy: any;
 
 // --- where `lib.esnext` is stricter than the language
 

@@ -13,24 +13,28 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from corral.checking.base import Check
 from corral.checking.conditions import condition_on, never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
-from corral.checking.declared_types import is_dictionary
+from corral.checking.declared_types import Reach, is_dictionary
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.typescript import NO_LIBRARIES, SENDS_REQUESTS, conversion_hint, without_markup
-from corral.checking.inputs import Written
+from corral.checking.inputs import Written, spells
 from corral.checking.servers.specs import GLOBALS
 from corral.checking.servers.workspace import Document, Location, Remark
 from corral.checking.source_map import CheckedText
-from corral.checking.typescript.dynamic_members import is_written, root_of
+from corral.checking.typescript.dynamic_members import DynamicMembers, Write, is_written, root_of
 from corral.checking.typescript.expressions import (
     affected,
     anchor,
     annotate,
+    assigned_in,
     assigned_names,
     binder,
     bound_by,
     called_on,
+    called_with,
+    defines_async,
     first_parameter,
     has_default,
     hedged_name,
@@ -45,6 +49,7 @@ from corral.checking.typescript.expressions import (
     is_tried,
     is_typeof,
     iterated,
+    loop_over,
     operands,
     path_after,
     receiver,
@@ -60,7 +65,6 @@ from corral.checking.typescript.messages import (
     shortened,
     union_members,
 )
-from corral.checking.typescript.origins import Origins
 from corral.checking.typescript.suspects import (
     ARRAY_METHODS,
     Places,
@@ -75,8 +79,8 @@ from corral.checking.typescript.suspects import (
 from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
-from corral.programs.syntax.parsing import arguments_of, is_a, part, with_wrappers
-from corral.programs.syntax.typescript import finder, text_of, unwrapped, walk
+from corral.programs.syntax.parsing import arguments_of, ascent, enclosing, is_a, part, with_wrappers
+from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped, walk
 from corral.texts import TextIndex, located
 from corral.types import Position
 
@@ -113,7 +117,7 @@ _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'l
 """Compiler advice that does not apply here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
 _OF_STREAM = re.compile(r"\b[Tt]ype '(?:Promise<)?AsyncIterable<[^|]*'")
-_PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
+_PLATFORM = frozenset(re.findall(r"(?:declare var|,) ([A-Z]\w*):", GLOBALS.read_text(encoding="utf-8")))
 """Global classes. Declarations can use their names for other types."""
 _READ_STREAM = (
     "It is a stream: read it with `for await (const item of ...)` or collect it with `await Array.fromAsync(...)`."
@@ -125,6 +129,11 @@ _KEY = re.compile(r"^\s*(?:readonly )?([\w$]+|\"[^\"]*\")\??:|[{;] (?:readonly )
 _TYPE = re.compile(r"Type '(.*?)' (?:must have|is not an array type|is not a generic|can only be)", re.DOTALL)
 _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
+_MAX_WRITES = 60
+"""With more writes, no error about declared types counts."""
+_OWN_VALUES = FUNCTION_VALUES | {"object", "array", "new_expression", "class"}
+_NOTHING = frozenset({"null", "undefined", "[]", "{}"})
+_SPREAD = finder("(spread_element (_) @source)")
 _NAMESPACES = finder("(import_statement (import_clause (namespace_import (identifier) @name)))")
 
 
@@ -136,7 +145,7 @@ class _AssumeAny(NamedTuple):
     """None if there is nothing to report."""
 
 
-class TypeScriptCheck(Origins):
+class TypeScriptCheck(Check):
     """`env`: the program has a `process`. `modules`: it may load packages. `network`: it may send requests."""
 
     def __init__(
@@ -614,6 +623,195 @@ class TypeScriptCheck(Origins):
             else:
                 hint = "The promise that it returns counts as true. Await the values first, with Promise.all."
                 yield finding.rejected("unawaited", hint=hint)
+
+    # --- origins of values: tools, their results, or the program itself
+
+    @cached_property
+    def _dynamic(self) -> DynamicMembers:
+        return DynamicMembers.of(self.root)
+
+    @cached_property
+    def _assigned(self) -> dict[str, list[tuple[int, int]]]:
+        return assigned_in(self.root)
+
+    def _promised(self, expression: Node) -> str | None:
+        """Returns the source text of the tool whose promise an expression is, directly or through a constant."""
+        call = self._held(expression)
+        if call.type != "call_expression":
+            return None
+        called = self._called(call)
+        tool = self._tool_of(called)
+        promises = self._is_async(called) if tool is None else not tool.is_stream
+        return text_of(called) if promises else None
+
+    def _is_async(self, called: Node) -> bool:
+        """True if it is the program's own async function."""
+        places = [each for each in self.definitions(called) if each.own] if called.type == "identifier" else []
+        return len(places) == 1 and (name := self.node_at(places[0])) is not None and defines_async(name)
+
+    def _called(self, call: Node) -> Node:
+        return unwrapped(part(call, "function") or call)
+
+    def _is_tool(self, called: Node) -> bool:
+        return self._tool_of(called) is not None
+
+    def _tool_of(self, called: Node) -> DeclaredTool | None:
+        return self.tool_named(anchor(called))
+
+    def _tool_call(self, node: Node, *, counted: bool = False) -> Node | None:
+        """Returns the innermost call with the node among its arguments, if it calls a tool.
+
+        With `counted`, the node can be any part of the call.
+        """
+        for below, above in ascent(node):
+            if above.type in FUNCTIONS:
+                break
+            if above.type == "call_expression" and (counted or below == part(above, "arguments")):
+                return above if self._is_tool(self._called(above)) else None
+        return None
+
+    def _bound(self, name: Node) -> Node | None:
+        """Returns the identifier that binds a variable of the program."""
+        own = next((each for each in self.definitions(name) if each.own), None)
+        return None if own is None else self.node_at(own)
+
+    def _initial(self, name: Node) -> Node | None:
+        """Returns the initial value of a constant."""
+        bound = self._bound(name)
+        declarator = bound.parent if is_a(bound, "identifier") else None
+        if not is_a(declarator, "variable_declarator") or declarator.parent is None:
+            return None
+        return part(declarator, "value") if declarator.parent.children[0].type == "const" else None
+
+    def _is_declared(self, expression: Node, hops: int = 2) -> bool:
+        """True if an expression is a declared result or a member of one."""
+        name = anchor(expression)
+        if name is None:
+            return False
+        is_shorthand = name.type == "shorthand_property_identifier"  # its definitions include the member
+        declared = [] if is_shorthand else self.declared_definitions(name)
+        if declared:
+            return not any(map(self._is_rewritten, declared))
+        if not (is_shorthand or name.type in ("identifier", "shorthand_property_identifier_pattern")) or not hops:
+            return False
+        value = self._initial(name) or self._visited(name) or self._looped(name)
+        return value is not None and self._is_declared(value, hops - 1)
+
+    def _is_set_elsewhere(self, name: Node) -> bool:
+        """True if another function assigns to the variable, which the compiler does not track."""
+        functions = self._assigned.get(text_of(name), ())
+        return any(not start <= name.start_byte < end for start, end in functions)
+
+    def _looped(self, name: Node) -> Node | None:
+        """Returns the iterable of the loop that binds a constant: `rows` in `for (const row of rows)`."""
+        bound = self._bound(name)
+        return None if bound is None else loop_over(bound)
+
+    def _visited(self, name: Node) -> Node | None:
+        """Returns the array that passes a callback parameter: `rows` in `rows.map((row) => …)`."""
+        bound = self._bound(name)
+        call = None if bound is None else called_with(bound)
+        return None if call is None else part(self._called(call), "object")
+
+    def _is_annotated(self, expression: Node) -> bool:
+        """True if the program annotates the type of a variable."""
+        root = root_of(expression)
+        bound = None if root is None else self._bound(root)
+        return bound is not None and part(bound.parent, "type") is not None
+
+    def _is_known(self, expression: Node) -> bool:
+        """True if a value is a literal or has a declared type."""
+        literal = self._held(expression)
+        return literal.type in ("string", "template_string") or self._is_declared(literal)
+
+    def _spells(self, expression: Node) -> bool:
+        """True if a value is a string literal that spells a number or a boolean."""
+        return isinstance(text := self.read(self._held(expression)).value, str) and spells(text)
+
+    def _held(self, expression: Node) -> Node:
+        """Returns the value of a constant, or the expression itself."""
+        expression = unwrapped(expression)
+        value = self._initial(expression) if expression.type.endswith("identifier") else None
+        return expression if value is None else unwrapped(value)
+
+    # --- declared types that no longer hold because the program stores other values in their place
+    #
+    # The compiler accepts `order.items = order.items.map((item) => ({ ...item, total }))`, since the new items have
+    # every declared member, and later reports that they have no `total`. Values are not tracked, since they can be
+    # moved. So errors about their type, or about the assigned member, do not count.
+
+    def _is_rewritten(self, location: Location) -> bool:
+        return self._rewritten.covers(self.tools.span(location)[0])
+
+    @cached_property
+    def _rewritten(self) -> Reach:
+        """The declared types whose values the program replaces."""
+        reach = Reach(self.tools.types)
+        if len(self._dynamic.writes) > _MAX_WRITES:
+            reach.add_everything()
+            return reach
+        for write in self._dynamic.writes:
+            if text_of(write.value) not in _NOTHING:
+                self._rewrite(reach, write)
+        return reach
+
+    def _rewrite(self, reach: Reach, write: Write) -> None:
+        root = root_of(write.target)
+        initial = None if root is None else self._first_value(root)
+        is_own = initial is not None and initial.type in _OWN_VALUES
+        declared = self._declared_at(write.target)
+        if not declared and initial is not None and not is_own and write.target == root:
+            declared = self._declared_at(initial)
+        name = write.name
+        if name is None and not declared and not write.into and write.target.type == "member_expression":
+            is_own = is_own or any(each.own for each in self.definitions(anchor(write.target)))
+            name = text_of(part(write.target, "property"))
+        if name is not None and name in self.tools.types.members:
+            if not is_own:
+                reach.add_members(name)
+        elif declared:
+            if write.name is None and not self._fits(write.value, declared):
+                self._reach(reach, declared)
+        elif write.into and root is not None:
+            self._rewrite_contents(reach, write, root, initial)
+
+    def _rewrite_contents(self, reach: Reach, write: Write, root: Node, initial: Node | None) -> None:
+        """Adds the declared types that a container may hold although it is not declared itself."""
+        if self._is_parameter(root):
+            reach.add_everything()
+        elif not is_a(initial, "object", "array") or self._is_annotated(root):
+            value = write.value and unwrapped(write.value)
+            if is_a(value, "identifier"):
+                value = self._first_value(value) or value
+            for source in [] if value is None else _SPREAD(value).get("source", []):
+                self._reach(reach, self._declared_at(source))
+
+    def _reach(self, reach: Reach, declared: Iterable[Location]) -> None:
+        for each in declared:
+            reach.add(self.tools.types.at(*self.tools.span(each)))
+
+    def _declared_at(self, target: Node) -> list[Location]:
+        """Returns the declarations of a target: its member and its type."""
+        name = anchor(unwrapped(target))
+        return [each for each in (*self.definitions(name), *self.types(name)) if each.declared]
+
+    def _fits(self, value: Node | None, declared: list[Location]) -> bool:
+        """True if a value has exactly the declared type."""
+        types = self.declared_types(anchor(value.named_child(0) if is_a(value, "spread_element") else value))
+        return bool(types) and all(each in declared for each in types)
+
+    def _first_value(self, name: Node) -> Node | None:
+        """Returns the initial value of a variable."""
+        bound = self._bound(name)
+        declarator = None if bound is None else bound.parent
+        value = part(declarator, "value") if is_a(declarator, "variable_declarator") else None
+        return None if value is None else unwrapped(value)
+
+    def _is_parameter(self, name: Node) -> bool:
+        """True if a name is a parameter of a named function, whose arguments are unknown."""
+        bound = self._bound(name)
+        around = enclosing(bound, FUNCTIONS | {"variable_declarator", "statement_block"})
+        return around is not None and around.type in FUNCTIONS and called_with(name) is None
 
 
 def _near_literal(source: str, target: str) -> str | None:

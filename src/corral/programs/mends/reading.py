@@ -16,7 +16,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits
+from corral.programs.edits import Edits, relocated
 from corral.programs.mends import python, typescript
 from corral.programs.mends.names import ToolNames
 from corral.programs.python.awaits import NotAwaited
@@ -178,38 +178,18 @@ def _may_need_some(text: str, program: Program, names: ToolNames) -> bool:
 
 
 def _with_remarks(program: Program, mended: Program, back: tuple[PositionMap, ...], mends: list[str]) -> Program:
-    def placed(remark: Diagnostic) -> Diagnostic:
-        if remark.line is None:
-            return remark
-        place = located(back, remark.line, remark.column or 1)
-        return replace(remark, line=place.line, column=place.column)
-
-    typed, before = program.typed, mended.references
-    remarks: list[Diagnostic] = []
-    for message, count in Counter(mends).items():
-        remarks.append(Diagnostic(severity="warning", code="mended", message=_counted(message, count)))
-    again = {each.code for each in mended.diagnostics}
-    references = before
-    if before is not None:
-        moved = ((each, located(back, each.line, each.column)) for each in before.named)
-        references = before._replace(
-            named=tuple(each._replace(line=place.line, column=place.column) for each, place in moved)
-        )
+    counted = ((message, f" ({count} times)" if count > 1 else "") for message, count in Counter(mends).items())
+    remarks = [Diagnostic(severity="warning", code="mended", message=message + times) for message, times in counted]
+    again = {"no_result", *(each.code for each in mended.diagnostics)}
+    mended = relocated(mended, partial(located, back))
     return replace(
         mended,
         source=program.source,
         positions=(*mended.positions, *back),
         diagnostics=(
-            *(each for each in program.diagnostics if each.code not in again and each.code != "no_result"),
+            *(each for each in program.diagnostics if each.code not in again),
             *remarks,
-            *map(placed, mended.diagnostics),
+            *mended.diagnostics,
         ),
-        references=references,
-        typed=None
-        if mended.typed is None or typed is None
-        else replace(mended.typed, positions=(*mended.typed.positions, *back)),
+        typed=None if mended.typed is None else replace(mended.typed, positions=(*mended.typed.positions, *back)),
     )
-
-
-def _counted(message: str, count: int) -> str:
-    return message if count == 1 else f"{message} ({count} times)"

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from corral.programs.edits import Edits
+from corral.programs.edits import Edits, Places
 from corral.programs.python.functions import Function, Functions, arguments_for
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.python.positions import Places
 from corral.programs.syntax.parsing import arguments_of, is_a, part, text_of
 from corral.programs.syntax.python import STRINGS, blocks_of, statements, unwrapped
 from corral.types import Diagnostic

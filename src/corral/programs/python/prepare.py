@@ -14,23 +14,21 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.edits import Edits
+from corral.programs.edits import Edits, Places
 from corral.programs.python.awaits import (
     NotAwaited,
     await_coroutines,
     await_futures,
     check_calls,
+    list_generators,
     run_where_it_stands,
     starts_tasks,
 )
 from corral.programs.python.completion_value import RESULT, awaited_result, give_result
 from corral.programs.python.functions import TOOLS, Functions, first_parameter, tools_parameter
-from corral.programs.python.generators import list_generators
-from corral.programs.python.imports import Imports, replace_line, rewrite_imports
+from corral.programs.python.imports import Forgotten, Imports, add_imports, free_classes, replace_line, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
-from corral.programs.python.missing_imports import Forgotten, add_imports, free_classes
 from corral.programs.python.names import Name, Names, TooMuch
-from corral.programs.python.positions import Places
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
 from corral.programs.recover import Dialect, Recovered, recover
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part, text_of
@@ -349,7 +347,7 @@ def typed_python(typed: TypedText) -> TypedPython:
     entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
     parameters = [each for function in entered if function is not None and (each := tools_parameter(function))]
     edits = Edits(text, LINE_END, typed.edits)
-    return TypedPython(root, edits, typed.free, parameters, Names(root, text), Places(text, typed.positions))
+    return TypedPython(root, edits, typed.free, parameters, Names(root, text), Places(text, typed.positions, LINE_END))
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +370,7 @@ def _recovered(source: str) -> _Recovered:
     repair = _placed(recover(text, dialect), trees, has_mark=source.startswith("\ufeff"))
     root = trees.of(repair.text)
     too_deep = trees.reader.read(repair.text).too_deep if root is None else None
-    return _Recovered(repair, root, too_deep, Places(repair.text, repair.positions), diagnostics)
+    return _Recovered(repair, root, too_deep, Places(repair.text, repair.positions, LINE_END), diagnostics)
 
 
 class _Surveyed(NamedTuple):

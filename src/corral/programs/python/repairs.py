@@ -10,13 +10,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
-from corral.programs.edits import Edits
+from corral.programs.edits import Edits, Places, moved
 from corral.programs.python.lines import Line, Reader
 from corral.programs.typography import plain_characters, typographic
-from corral.texts import PositionMap, TextIndex, located
-from corral.types import Diagnostic, Position
+from corral.texts import PositionMap, located
+from corral.types import Diagnostic
 
 LINE_END = rb"\n"
 _LINE_ENDS = re.compile(LINE_END)
@@ -62,15 +63,9 @@ def _then(before: Repaired, repair: tuple[Edits, tuple[Diagnostic, ...]] | None)
         return before
     edits, remarks = repair
     text, positions = edits.apply()
-    placed = tuple(_placed(remark, before.positions) for remark in remarks)
+    back = partial(located, before.positions)
+    placed = tuple(moved(remark, back(remark.line or 1, remark.column or 1)) for remark in remarks)
     return Repaired(text, (positions, *before.positions), before.diagnostics + placed)
-
-
-def _placed(remark: Diagnostic, positions: tuple[PositionMap, ...]) -> Diagnostic:
-    place = located(positions, remark.line or 1, remark.column or 1)
-    return Diagnostic(
-        severity=remark.severity, message=remark.message, code=remark.code, line=place.line, column=place.column
-    )
 
 
 _Repair = tuple[Edits, tuple[Diagnostic, ...]] | None
@@ -110,21 +105,18 @@ def _without_prompts(text: bytes, blocks: Sequence[int], reader: Reader) -> _Rep
 def _without_commands(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
     """Removes notebook and shell commands."""
     edits = Edits(text, LINE_END)
-    remarks: list[Diagnostic] = []
-    index: TextIndex | None = None
+    remarks, places = list[Diagnostic](), Places(text, line_end=LINE_END)
     for line in reader.read(text).logical:
         command = _COMMAND.match(text, line.start)
         if command is None:
             continue
         if len(remarks) == _MAX_COMMANDS:
             return None
-        index = index or TextIndex(text, LINE_END)
         start, end = command.span("command")
         edits.replace(start, end, b"pass")
-        place = index.position(start)
         shown = command["command"][:40].decode(errors="replace").strip()
         message = f"`{shown}` was removed: it is a notebook command, not Python."
-        remarks.append(_warning("command_left_out", message, place))
+        remarks.append(places.remark("warning", "command_left_out", message, start))
     return (edits, tuple(remarks)) if remarks else None
 
 
@@ -180,10 +172,6 @@ def _in_plain_characters(text: bytes, _: Sequence[int], __: Reader) -> _Repair:
         edits.replace(at_byte, at_byte + len(source[start:end].encode()), sign.encode())
     if first is None:
         return None
-    place = TextIndex(text, LINE_END).position(first[0])
     message = f"Typographic characters, such as {first[1]!a}, were replaced with ASCII."
-    return edits, (_warning("typographic_characters", message, place),)
-
-
-def _warning(code: str, message: str, place: Position) -> Diagnostic:
-    return Diagnostic(severity="warning", code=code, message=message, line=place.line, column=place.column)
+    remark = Places(text, line_end=LINE_END).remark("warning", "typographic_characters", message, first[0])
+    return edits, (remark,)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from corral.programs.edits import Edits, position_at
+from corral.programs.edits import Edits, Places
 from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     ENTRY_NAMES,
@@ -276,14 +276,8 @@ def _no_result(last: Node | None, text: bytes) -> Diagnostic:
 
 
 def _remark(what: str, node: Node, text: bytes, fix: str) -> Diagnostic:
-    place = position_at(text, node.start_byte)
-    return Diagnostic(
-        severity="info",
-        code="no_result",
-        message=f"The program has no result: {what}. End with `{fix}`.",
-        line=place.line,
-        column=place.column,
-    )
+    message = f"The program has no result: {what}. End with `{fix}`."
+    return Places(text).remark("info", "no_result", message, node.start_byte)
 
 
 def _flag(value: bool) -> str:

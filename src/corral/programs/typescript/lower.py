@@ -14,7 +14,7 @@ from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, position_at
+from corral.programs.edits import Edits, Places
 from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
@@ -291,10 +291,7 @@ def is_accessor(member: Node, text: bytes) -> bool:
 
 def rejected(problem: str, text: bytes, node: Node) -> ProgramRejected:
     """Returns an error with a node's position."""
-    place = position_at(text, node.start_byte)
-    return ProgramRejected(
-        f"{problem} (line {place.line}, column {place.column}).", line=place.line, column=place.column
-    )
+    return Places(text).rejected(f"{problem} ({{place}}).", node.start_byte)
 
 
 def _name(declaration: Node) -> Node | None:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from tree_sitter import Node
 
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, position_at
+from corral.programs.edits import Edits, Places
 from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
     ENTRY_NAMES,
@@ -260,12 +260,8 @@ def guard_words(root: Node, edits: Edits) -> None:
             edits.blank(start, end)
         elif kind in ("string_fragment", "regex_pattern"):
             if _is_tagged(node):
-                place = position_at(text, start)
-                raise ProgramRejected(
-                    f"The tagged template at line {place.line} contains `import(`. Use a string without a tag.",
-                    line=place.line,
-                    column=place.column,
-                )
+                message = "The tagged template at {place} contains `import(`. Use a string without a tag."
+                raise Places(text).rejected(message, start)
             edits.replace(start, end, rb"\u0069mport")
 
 
@@ -276,10 +272,7 @@ def _is_tagged(fragment: Node) -> bool:
 
 
 def _misplaced(text: bytes, offset: int) -> ProgramRejected:
-    place = position_at(text, offset)
-    return ProgramRejected(
-        f"The `import` at line {place.line}, column {place.column} is not allowed there."
-        " Write `import … from …` at the top level, or `await import(…)`.",
-        line=place.line,
-        column=place.column,
+    message = (
+        "The `import` at {place} is not allowed there. Write `import … from …` at the top level, or `await import(…)`."
     )
+    return Places(text).rejected(message, offset)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from corral.errors import ProgramRejected
-from corral.programs.edits import position_at
+from corral.programs.edits import Places
 from corral.types import Diagnostic
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -24,10 +23,6 @@ def well_formed(source: str) -> tuple[str, list[Diagnostic]]:
             message = "The source contains half of a surrogate pair, which was replaced by U+FFFD."
             diagnostics.append(Diagnostic(severity="warning", code="lone_surrogate", message=message))
     if "\0" in source:
-        place = position_at(source.encode(), len(source[: source.index("\0")].encode()))
-        raise ProgramRejected(
-            f"The source has a NUL character at line {place.line}, column {place.column}. Write `\\0` in a string.",
-            line=place.line,
-            column=place.column,
-        )
+        message = "The source has a NUL character at {place}. Write `\\0` in a string."
+        raise Places(source.encode()).rejected(message, len(source[: source.index("\0")].encode()))
     return source, diagnostics

@@ -26,7 +26,7 @@ from tree_sitter import Node, Tree
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, position_at
+from corral.programs.edits import Edits, Places
 from corral.programs.recover import Dialect, recover
 from corral.programs.syntax import python as python_grammar
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part
@@ -53,7 +53,7 @@ from corral.programs.typescript.strip import Findings, Misread, erase_types
 from corral.programs.typescript.tool_imports import own_tools, rewrite_tool_imports
 from corral.programs.typography import plain_characters, typographic
 from corral.texts import PositionMap, TypedText
-from corral.types import Diagnostic, Position, Program
+from corral.types import Diagnostic, Program
 
 _CLOSER_OF = {"(": ")", "[": "]", "{": "}", "${": "}"}
 _CLOSERS = frozenset(_CLOSER_OF.values())
@@ -79,7 +79,7 @@ def check_brackets(root: Node, text: bytes) -> None:
 
     Also for a source with so many skipped tokens that its depth is unknown.
     """
-    opened: list[_Open] = []
+    opened, places = list[_Open](), Places(text)
     skipped = root.child_count if root.is_error else 0
     for node in walk(root):
         skipped += node.child_count if node.is_error else 0
@@ -91,46 +91,37 @@ def check_brackets(root: Node, text: bytes) -> None:
         elif sign in _NAMES:
             opened.append(_Open(sign, node.start_byte))
         elif sign in _CLOSERS:
-            _close(opened, sign, text, node.start_byte)
+            _close(opened, sign, places, node.start_byte)
         if len(opened) > MAX_DEPTH:
-            raise _rejected("The program is nested too deeply", text, node.start_byte)
-    _check_comments(root, text)
+            raise places.rejected("The program is nested too deeply at {place}.", node.start_byte)
+    _check_comments(root, text, places)
     if opened:
         sign, offset = opened[-1]
         close = f"`{_CLOSER_OF[sign]}`" if sign in _CLOSER_OF else "backtick"
-        raise _rejected(f"The {_NAMES[sign]}", text, offset, f"is never closed. Add the missing {close}.")
+        raise places.rejected(f"The {_NAMES[sign]} at {{place}} is never closed. Add the missing {close}.", offset)
     if skipped > _MAX_SKIPPED:
         error = next((node for node in walk(root) if node.is_error or node.is_missing), root)
-        raise _rejected("The program has a syntax error", text, error.start_byte, "or before it.")
+        raise places.rejected("The program has a syntax error at {place} or before it.", error.start_byte)
 
 
-def _close(opened: list[_Open], sign: str, text: bytes, offset: int) -> None:
+def _close(opened: list[_Open], sign: str, places: Places, offset: int) -> None:
     if not opened:
-        raise _rejected(f"The `{sign}`", text, offset, "closes nothing. Remove it, or add what it should close.")
+        message = f"The `{sign}` at {{place}} closes nothing. Remove it, or add what it should close."
+        raise places.rejected(message, offset)
     if _CLOSER_OF.get(opened[-1].sign) != sign:
-        place = position_at(text, opened[-1].offset)
-        raise _rejected(
-            f"The `{sign}`",
-            text,
-            offset,
-            f"does not close the {_NAMES[opened[-1].sign]} at line {place.line}, column {place.column}.",
-        )
+        place = places.at(opened[-1].offset)
+        where = f"the {_NAMES[opened[-1].sign]} at line {place.line}, column {place.column}"
+        raise places.rejected(f"The `{sign}` at {{place}} does not close {where}.", offset)
     opened.pop()
 
 
-def _check_comments(root: Node, text: bytes) -> None:
+def _check_comments(root: Node, text: bytes, places: Places) -> None:
     at = text.find(b"/*")
     while at >= 0:
         node = root.descendant_for_byte_range(at, at + 2)
         if node is None or node.child_count or node.is_error:
-            raise _rejected("The comment `/*`", text, at, "is never closed. Add the missing `*/`.")
+            raise places.rejected("The comment `/*` at {place} is never closed. Add the missing `*/`.", at)
         at = text.find(b"/*", max(at + 2, node.end_byte))
-
-
-def _rejected(what: str, text: bytes, offset: int, rest: str = "") -> ProgramRejected:
-    place: Position = position_at(text, offset)
-    where = f"{what} at line {place.line}, column {place.column}"
-    return ProgramRejected(f"{where} {rest}" if rest else f"{where}.", line=place.line, column=place.column)
 
 
 _TYPESCRIPT = {"typescript", "ts", "mts", "cts", "tsx"}
@@ -361,10 +352,8 @@ def _in_plain_characters(text: str) -> str:
 
 def _typographic(text: str) -> Diagnostic:
     start = next(start for start, _, _ in plain_characters(text, _TYPOGRAPHIC))
-    place = position_at(text.encode(), len(text[:start].encode()))
     message = f"Typographic characters, such as {text[start]!a}, were replaced with ASCII."
-    code = "typographic_characters"
-    return Diagnostic(severity="warning", message=message, code=code, line=place.line, column=place.column)
+    return Places(text.encode()).remark("warning", "typographic_characters", message, len(text[:start].encode()))
 
 
 def _blank_foreign_spaces(root: Node, edits: Edits) -> None:
@@ -445,15 +434,11 @@ def _refuse_other_languages(text: bytes) -> None:
         return
     sign = _PYTHON.search(text.decode())
     if sign is not None and not python_grammar.parse(text).root_node.has_error:
-        place = position_at(text, len(sign.string[: sign.start()].encode()))
         message = "This is Python. Programs here are in TypeScript: `const x = await tools.name({ … }); return x;`."
-        raise ProgramRejected(message, line=place.line, column=place.column)
-    if b"</" in text or b"/>" in text:
-        element = first_jsx(text)
-        if element is not None:
-            place = position_at(text, element.start_byte)
-            message = f"The JSX at line {place.line}, column {place.column} cannot run here. Return data, not elements."
-            raise ProgramRejected(message, line=place.line, column=place.column)
+        raise Places(text).rejected(message, len(sign.string[: sign.start()].encode()))
+    if (b"</" in text or b"/>" in text) and (element := first_jsx(text)) is not None:
+        message = "The JSX at {place} cannot run here. Return data, not elements."
+        raise Places(text).rejected(message, element.start_byte)
 
 
 def _redeclare(root: Node, blocks: tuple[int, ...], edits: Edits) -> frozenset[int]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, blanked, position_at
+from corral.programs.edits import Edits, Places, blanked
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -116,9 +116,7 @@ def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
             if kind in _FUNCTION_KINDS:
                 functions.append((depth, kind in _STATIC_BLOCK or child_of_type(node, "async") is not None))
             if depth > MAX_DEPTH:
-                place = position_at(edits.text, node.start_byte)
-                message = f"The program is nested too deeply at line {place.line}, column {place.column}."
-                raise ProgramRejected(message, line=place.line, column=place.column)
+                raise Places(edits.text).rejected("The program is nested too deeply at {place}.", node.start_byte)
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
