@@ -173,12 +173,10 @@ class Check(ABC):
         return [each for each in self.types(node) if each.declared]
 
     def tool_named(self, name: Node | None) -> DeclaredTool | None:
-        """Returns the tool that a name refers to."""
         declared = self.declared_definitions(name)
         return self.tools.declared_at(declared[0]) if declared else None
 
     def node_at(self, location: Location) -> Node | None:
-        """Returns the program's node at a location."""
         return self.node_between(*self.text.offsets(location.span))
 
     def node_between(self, start: int, end: int) -> Node | None:

@@ -209,7 +209,6 @@ class Checker:
             server.close()
 
     async def _declared_for(self, case: Case) -> ToolSet | None:
-        """Returns the declared tools that the program is checked against."""
         known = self._sets.known(case.tools, case.language, case.references)
         if known is not None:
             return known
@@ -361,7 +360,6 @@ def _check_of(case: Case, tools: ToolSet) -> Check:
 
 
 def _failed(error: Exception, language: Language) -> Verdict:
-    """Logs the error and returns an unchecked verdict."""
     if isinstance(error, TooLongToParse):
         return Verdict(unchecked="it takes too long to parse", is_own=True)
     if isinstance(error, DeclarationsUnread):

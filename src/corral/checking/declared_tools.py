@@ -25,7 +25,7 @@ from corral.errors import ToolNotFound
 from corral.model import checked_discovery, declare_tools
 from corral.model.printing.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.programs.edits import Edits
-from corral.programs.syntax.parsing import parsing_within, part, text_of
+from corral.programs.syntax.parsing import inside, is_a, parsing_within, part, text_of
 from corral.programs.syntax.python import finder
 from corral.texts import LINE_END
 from corral.tools import Tool, ToolRegistry
@@ -35,6 +35,7 @@ from corral.types import Language, References, ToolName
 
 _COMMENT = re.compile(r"#:[^\n]*")
 _WITH_KEYS = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
+_KEY = re.compile(r"^\s+(\w+):|[{,\s]\"((?:[^\"\\]|\\.)*)\":", re.MULTILINE)
 _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
@@ -102,18 +103,15 @@ class ToolSet:
         return _identity(self.among), self._registry.problems
 
     def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
-        """Caches the verdict on a program."""
         self._verdicts[case.key] = verdict, time.monotonic() + seconds
         while len(self._verdicts) > _MAX_VERDICTS:
             self._verdicts.pop(next(iter(self._verdicts)), None)
 
     def known(self, case: Case) -> Verdict | None:
-        """Returns the cached verdict, if there is one."""
         verdict, until = self._verdicts.get(case.key, (None, 0.0))
         return verdict if time.monotonic() < until else None
 
     def declared_at(self, location: Location) -> DeclaredTool | None:
-        """Returns the tool declared at a location."""
         node: Node | None = self._root.named_descendant_for_byte_range(*self.span(location))
         while node is not None and node.type not in _METHODS:
             node = node.parent
@@ -162,8 +160,12 @@ class ToolSet:
 
     def is_closed(self, name: str) -> bool:
         """True if a declared Python class has no members besides the listed ones."""
-        members = frozenset(_members(self._root, name))
-        return bool(members) and self._open is not None and members not in self._open
+        keys = _KEY.findall(self.class_named(name) or "")
+        return (
+            bool(keys)
+            and self._open is not None
+            and frozenset(first or second for first, second in keys) not in self._open
+        )
 
     @cached_property
     def _open(self) -> frozenset[frozenset[str]] | None:
@@ -179,10 +181,7 @@ class ToolSet:
 
     def class_named(self, name: str) -> str | None:
         """Returns the Python declaration of a name."""
-        for node in self._root.named_children:
-            if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
-                return (node.text or b"").decode()
-        return None
+        return text_of(self.type_declarations.get(name)) or None
 
     def declares(self, name: str, key: str) -> bool:
         """True if a declared Python type has a member of that name."""
@@ -197,7 +196,7 @@ class ToolSet:
     @cached_property
     def type_declarations(self) -> Mapping[str, Node]:
         """The statements that declare Python types, by type name."""
-        return _declared_names(self._root)
+        return {name: each for each in self._root.named_children if (name := _declared(each))}
 
     def values_of(self, name: str) -> tuple[str, ...]:
         """Returns the values of a declared Python `Literal` type, as source text."""
@@ -247,7 +246,6 @@ class ToolSet:
 
     @cached_property
     def types(self) -> DeclaredTypes:
-        """The types declared in TypeScript."""
         return DeclaredTypes(self._root)
 
     @cached_property
@@ -268,7 +266,6 @@ class ToolSets:
         self._declaring: set[tuple[object, ...]] = set()
 
     def known(self, registry: ToolRegistry, language: Language, references: References | None) -> ToolSet | None:
-        """Returns the cached tool set for a program with these references, if there is one."""
         return self._find(self._selected(registry, references), registry, language)
 
     def declared(
@@ -407,35 +404,12 @@ def _taking_keywords(owner: Node, prefix: str = "") -> Iterator[str]:
         parameters = part(node, "parameters")
         if node.type == "class_definition" and not prefix:
             yield from _taking_keywords(node, f"{_name(node)}.")
-        elif (
-            parameters is not None and parameters.named_children[:1] and "keyword" in parameters.named_children[0].type
-        ):
+        elif is_a(inside(parameters), "keyword_separator"):
             yield prefix + _name(node)
 
 
-def _members(root: Node, name: str) -> Iterator[str]:
-    """Yields the members of a declared TypedDict, in either syntax."""
-    for node in root.named_children:
-        body, assigned = part(node, "body"), node.named_children[0] if node.named_children else node
-        if _name(node) == name and body is not None:
-            fields = [each.named_children[0] for each in body.named_children if each.named_children]
-            yield from (text_of(part(each, "left")) for each in fields if each.type == "assignment")
-        elif text_of(part(assigned, "left")) == name:
-            arguments = part(assigned, "right")
-            listed = part(arguments, "arguments")
-            for each in listed.named_children if listed is not None else ():
-                pairs = each.named_children if each.type == "dictionary" else ()
-                yield from (text_of(part(pair, "key")).strip("\"'") for pair in pairs)
-
-
 def _name(node: Node) -> str:
-    name = part(node, "name")
-    return "" if name is None else (name.text or b"").decode().strip("\"'")
-
-
-def _declared_names(root: Node) -> dict[str, Node]:
-    """Returns the statements that declare types, by type name."""
-    return {name: each for each in root.named_children if (name := _declared(each))}
+    return text_of(part(node, "name")).strip("\"'")
 
 
 def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Iterable[str]) -> str:
@@ -458,9 +432,8 @@ def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Ite
 
 def _literal_values(declaration: Node | None) -> tuple[str, ...]:
     """Returns the values of a declared `Literal` type, as source text."""
-    assigned = None if declaration is None else declaration.named_children[0]
-    literal = part(assigned, "right")
-    if literal is None or literal.type != "subscript" or text_of(part(literal, "value")) != "Literal":
+    literal = part(inside(declaration), "right")
+    if literal is None or text_of(part(literal, "value")) != "Literal":
         return ()
     return tuple(text_of(each) for each in literal.children_by_field_name("subscript"))
 
@@ -479,13 +452,9 @@ def _declared(statement: Node) -> str:
     if _is_class(statement):
         bases = text_of(part(statement, "superclasses"))
         return text_of(part(statement, "name")) if bases.startswith("(TypedDict") else ""
-    assigned = statement.named_children[0] if statement.type == "expression_statement" else None
-    if assigned is None or assigned.type != "assignment":
-        return ""
-    called = part(assigned, "right")
-    function = part(called, "function")
-    is_type = text_of(part(assigned, "type")) == "TypeAlias" or text_of(function) == "TypedDict"
-    return text_of(part(assigned, "left")) if is_type else ""
+    assigned = inside(statement) if statement.type == "expression_statement" else None
+    is_dict = text_of(part(assigned, "right", "function")) == "TypedDict"
+    return text_of(part(assigned, "left")) if is_dict or text_of(part(assigned, "type")) == "TypeAlias" else ""
 
 
 def _is_class(statement: Node) -> bool:

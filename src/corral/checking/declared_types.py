@@ -133,7 +133,6 @@ class Reach:
                     waiting.append(self._types.aliases[name])
 
     def add_members(self, name: str) -> None:
-        """Adds the types of all members with this name."""
         for member in self._types.members.get(name, ()):
             self.add(member)
 

@@ -44,7 +44,6 @@ class Finding:
     def rejected(
         self, kind: Kind, *, message: str | None = None, hint: str | None = None, declared: str | None = None
     ) -> Finding:
-        """Returns a copy that rejects the program."""
         return replace(self, kind=kind, message=message or self.message, hint=hint, declared=declared)
 
     def text(self) -> str:

@@ -329,7 +329,6 @@ class Inputs:
                 yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", match)
 
     def _members(self, schema: object) -> frozenset[str]:
-        """Returns the member names in an object's schema."""
         return frozenset(
             name for each in alternatives(self._root, [schema]) for name in mapping(each.get("properties"))
         )

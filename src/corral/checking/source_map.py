@@ -18,7 +18,6 @@ class CheckedText:
         self._index = TextIndex(text, LINE_END)
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Maps a server's span to the program."""
         start = self._index.offset(span.line + 1, span.character + 1)
         end = self._index.offset(span.end_line + 1, span.end_character + 1)
         first = self._positions.source_offset(start)
@@ -42,11 +41,9 @@ class Declarations:
         self._index = TextIndex(self._bytes, LINE_END)
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Returns the offsets of a span, in UTF-8 bytes."""
         start = self._index.offset(span.line + 1, span.character + 1)
         return start, self._index.offset(span.end_line + 1, span.end_character + 1)
 
     def excerpt(self, span: Span) -> str:
-        """Returns the text of a span."""
         start, end = self.offsets(span)
         return self._bytes[start:end].decode(errors="replace")

@@ -31,7 +31,6 @@ class Verdict:
     """True if it is rejected only because of declared result types, which can be wrong."""
 
     def as_warnings(self) -> Verdict:
-        """Returns the verdict with warnings instead of a rejection."""
         return Verdict(tuple(replace(each, severity="warning") for each in self.diagnostics))
 
 

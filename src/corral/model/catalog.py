@@ -228,7 +228,6 @@ class Catalog:
 
     @property
     def has_streams(self) -> bool:
-        """True if any tool streams."""
         return any(tool.stream for tool in self._shown.values())
 
     @property

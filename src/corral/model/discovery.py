@@ -107,7 +107,6 @@ class TextCache:
 
 
 def make_text(form: Form, name: ToolName, shape: ToolOutline, language: Language) -> str:
-    """Makes the text of a tool in this process."""
     if form == "line":
         return one_line(name, shape, language)
     text = declare_in_depth(name, shape, language, 2 if form == "usual" else form)

@@ -65,17 +65,31 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _DIGITS = re.compile(r"[0-9]{3}|[0-9].*[a-zA-Z_].*[0-9]")
 """Matches the parts of member names that are numbers or hashes."""
 
-_WORDS: Mapping[_Kind, str] = {
-    "text": "text",
-    "json": "text of JSON",
-    "integer": "number",
-    "number": "number",
-    "boolean": "true or false",
-    "null": "null",
-    "bytes": "bytes",
-    "object": "JSON object",
-    "list": "JSON list",
+
+class _KindForms(NamedTuple):
+    """Forms of a kind of values: its JSON Schema, and its names in words and in both languages."""
+
+    schema: JsonSchema
+    words: str
+    typescript: str = ""
+    python: str = ""
+
+
+_FORMS: Mapping[_Kind, _KindForms] = {
+    "object": _KindForms({}, "JSON object"),
+    "list": _KindForms({}, "JSON list"),
+    "text": _KindForms({"type": "string"}, "text", "string", "str"),
+    "json": _KindForms(
+        {"type": "string", "contentMediaType": "application/json"}, "text of JSON", "string (JSON)", "str (JSON)"
+    ),
+    "integer": _KindForms({"type": "integer"}, "number", "number", "int"),
+    "number": _KindForms({"type": "number"}, "number", "number", "float"),
+    "boolean": _KindForms({"type": "boolean"}, "true or false", "boolean", "bool"),
+    "null": _KindForms({"type": "null"}, "null", "null", "None"),
+    "bytes": _KindForms({"type": "string", "format": "binary"}, "bytes", "Uint8Array", "bytes"),
+    "unknown": _KindForms({}, "", "unknown", "Any"),
 }
+"""In the order in which kinds are listed."""
 
 
 class _Notation(NamedTuple):
@@ -93,68 +107,24 @@ class _Notation(NamedTuple):
 
 _NOTATIONS: Mapping[Language, _Notation] = {
     "typescript": _Notation(
-        {
-            "text": "string",
-            "json": "string (JSON)",
-            "integer": "number",
-            "number": "number",
-            "boolean": "boolean",
-            "null": "null",
-            "bytes": "Uint8Array",
-            "unknown": "unknown",
-        },
-        "%s[]",
-        "(%s)[]",
-        "Record<string, %s>",
-        "{ %s }",
-        "; ",
-        "%s",
-        "…",
+        {kind: forms.typescript for kind, forms in _FORMS.items()},
+        *("%s[]", "(%s)[]", "Record<string, %s>", "{ %s }", "; ", "%s", "…"),
     ),
     "python": _Notation(
-        {
-            "text": "str",
-            "json": "str (JSON)",
-            "integer": "int",
-            "number": "float",
-            "boolean": "bool",
-            "null": "None",
-            "bytes": "bytes",
-            "unknown": "Any",
-        },
-        "list[%s]",
-        "list[%s]",
-        "dict[str, %s]",
-        "{%s}",
-        ", ",
-        '"%s"',
-        "...",
+        {kind: forms.python for kind, forms in _FORMS.items()},
+        *("list[%s]", "list[%s]", "dict[str, %s]", "{%s}", ", ", '"%s"', "..."),
     ),
 }
-_SCHEMAS: Mapping[_Kind, JsonSchema] = {
-    "text": {"type": "string"},
-    "json": {"type": "string", "contentMediaType": "application/json"},
-    "integer": {"type": "integer"},
-    "number": {"type": "number"},
-    "boolean": {"type": "boolean"},
-    "null": {"type": "null"},
-    "bytes": {"type": "string", "format": "binary"},
-    "unknown": {},
-}
-_ORDER = {kind: place for place, kind in enumerate(("object", "list", *_SCHEMAS))}
+_ORDER = {kind: place for place, kind in enumerate(_FORMS)}
 _KINDS: Mapping[type, _Kind] = {
     type(None): "null",
     bool: "boolean",
     int: "integer",
     float: "number",
     str: "text",
-    bytes: "bytes",
-    bytearray: "bytes",
     dict: "object",
-    list: "list",
-    tuple: "list",
-    set: "list",
-    frozenset: "list",
+    **dict.fromkeys((bytes, bytearray), "bytes"),
+    **dict.fromkeys((list, tuple, set, frozenset), "list"),
 }
 
 
@@ -376,7 +346,7 @@ def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
     if kind == "list":
         return {"type": "array"} if seen.items is None else {"type": "array", "items": json_schema(seen.items)}
     if kind != "object":
-        return dict(_SCHEMAS[kind])
+        return dict(_FORMS[kind].schema)
     if seen.values is not None:
         return {"type": "object", "additionalProperties": json_schema(seen.values)}
     shown = {name: member for name, member in seen.members.items() if _is_shown(member)}
@@ -422,7 +392,7 @@ def _type(seen: Seen, notation: _Notation, depth: int, most_members: int) -> str
 
 def _words(seen: Seen) -> str:
     """Names the kinds, without members."""
-    words = dict.fromkeys(_WORDS[kind] for kind in sorted(seen.kinds - {"unknown"}, key=_ORDER.__getitem__))
+    words = dict.fromkeys(_FORMS[kind].words for kind in sorted(seen.kinds - {"unknown"}, key=_ORDER.__getitem__))
     parsed = ", parsed already" if seen.kinds & {"object", "list"} else ""
     return f"{' or '.join(words)}{parsed}" if words else ""
 

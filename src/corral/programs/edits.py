@@ -40,7 +40,6 @@ class Edits:
         return abs(self._edits[-1].order) + 1 if self._edits else 0
 
     def copy(self) -> Edits:
-        """Returns an independent copy."""
         return Edits(self.text, self._line_end, self._edits)
 
     def replace(self, start: int, end: int, new: bytes) -> None:
@@ -119,7 +118,6 @@ class Places:
         return ProgramRejected(shown, line=place.line, column=place.column)
 
     def remark(self, severity: Literal["warning", "info"], code: str, message: str, offset: int) -> Diagnostic:
-        """Returns a diagnostic at an offset."""
         place = self.at(offset)
         return Diagnostic(severity=severity, code=code, message=message, line=place.line, column=place.column)
 
@@ -137,5 +135,4 @@ def relocated(program: Program, place: Callable[[int, int], Position]) -> Progra
 
 
 def moved(remark: Diagnostic, place: Position) -> Diagnostic:
-    """Returns the remark at another position."""
     return replace(remark, line=place.line, column=place.column)

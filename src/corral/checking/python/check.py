@@ -49,7 +49,7 @@ from corral.programs.mends.origins import Origins
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR, is_annotation
 from corral.programs.python.names import Names, TooMuch, dotted_path, is_binding
-from corral.programs.syntax.parsing import arguments_of, enclosing, part, text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, inside, part, text_of
 from corral.programs.syntax.python import finder
 from corral.tools.json_schema.keywords import mapping, part_of
 from corral.tools.schema import TypeOutput
@@ -415,7 +415,6 @@ class PythonCheck(Check):
         return rejected if value is None else self._remember_owner(rejected, value, f'"{key}"')
 
     def _remember_owner(self, finding: Finding, value: Node, member: str) -> Finding:
-        """Remembers the owner of the member in a finding."""
         self._owners[finding] = value, member
         return finding
 
@@ -659,7 +658,7 @@ class PythonCheck(Check):
                 case "subscript":
                     node = part(node, "value")
                 case "await" | "parenthesized_expression":
-                    node = None if node is None else node.named_child(0)
+                    node = inside(node)
                 case "call":
                     function = part(node, "function")
                     return text_of(function) in FUTURES or self._tool_of(function) is not None

@@ -189,7 +189,6 @@ class Writes:
                     self._forget(value)
 
     def _variable(self, name: Node) -> tuple[str, int]:
-        """Returns the key of a variable: its name and scope."""
         word = text_of(name)
         try:
             scopes = (each.scope.id for each in self._names.of(word) if each.node == name)
@@ -255,7 +254,6 @@ def _keys_of(value: Node) -> Iterator[str]:
 
 
 def _text(key: Node) -> str | None:
-    """Returns the text of a literal key."""
     if key.type != "string" or any(each.type == "interpolation" for each in key.named_children):
         return None
     return text_of(key).strip("\"'")

@@ -291,7 +291,6 @@ class _Spares:
         workspace.close()
 
     def take(self, kind: ServerKind) -> Workspace | None:
-        """Returns the kept server of a kind, if there is one."""
         with self._lock:
             kept = self._kept.pop(kind.name, None) if self._owner.is_current else None
         if kept is None:

@@ -116,7 +116,6 @@ class Workspace:
             return 0
 
     def document(self, declarations: str, deadline: float) -> Document:
-        """Returns a document for programs that use these declarations."""
         slot = self._slots.pop(declarations, None)
         if slot is None:
             slot = len(self._slots)

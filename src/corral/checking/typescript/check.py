@@ -79,7 +79,7 @@ from corral.checking.typescript.suspects import (
 from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
-from corral.programs.syntax.parsing import arguments_of, ascent, enclosing, is_a, part, with_wrappers
+from corral.programs.syntax.parsing import arguments_of, ascent, enclosing, inside, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped, walk
 from corral.texts import TextIndex, located
 from corral.types import Position
@@ -425,7 +425,6 @@ class TypeScriptCheck(Check):
         return None if tool is None else f"Write `{self.tools.call_of(tool.name)}`."
 
     def _with_types(self, signature: str, types: tuple[str, str] | None) -> str:
-        """Returns the signature, with the definitions of the expected types."""
         names = [] if types is None else [each for each in union_members(types[1]) if each in self._named]
         return "; ".join([signature, *(f"type {name} = {self._named[name]}" for name in names)])
 
@@ -597,7 +596,6 @@ class TypeScriptCheck(Check):
         return bool(types) and all(each is not None and is_dictionary(each) for each in types)
 
     def _member_at(self, location: Location) -> str | None:
-        """Returns the declaration of a member."""
         member = self.tools.types.at(*self.tools.span(location))
         return None if member is None else text_of(member)
 
@@ -796,8 +794,7 @@ class TypeScriptCheck(Check):
         return [each for each in (*self.definitions(name), *self.types(name)) if each.declared]
 
     def _fits(self, value: Node | None, declared: list[Location]) -> bool:
-        """True if a value has exactly the declared type."""
-        types = self.declared_types(anchor(value.named_child(0) if is_a(value, "spread_element") else value))
+        types = self.declared_types(anchor(inside(value) if is_a(value, "spread_element") else value))
         return bool(types) and all(each in declared for each in types)
 
     def _first_value(self, name: Node) -> Node | None:
@@ -840,7 +837,6 @@ def _number(remark: Remark) -> int:
 
 
 def _owner_type(message: str) -> str | None:
-    """Returns the type that lacks a member, from a message."""
     match = _TAKEN_OF.search(message)
     return match[1] if match else None
 
@@ -851,7 +847,7 @@ def _keys_of(type_: str) -> list[str]:
 
 
 def _kind_of(statement: Node) -> str:
-    inner = statement.named_child(0) if statement.type == "expression_statement" else None  # `named_children` stay
+    inner = inside(statement) if statement.type == "expression_statement" else None
     return statement.type if inner is None else inner.type
 
 

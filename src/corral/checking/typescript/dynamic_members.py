@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.syntax.parsing import arguments_of, is_a, part, with_wrappers
+from corral.programs.syntax.parsing import arguments_of, inside, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
 
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
@@ -81,12 +81,11 @@ def root_of(node: Node) -> Node | None:
     inner: Node | None = node
     while inner is not None and (inner := unwrapped(inner)).type != "identifier":
         is_await = inner.type == "await_expression"
-        inner = inner.named_child(0) if is_await else object_of(inner) or part(inner, "function")
+        inner = inside(inner) if is_await else object_of(inner) or part(inner, "function")
     return inner
 
 
 def writes_of(node: Node) -> Iterator[Write]:
-    """Yields the writes of a node itself."""
     if node.type in _ASSIGNMENTS:
         operator = part(node, "operator")
         is_computing = operator is not None and text_of(operator) not in ("??=", "||=", "&&=")

@@ -10,7 +10,7 @@ from tree_sitter import Node
 
 from corral.checking.typescript.dynamic_members import root_of
 from corral.programs.edits import Edits
-from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, is_a, part, with_wrappers
+from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, inside, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import FUNCTIONS, finder, text_of, unwrapped, walk
 
 _COMPARISONS = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "===", "!=", "!=="})
@@ -71,7 +71,7 @@ def anchor(expression: Node | None) -> Node | None:
     while expression is not None and expression.type not in _ANCHORS:
         field = _TOWARDS_ANCHOR.get(expression.type)
         is_around = expression.type in _AROUND_ANCHOR
-        expression = expression.named_child(0) if is_around else part(expression, field) if field else None
+        expression = inside(expression) if is_around else part(expression, field) if field else None
     return expression
 
 

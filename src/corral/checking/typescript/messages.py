@@ -105,7 +105,6 @@ def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool
 
 
 def union_members(type_: str) -> list[str]:
-    """Returns the members of a printed union, or the type itself."""
     return split_outside(type_, "|", brackets=("([{<", ")]}>"), quotes="\"'`")
 
 

@@ -63,7 +63,6 @@ def forgotten_calls(places: Places) -> Iterator[Node]:
 
 
 def calls_by_name(places: Places) -> Iterator[tuple[Node, str]]:
-    """Yields calls by a tool's full name, with that name."""
     for call in places.calls:
         called = part(call, "function")
         first, _, name = text_of(called).partition(".")

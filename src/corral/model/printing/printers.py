@@ -253,7 +253,6 @@ class DegreePrinter:
         self._last: tuple[Mapping[ToolName, Degree] | None, str] = None, ""
 
     def add(self, tools: Mapping[ToolName, ToolShape]) -> None:
-        """Adds further tools."""
         self._tools |= tools
 
     def declare(self, degrees: Mapping[ToolName, Degree]) -> str:
@@ -343,5 +342,4 @@ def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:
 
 
 def comment_lines(text: str, language: Language) -> str:
-    """Returns the lines of the text as comments."""
     return "".join(f"{LANGUAGES[language].comment} {line}\n" for line in text.splitlines())

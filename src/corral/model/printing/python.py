@@ -80,7 +80,6 @@ def literal(value: object) -> str:
 
 
 def description_lines(doc: Doc, *, default: bool = True) -> list[str]:
-    """Returns the lines of the description."""
     shown = literal(json.loads(doc.default)) if default and doc.default not in (None, "null") else None
     return describing.description_lines(doc, default=shown)
 

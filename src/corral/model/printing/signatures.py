@@ -85,7 +85,6 @@ def in_order(names: Iterable[ToolName]) -> list[ToolName]:
 
 
 def read_signatures(tools: Mapping[ToolName, ToolShape], language: TypeSystem) -> dict[ToolName, Signature]:
-    """Reads the signatures in the order of declaration."""
     definitions = Definitions()
     return {name: read_signature(name, tools[name], language, definitions) for name in in_order(tools)}
 

@@ -71,7 +71,6 @@ def commented(lines: Sequence[str]) -> str:
 
 
 def description_lines(doc: Doc) -> list[str]:
-    """Returns the lines of the description."""
     return describing.description_lines(doc, default=None if doc.default == "null" else doc.default)
 
 
@@ -192,7 +191,6 @@ def _template(pattern: KeyPattern) -> str:
 
 
 def _template_text(text: str) -> str:
-    """Escapes the text for a template literal."""
     return string_literal(text)[1:-1].replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")
 
 

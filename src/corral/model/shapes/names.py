@@ -21,7 +21,6 @@ def string_literal(text: str) -> str:
 
 
 def json_literal(value: object) -> str | None:
-    """Returns the value as compact JSON, or None if it is not a JSON value."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from tree_sitter import Node
 
 from corral.programs.python.names import Names, dotted_path
-from corral.programs.syntax.parsing import arguments_of, enclosing, is_a, part, text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, inside, is_a, part, text_of
 
 _TOOLS = ("tools", "codemode")
 _HOPS = 12
@@ -156,7 +156,7 @@ def key_in(literal: Node) -> str | None:
 
 def _gathered(value: Node | None) -> list[Node]:
     """Returns the arguments of `await asyncio.gather(...)`."""
-    call = value.named_child(0) if is_a(value, "await") else None
+    call = inside(value) if is_a(value, "await") else None
     return arguments_of(call) if text_of(part(call, "function")) in ("asyncio.gather", "gather") else []
 
 

@@ -313,4 +313,4 @@ def _needs_value(value: Node, owner: Node) -> bool:
 
 def _may_await(node: Node) -> bool:
     function = enclosing(node, FUNCTIONS)
-    return function is None or is_a(function.child(0), "async")
+    return function is None or function.children[0].type == "async"

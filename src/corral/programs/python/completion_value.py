@@ -13,7 +13,7 @@ from tree_sitter import Node
 from corral.programs.edits import Edits, Places
 from corral.programs.python.functions import Function, Functions, arguments_for
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.syntax.parsing import arguments_of, is_a, part, text_of
+from corral.programs.syntax.parsing import arguments_of, inside, is_a, part, text_of
 from corral.programs.syntax.python import STRINGS, blocks_of, statements, unwrapped
 from corral.types import Diagnostic
 
@@ -242,7 +242,7 @@ class _Program:
 
     def _keep_exit(self, statement: Node) -> None:
         """Keeps the value of the call in `raise SystemExit(…)`."""
-        raised = statement.named_child(0)
+        raised = inside(statement)
         callee = part(raised, "function")
         is_value = [each.type for each in arguments_of(raised)] == ["call"]
         if callee is not None and text_of(callee) == "SystemExit" and is_value:

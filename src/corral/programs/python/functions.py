@@ -138,7 +138,6 @@ def first_parameter(function: Node) -> str | None:
 
 
 def tools_parameter(function: Node) -> Node | None:
-    """Returns the node of the parameter that receives the tools."""
     parameters = _parameters(function) if arguments_for(function) else []
     return next((each for each in parameters if _name_of(each) is not None), None)
 

@@ -66,7 +66,6 @@ class Reader:
         self._known: dict[bytes, Lines] = {}
 
     def read(self, text: bytes) -> Lines:
-        """Returns the lines of a text."""
         if text not in self._known:
             if len(self._known) == _MAX_KNOWN:
                 self._known.pop(next(iter(self._known)))

@@ -26,7 +26,7 @@ from corral.programs.python.awaits import (
 )
 from corral.programs.python.completion_value import RESULT, awaited_result, give_result
 from corral.programs.python.functions import TOOLS, Functions, first_parameter, tools_parameter
-from corral.programs.python.imports import Forgotten, Imports, add_imports, free_classes, replace_line, rewrite_imports
+from corral.programs.python.imports import Imports, add_imports, free_classes, replace_line, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
 from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
@@ -303,7 +303,7 @@ def prepare_python(source: str) -> Program:
     recovered = _recovered(source)
     repair = recovered.repair
     if recovered.root is not None:
-        return _prepared(source, recovered.root, _Surveyed.of(recovered, recovered.root), recovered)
+        return _prepared(source, recovered.root, recovered)
     if recovered.too_deep is not None:
         raise recovered.places.rejected("The program is nested too deeply at {place}.", recovered.too_deep)
     _refuse_typescript(repair.text, recovered.places)
@@ -318,7 +318,6 @@ def prepare_python(source: str) -> Program:
 
 
 def _refuse_typescript(text: bytes, places: Places) -> None:
-    """Raises ProgramRejected for a text that is TypeScript."""
     sign = _TYPESCRIPT.search(text) if len(text) <= _MAX_PARSED_AGAIN else None
     if sign is not None and not parse_typescript(text).root_node.has_error:
         message = "This is TypeScript; programs here are in Python: `x = await tools.name(key=value)`, and the last"
@@ -373,34 +372,17 @@ def _recovered(source: str) -> _Recovered:
     return _Recovered(repair, root, too_deep, Places(repair.text, repair.positions, LINE_END), diagnostics)
 
 
-class _Surveyed(NamedTuple):
-    """Facts about a program that parses, and the edits that make it run in place."""
-
-    survey: _Survey
-    edits: Edits
-    names: Names
-    functions: Functions
-    imports: Imports
-    forgotten: Forgotten
-
-    @classmethod
-    def of(cls, recovered: _Recovered, root: Node) -> _Surveyed:
-        text = recovered.repair.text
-        survey = _survey(root, recovered.places)
-        edits, names = Edits(text, LINE_END), Names(root, text)
-        functions = Functions(root, names)
-        run_where_it_stands(root, edits)
-        await_coroutines(root, functions, names, edits)
-        await_futures(root, edits)
-        list_generators(root, names, edits)
-        forgotten = add_imports(root, text, edits, recovered.places)
-        imports = rewrite_imports(survey.imports, edits, root, names, forgotten.names, recovered.places)
-        return cls(survey, edits, names, functions, imports, forgotten)
-
-
-def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovered) -> Program:
-    survey, edits, names, functions, imports, forgotten = surveyed
+def _prepared(source: str, root: Node, recovered: _Recovered) -> Program:
     repair, places, text = recovered.repair, recovered.places, recovered.repair.text
+    survey = _survey(root, places)
+    edits, names = Edits(text, LINE_END), Names(root, text)
+    functions = Functions(root, names)
+    run_where_it_stands(root, edits)
+    await_coroutines(root, functions, names, edits)
+    await_futures(root, edits)
+    list_generators(root, names, edits)
+    forgotten = add_imports(root, text, edits, places)
+    imports = rewrite_imports(survey.imports, edits, root, names, forgotten.names, places)
     made = edits.made
     ending = give_result(root, edits, names, functions, places, survey.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)

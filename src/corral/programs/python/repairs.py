@@ -72,7 +72,6 @@ _Repair = tuple[Edits, tuple[Diagnostic, ...]] | None
 
 
 def _segments(text: bytes, blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields the ranges of a text's blocks."""
     starts = [0, *(line_end.end() for line_end in _LINE_ENDS.finditer(text))]
     cuts = [0, *(starts[line] for line in blocks[1:] if line < len(starts)), len(text)]
     yield from pairwise(cuts)

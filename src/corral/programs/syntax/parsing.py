@@ -104,7 +104,6 @@ def kind_id_in(language: Language, kind: str) -> int:
 
 
 def text_of(node: Node | None) -> str:
-    """Returns the text of a node."""
     return (node.text or b"").decode(errors="replace") if node is not None else ""
 
 
@@ -126,6 +125,11 @@ def arguments_of(call: Node | None) -> list[Node]:
 def is_a(node: Node | None, *types: str) -> TypeGuard[Node]:
     """True if there is a node, and it has one of these types."""
     return node is not None and node.type in types
+
+
+def inside(node: Node | None) -> Node | None:
+    """Returns the first named child of a node."""
+    return node.named_child(0) if node is not None and node.named_child_count else None
 
 
 def ascent(node: Node) -> Iterator[tuple[Node, Node]]:

@@ -38,6 +38,11 @@ FUNCTIONS = FUNCTION_VALUES | {
 }
 """Nodes with their own body for `return` and `await`."""
 
+CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
+DECLARED_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
+NAMESPACES = frozenset({"internal_module", "module"})
+VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
+_DECLARED = CLASSES | DECLARED_FUNCTIONS | NAMESPACES | {"enum_declaration"}
 _WRAPPERS = frozenset({"parenthesized_expression", "as_expression", "satisfies_expression", "non_null_expression"})
 _BINDINGS = frozenset({"identifier", "shorthand_property_identifier_pattern"})
 _BOUND_FIELD = {"object_assignment_pattern": "left", "assignment_pattern": "left", "pair_pattern": "value"}
@@ -107,6 +112,18 @@ def bound_names(pattern: Node) -> list[str]:
         else:
             pending += reversed(node.named_children)
     return names
+
+
+def declared_names(declaration: Node) -> list[str]:
+    if declaration.type == "expression_statement":
+        declaration = declaration.children[0]
+    if declaration.type in VARIABLES:
+        patterns = [part(each, "name") for each in declaration.named_children]
+        return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
+    if declaration.type == "import_alias":
+        return [text_of(declaration.named_children[0])]
+    name = part(declaration, "name") if declaration.type in _DECLARED else None
+    return ["".join(text_of(name).split()).partition(".")[0]] if name is not None else []
 
 
 def imported_names(clause: Node) -> list[str]:

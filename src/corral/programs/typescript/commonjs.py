@@ -95,7 +95,6 @@ def _properties(literal: Node) -> list[tuple[str, Node]]:
 
 
 def _declares(root: Node, name: str) -> bool:
-    """True if the program declares a variable of that name."""
     for statement in statements(root):
         for declarator in (statement, *statement.named_children):
             declared = part(declarator, "name")

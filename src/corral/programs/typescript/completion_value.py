@@ -15,8 +15,10 @@ from tree_sitter import Node
 from corral.programs.edits import Edits, Places
 from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
+    DECLARED_FUNCTIONS,
     ENTRY_NAMES,
     FUNCTION_VALUES,
+    VARIABLES,
     bound_names,
     declaration_of,
     destructures,
@@ -30,10 +32,8 @@ from corral.programs.typescript.modules import Entry
 from corral.programs.typescript.names import Names
 from corral.types import Diagnostic
 
-_FUNCTION_DECLARATIONS = frozenset({"function_declaration", "generator_function_declaration"})
-_VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
 _LOOPS = frozenset({"for_statement", "for_in_statement", "while_statement", "do_statement"})
-_NO_EFFECT = _FUNCTION_DECLARATIONS | {
+_NO_EFFECT = DECLARED_FUNCTIONS | {
     "class_declaration",
     "abstract_class_declaration",
     "interface_declaration",
@@ -213,9 +213,9 @@ def _named_functions(declarations: Sequence[Node]) -> list[tuple[str, Node]]:
     """Returns the functions that statements declare, or bind to a variable."""
     functions: list[tuple[str, Node]] = []
     for statement in declarations:
-        if statement.type in _FUNCTION_DECLARATIONS:
+        if statement.type in DECLARED_FUNCTIONS:
             functions.append((text_of(part(statement, "name") or statement), statement))
-        elif statement.type in _VARIABLES:
+        elif statement.type in VARIABLES:
             for declarator in statement.named_children:
                 name, value = part(declarator, "name"), part(declarator, "value")
                 if name is None or value is None or name.type != "identifier":
@@ -249,7 +249,7 @@ def _declares_resource(expression: Node) -> bool:
 
 
 def _has_no_value(statement: Node) -> bool:
-    return statement.type in _VARIABLES | _LOOPS or _is_console_call(statement)
+    return statement.type in VARIABLES | _LOOPS or _is_console_call(statement)
 
 
 def _is_console_call(statement: Node) -> bool:
@@ -266,7 +266,7 @@ def _no_result(last: Node | None, text: bytes) -> Diagnostic:
     if last is None:
         message = "The program has no result: it has no statement that runs. End with `return <value>`."
         return Diagnostic(severity="info", code="no_result", message=message)
-    if last.type in _VARIABLES:
+    if last.type in VARIABLES:
         patterns = [name for each in last.named_children if (name := part(each, "name"))]
         names = bound_names(patterns[-1])
         value = names[0] if len(names) == 1 else f"{{ {', '.join(names)} }}"

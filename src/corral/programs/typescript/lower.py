@@ -17,10 +17,15 @@ from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, Places
 from corral.programs.syntax.parsing import part
 from corral.programs.syntax.typescript import (
+    CLASSES,
+    DECLARED_FUNCTIONS,
     FUNCTIONS,
+    NAMESPACES,
+    VARIABLES,
     bound_names,
     child_of_type,
     declaration_of,
+    declared_names,
     statements,
     text_of,
     unwrapped,
@@ -28,11 +33,6 @@ from corral.programs.syntax.typescript import (
 )
 from corral.programs.typescript.names import Names
 
-_NAMESPACES = frozenset({"internal_module", "module"})
-_CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
-_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
-_DECLARED = _CLASSES | _FUNCTIONS | {"enum_declaration", *_NAMESPACES}
-_VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
 _TEXTS = frozenset({"string", "template_string"})
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression", "for_in_statement"})
 _IDENTIFIER = re.compile(rb"[\w$]+")
@@ -151,7 +151,7 @@ class Lowering:
         if not merged.members:
             return
         words = set(_IDENTIFIER.findall(self._text, body.start_byte, body.end_byte))
-        own = {name for each in statements(body) for name in _declared_names(declaration_of(each))}
+        own = {name for each in statements(body) for name in declared_names(declaration_of(each))}
         shared = [name for name in merged.members if name.encode() in words and name not in own]
         if shared:
             code = f" const {{ {', '.join(shared)} }} = {space};"
@@ -164,12 +164,12 @@ class Lowering:
         if declared is None or word is None or shared is None:
             return
         space, merged = shared
-        names = _declared_names(declared)
+        names = declared_names(declared)
         self._edits.blank(word.start_byte, word.end_byte)
         merged.members.update(dict.fromkeys(names))
-        if declared.type == "enum_declaration" or declared.type in _NAMESPACES:
+        if declared.type == "enum_declaration" or declared.type in NAMESPACES:
             return  # `_open` makes them members of the outer namespace
-        varies = declared.type in _VARIABLES and declared.children[0].type != "const"
+        varies = declared.type in VARIABLES and declared.children[0].type != "const"
         code = "".join(
             _live(space, name) if varies and name in self._assigned else f" {space}.{name} = {name};" for name in names
         )
@@ -217,7 +217,7 @@ class Lowering:
         """Returns the classes and functions of a scope, which enums and namespaces can merge with."""
         if scope.start_byte not in self._occupied:
             declarations = [declaration_of(each) for each in statements(scope)]
-            names = (_name(each) for each in declarations if each.type in _CLASSES or each.type in _FUNCTIONS)
+            names = (_name(each) for each in declarations if each.type in CLASSES or each.type in DECLARED_FUNCTIONS)
             self._occupied[scope.start_byte] = {text_of(name) for name in names if name is not None}
         return self._occupied[scope.start_byte]
 
@@ -324,16 +324,3 @@ def _calls_super(statement: Node) -> bool:
         node.type == "super" and node.parent is not None and node.parent.type == "call_expression"
         for node in walk(statement)
     )
-
-
-def _declared_names(declaration: Node) -> list[str]:
-    """Returns the names of values that a statement declares."""
-    if declaration.type == "expression_statement" and declaration.children[0].type in _NAMESPACES:
-        declaration = declaration.children[0]
-    if declaration.type in _VARIABLES:
-        patterns = [part(each, "name") for each in declaration.named_children]
-        return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
-    if declaration.type == "import_alias":
-        return [text_of(declaration.named_children[0])]
-    name = _name(declaration) if declaration.type in _DECLARED else None
-    return ["".join(text_of(name).split()).partition(".")[0]] if name is not None else []

@@ -31,10 +31,13 @@ from corral.programs.recover import Dialect, recover
 from corral.programs.syntax import python as python_grammar
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part
 from corral.programs.syntax.typescript import (
+    CLASSES,
+    DECLARED_FUNCTIONS,
     MAX_DEPTH,
-    bound_names,
+    VARIABLES,
     child_of_type,
     declaration_of,
+    declared_names,
     first_jsx,
     imported_names,
     parse,
@@ -150,8 +153,7 @@ _PYTHON = re.compile(
 )
 _MAX_BYTES = 30_000
 """A longer source is not parsed again as another language."""
-_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
-_CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
+_REDECLARED = DECLARED_FUNCTIONS | CLASSES | VARIABLES
 
 
 def prepare_typescript(source: str) -> Program:
@@ -450,13 +452,17 @@ def _redeclare(root: Node, blocks: tuple[int, ...], edits: Edits) -> frozenset[i
     declared: defaultdict[str, list[Node]] = defaultdict(list)
     for statement in statements(root):
         declaration = declaration_of(statement)
-        for name in _declared_names(declaration):
+        clause = child_of_type(declaration, "import_clause")
+        names = declared_names(declaration) if declaration.type in _REDECLARED else []
+        if clause is not None and child_of_type(declaration, "type") is None:
+            names = imported_names(clause)
+        for name in names:
             declared[name].append(declaration)
     imports: set[int] = set()
     for declarations in declared.values():
         if len(declarations) == 1:
             continue
-        if all(each.type in _FUNCTIONS for each in declarations):
+        if all(each.type in DECLARED_FUNCTIONS for each in declarations):
             for each in declarations[:-1]:
                 edits.blank(each.start_byte, each.end_byte, first=b";")
         elif len({bisect_right(blocks, each.start_point.row) for each in declarations}) > 1:
@@ -471,19 +477,6 @@ def _as_variable(declaration: Node, edits: Edits) -> None:
     if declaration.type == "lexical_declaration":
         word = declaration.children[0]
         edits.replace(word.start_byte, word.end_byte, b"var".ljust(word.end_byte - word.start_byte))
-    elif declaration.type in _FUNCTIONS | _CLASSES:
+    elif declaration.type in DECLARED_FUNCTIONS | CLASSES:
         name = text_of(part(declaration, "name") or declaration)
         edits.wrap(declaration.start_byte, declaration.end_byte, f"var {name} = ".encode(), b";")
-
-
-def _declared_names(declaration: Node) -> list[str]:
-    if declaration.type in _FUNCTIONS | _CLASSES:
-        name = part(declaration, "name")
-        return [text_of(name)] if name is not None else []
-    if declaration.type in ("lexical_declaration", "variable_declaration"):
-        patterns = [part(each, "name") for each in declaration.named_children]
-        return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
-    if declaration.type == "import_statement":
-        clause = child_of_type(declaration, "import_clause")
-        return imported_names(clause) if clause is not None and child_of_type(declaration, "type") is None else []
-    return []

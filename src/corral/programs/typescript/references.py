@@ -186,7 +186,6 @@ class _Search:
         return visible_uses
 
     def _look_up(self, name: str) -> tuple[list[_Declaration], list[Node]]:
-        """Returns the declarations and uses of a name."""
         if name not in self._words:
             declarations, uses = self._words[name] = [], []
             for node in self._occurrences(name.encode()):

@@ -404,7 +404,6 @@ class _Eraser:
 
 
 def _only_types(node: Node) -> bool:
-    """True if a namespace declares only types."""
     pending = [node]
     while pending:
         statement = pending.pop()
