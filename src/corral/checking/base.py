@@ -16,6 +16,7 @@ from corral.checking.languages import CHECKED
 from corral.checking.servers.workspace import Document, Location, Remark
 from corral.checking.source_map import CheckedText
 from corral.concurrency.cached_property import cached_property
+from corral.programs.syntax.parsing import is_a
 from corral.types import Position, ToolName
 
 _MAX_QUESTIONS = 300
@@ -109,21 +110,17 @@ class Check(ABC):
             findings = [each for each in findings if each.kind or not call.start_byte <= each.offset < end]
             known = {each.offset for each in findings}
             for flaw in flaws:
-                around = flaw.node.parent
-                is_named = flaw.expected and around is not None and around.type in ("pair", "keyword_argument")
-                offset = around.start_byte if is_named and around is not None else flaw.node.start_byte
+                around = flaw.node.parent if flaw.expected else None
+                offset = (around if is_a(around, "pair", "keyword_argument") else flaw.node).start_byte
                 if offset not in known:
-                    is_all = flaw.expected and takes_one_object and flaw.node == self._whole(call)
+                    written = self.input_of(call) if flaw.expected and takes_one_object else None
+                    is_all = written is not None and flaw.node == written.node
                     hint = flaw.hint or (f"Write `{self.tools.call_of(tool.name)}`." if is_all else None)
                     finding = Finding(code="input", message=flaw.message, offset=offset)
                     is_expected = flaw.of_value and self.is_caught(call)
                     rejected = finding.rejected("argument", hint=hint, declared=tool.signature)
                     findings.append(finding if is_expected else rejected)
         return findings
-
-    def _whole(self, call: Node) -> Node | None:
-        written = self.input_of(call)
-        return None if written is None else written.node
 
     def _flaws(self, call: Node, name: ToolName) -> list[Flaw]:
         tool, written = self.tools.tools.get(name), self.input_of(call)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.checking.findings import Finding
-from corral.programs.syntax.parsing import part, text_of
+from corral.programs.syntax.parsing import enclosing, is_a, part, text_of, with_wrappers
 
 _NEGATIONS = frozenset({"!", "not"})
 _EQUAL = frozenset({"==", "===", "is"})
@@ -91,29 +91,21 @@ def is_only_exit(condition: Condition, has_effect: Callable[[Node], bool]) -> bo
 
     Loops over the arguments of their calls end by themselves.
     """
-    above = condition.node.parent
-    while above is not None and above.type == "parenthesized_expression":
-        above = above.parent
-    if above is None:
-        return False
-    if above.type in _LOOPS:
+    _, above = with_wrappers(condition.node, ("parenthesized_expression",))
+    if is_a(above, *_LOOPS):
         body = part(above, "body")
         return condition.holds and body is not None and not any(_exits(body)) and _repeats(above, body, has_effect)
-    if above.type not in _BRANCHES:
-        return False
-    dead = _dead(above, condition.holds)
-    loop = above.parent
-    while loop is not None and loop.type not in _LOOPS:
-        if loop.type in _FUNCTIONS:
-            return False
-        loop = loop.parent
+    loop = enclosing(above, _LOOPS | _FUNCTIONS) if is_a(above, *_BRANCHES) else None
     body = part(loop, "body")
-    if loop is None or body is None or not dead:
+    dead = [] if above is None else _dead(above, condition.holds)
+    if loop is None or loop.type in _FUNCTIONS or body is None or not dead:
         return False
-    exits = [any(part.start_byte <= each.start_byte < part.end_byte for part in dead) for each in _exits(body)]
-    if not all(exits) or not (exits or _ends_by(loop, body, dead)):
-        return False
-    return _repeats(loop, body, has_effect)
+    exits = [_is_within(each, dead) for each in _exits(body)]
+    return all(exits) and bool(exits or _ends_by(loop, body, dead)) and _repeats(loop, body, has_effect)
+
+
+def _is_within(node: Node, parts: Iterable[Node]) -> bool:
+    return any(each.start_byte <= node.start_byte < each.end_byte for each in parts)
 
 
 def _dead(branch: Node, holds: bool) -> list[Node]:
@@ -164,31 +156,23 @@ def _exits(body: Node) -> Iterator[Node]:
 
 def _ends_by(loop: Node, body: Node, dead: list[Node]) -> bool:
     """True if a variable of the loop's condition is assigned only in dead code."""
-    condition = part(loop, "condition")
-    names = _identifiers(condition)
+    names = _identifiers(part(loop, "condition"))
     assigned: dict[str, bool] = {}
     for each in _within(body):
         name = text_of(part(each, "left")) if each.type in _ASSIGNMENTS else ""
         if name in names:
-            is_dead = any(part.start_byte <= each.start_byte < part.end_byte for part in dead)
-            assigned[name] = assigned.get(name, True) and is_dead
+            assigned[name] = assigned.get(name, True) and _is_within(each, dead)
     return any(assigned.values())
 
 
 def _repeats(loop: Node, body: Node, has_effect: Callable[[Node], bool]) -> bool:
     """True if a loop makes a call with effects and does not iterate over that call's input."""
-    bound = part(loop, "left") or part(loop, "initializer")
-    over = part(loop, "right")
+    over, names = part(loop, "right"), _identifiers(part(loop, "left") or part(loop, "initializer"))
     if over is not None and not text_of(over).startswith("range("):
         return False
-    names = _identifiers(bound)
-    calls: list[Node] = []
-    for each in _within(body):
-        if each.type in ("call", "call_expression"):
-            calls.append(each)
-        elif each.type == "identifier" and text_of(each) in names:
-            return False
-    return any(map(has_effect, calls))
+    inside = list(_within(body))
+    is_bounded = any(each.type == "identifier" and text_of(each) in names for each in inside)
+    return not is_bounded and any(has_effect(each) for each in inside if each.type in ("call", "call_expression"))
 
 
 def _identifiers(node: Node | None) -> set[str]:

@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -64,11 +64,9 @@ class TextCache:
             return known
         async with one_at_a_time(context):
             known = self._known(form, name, tool)  # another waiting task may have made it
-            return (
-                known
-                if known is not None
-                else self._keep(form, name, tool, await self._make(form, name, tool, context))
-            )
+            if known is not None:
+                return known
+            return self._keep(form, name, tool, await self._make(form, name, tool, context))
 
     def _known(self, form: Form, name: ToolName, tool: Tool) -> str | None:
         made_of, text = self._kept.get((form, name), (None, ""))
@@ -129,13 +127,7 @@ def _is_large(shape: ToolOutline) -> bool:
 # --- in turns ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class _Turn:
-    lock: anyio.Lock
-    users: int = 0
-
-
-_turns: RunVar[dict[tuple[str | None, str], _Turn]] = RunVar("corral_turns_of_texts")
+_turns: RunVar[dict[tuple[str | None, str], anyio.Lock]] = RunVar("corral_turns_of_texts")
 
 
 @asynccontextmanager
@@ -146,15 +138,13 @@ async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
     except LookupError:
         _turns.set(turns := {})
     owner = context.owner
-    turn = turns.setdefault(owner, _Turn(anyio.Lock()))
-    turn.users += 1
+    lock = turns.setdefault(owner, anyio.Lock())
     try:
-        async with turn.lock:
+        async with lock:
             yield
     finally:
-        turn.users -= 1
-        if not turn.users:
-            del turns[owner]
+        if not lock.locked():  # nobody waits either
+            turns.pop(owner, None)
 
 
 _MOST_FOUND = 50

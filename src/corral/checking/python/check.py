@@ -49,7 +49,7 @@ from corral.programs.mends.origins import Origins
 from corral.programs.python.awaits import FUTURES, may_await, needs_value, unwrap
 from corral.programs.python.imports import STAR, is_annotation
 from corral.programs.python.names import Names, TooMuch, dotted_path, is_binding
-from corral.programs.syntax.parsing import arguments_of, enclosing, inside, part, text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, inside, is_a, part, text_of
 from corral.programs.syntax.python import finder
 from corral.tools.json_schema.keywords import mapping, part_of
 from corral.tools.schema import TypeOutput
@@ -626,20 +626,14 @@ class PythonCheck(Check):
 
     def _texts(self, value: Node) -> list[Node]:
         """Returns the literals that a string can be: itself, its name's value, or the items of an iterated list."""
+        texts: list[Node | None] = [value]
         if value.type == "identifier":
             bound = self._initial(value)
             iterable = self._iterated(value) if bound is None else None
-            if iterable is not None and iterable.type == "identifier":
-                iterable = self._initial(iterable)
-            is_listed = iterable is not None and iterable.type in ("list", "tuple")
-            texts = iterable.named_children if iterable is not None and is_listed else [bound]
-        else:
-            texts = [value]
-        return (
-            [each for each in texts if each is not None]
-            if all(each and each.type == "string" for each in texts)
-            else []
-        )
+            iterable = self._initial(iterable) if is_a(iterable, "identifier") else iterable
+            texts = [*iterable.named_children] if is_a(iterable, "list", "tuple") else [bound]
+        strings = [each for each in texts if is_a(each, "string")]
+        return strings if len(strings) == len(texts) else []
 
     def _spells(self, texts: list[Node]) -> bool:
         """True if all of these literals spell numbers or booleans."""

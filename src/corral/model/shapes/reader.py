@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -234,7 +235,9 @@ def _possible_constants(shape: Shape, name: str) -> list[Shape]:
 
 _ANYTHING = frozenset((".*", ".+", r"[\s\S]*", r"[\s\S]+"))
 _DIGITS = frozenset((r"\d+", "[0-9]+", r"[\d]+"))
-_QUANTIFIERS = "*+?{"
+_TOKEN = re.compile(r"\\.?|\[(?:\\.?|[^\]\\])*+\]?|.", re.DOTALL)
+"""A character of a regular expression, an escape or a class."""
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{[^}]*\}?)\??")
 
 
 class _Part(NamedTuple):
@@ -274,50 +277,16 @@ def _parts(source: str) -> Iterator[_Part]:
     """Yields the pieces of a regular expression, each with its quantifier; groups and classes are one piece."""
     position = 0
     while position < len(source):
-        end = _end_of_atom(source, position)
-        quantified = _end_of_quantifier(source, end)
-        atom = source[position:end]
-        literal = quantified == end and atom not in {"^", "$", ".", "|"} and atom[0] not in "[("
-        yield _Part(source[position:quantified], _character(atom) if literal else None)
-        position = quantified
-
-
-def _end_of_atom(source: str, start: int) -> int:
-    match source[start]:
-        case "\\":
-            return min(start + 2, len(source))
-        case "[":
-            return _end_of_class(source, start)
-        case "(":
-            return _end_of_group(source, start)
-        case _:
-            return start + 1
-
-
-def _end_of_class(source: str, start: int) -> int:
-    position = start + 1
-    while position < len(source) and source[position] != "]":
-        position += 2 if source[position] == "\\" else 1
-    return min(position + 1, len(source))
-
-
-def _end_of_group(source: str, start: int) -> int:
-    depth, position = 0, start
-    while position < len(source):
-        character = source[position]
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return position + 1
-        position = _end_of_atom(source, position) if character in "\\[" else position + 1
-    return len(source)
-
-
-def _end_of_quantifier(source: str, start: int) -> int:
-    if start >= len(source) or source[start] not in _QUANTIFIERS:
-        return start
-    closing = source.find("}", start) if source[start] == "{" else start
-    end = len(source) if closing < 0 else closing + 1
-    return end + 1 if source[end : end + 1] == "?" else end
+        start, depth = position, 0
+        for token in _TOKEN.finditer(source, start):
+            position = token.end()
+            depth += (token[0] == "(") - (token[0] == ")")
+            if depth <= 0:
+                break
+        atom, quantifier = source[start:position], _QUANTIFIER.match(source, position)
+        position = position if quantifier is None else quantifier.end()
+        is_literal = quantifier is None and atom not in {"^", "$", ".", "|"} and atom[0] not in "[("
+        yield _Part(source[start:position], _character(atom) if is_literal else None)
 
 
 def _character(atom: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 
 
@@ -39,22 +40,12 @@ TYPESCRIPT = TypeSystem(
     writes_defaults=False,
     has_object_types=True,
 )
+_LATER_BUILTINS = {"BaseExceptionGroup", "EncodingWarning", "ExceptionGroup", "PythonFinalizationError"}
+"""Names that only some versions of Python have."""
 PYTHON = TypeSystem(
     taken=frozenset(
-        """
-        Any ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError
-        BrokenPipeError BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError
-        ConnectionRefusedError ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning
-        EnvironmentError Exception ExceptionGroup False FileExistsError FileNotFoundError FloatingPointError
-        FutureWarning GeneratorExit IOError ImportError ImportWarning IndentationError IndexError InterruptedError
-        IsADirectoryError KeyError KeyboardInterrupt Literal LookupError MemoryError ModuleNotFoundError NameError
-        Never None NotADirectoryError NotImplemented NotImplementedError NotRequired OSError OverflowError
-        PendingDeprecationWarning PermissionError ProcessLookupError PythonFinalizationError RecursionError
-        ReferenceError ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError
-        SyntaxWarning SystemError SystemExit TabError TimeoutError True TypeAlias TypeError TypedDict
-        UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning
-        Union UserWarning ValueError Warning ZeroDivisionError
-        """.split()
+        {name for name in dir(builtins) if name[0].isupper()}
+        | {"Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict", "Union", *_LATER_BUILTINS}
     ),
     has_integers=True,
     mixes_members=False,

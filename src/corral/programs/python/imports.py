@@ -1,4 +1,4 @@
-"""Finds a program's imports, rewrites those of tools, which are a global, and adds forgotten ones."""
+"""Finds a program's imports, rewrites imports of tools, which are a global, and adds forgotten ones."""
 
 from __future__ import annotations
 

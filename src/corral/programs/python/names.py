@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.syntax.parsing import part, text_of
+from corral.programs.syntax.parsing import is_a, part, text_of
 
 _MAX_STEPS = 20_000
 """Maximum number of visited nodes; each takes 2 to 30 µs, depending on its depth."""
@@ -188,6 +188,8 @@ def is_binding(node: Node) -> bool:
         return _imports(child, parent) or (_matches(parent) and parent.named_child_count == 1)
     if kind == "as_pattern":
         return child == parent.named_children[-1]
+    if kind == "type":
+        return is_a(parent.parent, "type_alias_statement") and parent == part(parent.parent, "left")
     return kind in ("type_parameter", "splat_pattern")
 
 

@@ -28,7 +28,7 @@ from corral.programs.python.completion_value import RESULT, awaited_result, give
 from corral.programs.python.functions import TOOLS, Functions, first_parameter, tools_parameter
 from corral.programs.python.imports import Imports, add_imports, free_classes, replace_line, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
-from corral.programs.python.names import Name, Names, TooMuch
+from corral.programs.python.names import Name, Names, TooMuch, is_binding
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
 from corral.programs.recover import Dialect, Recovered, recover
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part, text_of
@@ -41,9 +41,6 @@ from corral.types import MAX_TOOL_PATH, Diagnostic, Program, References, ToolRef
 _FUNCTION = "_corral_program"
 _INDENT = b" " * 8
 """The width of a tab, so that lines with tabs and lines with spaces keep their distance."""
-_TARGETS = frozenset(
-    {"pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern", "expression_list", "tuple", "list"}
-)
 
 
 def wrap_in_function(
@@ -107,39 +104,15 @@ def _bound_names(body: list[Node], edits: Edits) -> list[str]:
 def _names_in(statement: Node) -> list[str]:
     """Returns the names that a statement binds, without those in its blocks and nested scopes."""
     names: list[str] = []
-    pending: list[tuple[Node, bool]] = [(statement, False)]
+    pending = [statement]
     while pending:
-        node, bound = pending.pop()
-        kind = node.type
-        if kind == "identifier":
-            names += [text_of(node)] if bound else []
-            continue
-        if kind not in ("lambda", "block"):
-            pending += reversed([(child, _is_bound(node, child, bound)) for child in node.named_children])
+        node = pending.pop()
+        if node.type == "identifier":
+            names += [text_of(node)] if is_binding(node) else []
+        elif node.type not in ("lambda", "block"):
+            own = part(node, "left") if node.type == "for_in_clause" else None
+            pending += reversed([each for each in node.named_children if each != own])
     return names
-
-
-def _is_bound(parent: Node, child: Node, bound: bool) -> bool:
-    kind = parent.type
-    if kind in ("assignment", "augmented_assignment", "for_statement", "type_alias_statement"):
-        return child == part(parent, "left")
-    if kind == "named_expression":
-        return child == part(parent, "name")
-    if kind in ("as_pattern_target", "delete_statement", "splat_pattern"):
-        return True
-    if kind == "as_pattern":
-        return child.type == "as_pattern_target" or (child.type == "identifier" and child == parent.named_children[-1])
-    if kind in ("import_statement", "import_from_statement"):
-        return child != part(parent, "module_name")
-    if kind == "aliased_import":
-        return child == part(parent, "alias")
-    if kind == "dotted_name":
-        if parent.parent is not None and parent.parent.type == "case_pattern":
-            return parent.named_child_count == 1
-        return bound and child == parent.named_children[0]
-    if kind == "type":
-        return bound
-    return bound and kind in _TARGETS
 
 
 def _without_annotation(assignment: Node, edits: Edits) -> None:
