@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from corral.errors import ProgramRejected
-from corral.programs.mends import ToolNames, read_meant
+from corral.programs.mends.names import ToolNames
 from corral.programs.mends.reading import (
     _AROUND_JSON,  # pyright: ignore[reportPrivateUsage]
     _AWAITED,  # pyright: ignore[reportPrivateUsage]
+    read_meant,
 )
 from corral.programs.recover import without_thoughts
 from corral.types import Language, Program

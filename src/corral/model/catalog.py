@@ -228,6 +228,7 @@ class Catalog:
 
     @property
     def has_streams(self) -> bool:
+        """True if any tool streams."""
         return any(tool.stream for tool in self._shown.values())
 
     @property

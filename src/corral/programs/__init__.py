@@ -1,6 +1,6 @@
 """Turns a model's source into a runnable Program."""
 
-from corral.programs.python import TypedPython, prepare_python, typed_python
+from corral.programs.python.prepare import TypedPython, prepare_python, typed_python
 from corral.programs.reading import read_program, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.programs.typescript.prepare import TypedProgram, prepare_typescript, typed_typescript

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from corral.errors import ProgramRejected
-from corral.programs.python import TypedPython, prepare_python, typed_python
+from corral.programs.python.prepare import TypedPython, prepare_python, typed_python
 from corral.programs.typescript.prepare import TypedProgram, prepare_typescript, typed_typescript
 from corral.texts import TypedText
 from corral.types import Diagnostic, Language, Program

@@ -25,7 +25,8 @@ from corral.npm import NpmModules
 from corral.packages import NpmPackages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
-from corral.programs.mends import ToolNames, read_meant
+from corral.programs.mends.names import ToolNames
+from corral.programs.mends.reading import read_meant
 from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS
 from corral.running.request import CheckMode, ExecutionRequest, check_mode
 from corral.sandboxes import SandboxProvider

@@ -367,7 +367,7 @@ class PythonCheck(Check):
 
     def _replacement(self, name: Node) -> str:
         """Returns a hint about an unbound name."""
-        is_called = name.parent is not None and name.parent.type == "call"
+        is_called = is_a(name.parent, "call")
         use = text_of(name), tuple(path_from(name)), is_called
         if use not in self._replacements:
             if len(self._replacements) == _MAX_REPLACEMENTS:
@@ -410,8 +410,7 @@ class PythonCheck(Check):
         if "did you mean" not in warning.message and not all(map(self.tools.is_closed, types)):
             return warning  # the schemas allow other members
         rejected = warning.rejected("member", declared=self.tools.class_named(match["name"]))
-        is_read = node.parent is not None and node.parent.type == "subscript"
-        value = part(node.parent, "value") if is_read else None
+        value = part(node.parent, "value") if is_a(node.parent, "subscript") else None
         return rejected if value is None else self._remember_owner(rejected, value, f'"{key}"')
 
     def _remember_owner(self, finding: Finding, value: Node, member: str) -> Finding:
@@ -512,8 +511,7 @@ class PythonCheck(Check):
         if any("splat" in each.type and each.named_children[0].type != "dictionary" for each in passed):
             return warning
         types = mismatch(warning.message)
-        pair = node.parent if node.parent is not None and node.parent.type == "pair" else node
-        value = part(pair, "value") or node
+        value = part(node.parent if is_a(node.parent, "pair") else node, "value") or node
         if types is None or self._inputs.is_whole(value):
             return warning  # the schema decides
         if is_text_for_number(*types) and not self._is_declared(value):
@@ -575,7 +573,7 @@ class PythonCheck(Check):
     def _promised(self, expression: Node) -> str | None:
         """Returns the source text of the tool whose coroutine an expression is, directly or through a name."""
         call = self._initial(expression) if expression.type == "identifier" else expression
-        tool = self.tool_called(call) if call is not None and call.type == "call" else None
+        tool = self.tool_called(call) if is_a(call, "call") else None
         return None if tool is None or tool.is_stream else text_of(part(call, "function"))
 
     def _forgotten(self) -> Iterator[Finding]:
@@ -792,9 +790,9 @@ def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:
         return None if member.startswith("_") else f"Write {_enum_value(member, values)}."
     if use == part(owner, "function"):
         return "Write the value itself."
-    if owner is not None and owner.type == "subscript" and use == part(owner, "value"):
+    if is_a(owner, "subscript") and use == part(owner, "value"):
         return f"Write {_enum_value(text_of(part(owner, 'subscript')), values)}."
-    is_looped = owner is not None and owner.type in ("for_statement", "for_in_clause") and use == part(owner, "right")
+    is_looped = is_a(owner, "for_statement", "for_in_clause") and use == part(owner, "right")
     return f"Write `typing.get_args({name})`." if is_looped else None
 
 

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from corral.checking.languages import ANY
 from corral.programs.edits import Edits
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.parsing import arguments_of, enclosing, part, text_of
+from corral.programs.syntax.parsing import arguments_of, enclosing, is_a, part, text_of
 from corral.programs.syntax.python import FUNCTIONS, finder, unwrapped
 
 _FOUND = finder(
@@ -108,10 +108,8 @@ class Writes:
             edits.wrap(value.start_byte, value.end_byte, f"{ANY}(".encode(), b")")
 
     def _is_written(self, node: Node) -> bool:
-        parent = node.parent
-        return node.id in self._written or (
-            parent is not None and parent.type == "augmented_assignment" and part(parent, "left") == node
-        )
+        is_augmented = is_a(node.parent, "augmented_assignment") and part(node.parent, "left") == node
+        return node.id in self._written or is_augmented
 
     def _put(self, target: Node) -> None:
         """Records that a subscript is assigned or deleted."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from corral.programs.python.awaits import FUTURES, ITERATING, awaits, unwrap
-from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, part, text_of
+from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, is_a, part, text_of
 
 _PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
 _ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")
@@ -73,11 +73,11 @@ def gathered_list(node: Node) -> Node | None:
 def iterable_of(bound: Node) -> Node | None:
     """Returns the iterable of the loop, or of `sorted` and similar functions, whose items a name is bound to."""
     loop, value = bound.parent, bound
-    if loop is not None and loop.type in ("pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
+    if is_a(loop, "pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
         loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
-    if loop is not None and loop.type == "lambda_parameters":
+    if is_a(loop, "lambda_parameters"):
         return _mapped(loop.parent) if loop.named_children == [bound] else None
-    if loop is None or loop.type not in ("for_statement", "for_in_clause") or part(loop, "left") != value:
+    if not is_a(loop, "for_statement", "for_in_clause") or part(loop, "left") != value:
         return None
     right = part(loop, "right")
     if value == bound:
@@ -90,7 +90,7 @@ def _mapped(function: Node | None) -> Node | None:
     call = enclosing(function, ("call",))
     passed, name = arguments_of(call), text_of(part(call, "function"))
     above = None if function is None else function.parent
-    if above is not None and above.type == "keyword_argument" and above in passed:
+    if is_a(above, "keyword_argument") and above in passed:
         return passed[0] if text_of(part(above, "name")) == "key" and name in ("sorted", "min", "max") else None
     return passed[1] if name in ("map", "filter") and passed[:1] == [function] and len(passed) == 2 else None
 
@@ -110,25 +110,22 @@ def own_classes(root: Node) -> frozenset[str]:
 
 def is_result(owner: Node) -> bool:
     """True if the literal around a value is the program's result."""
-    node = owner
-    if node.type == "assignment" and node.parent is not None:
-        return node.parent.type == "expression_statement" and node.parent == _last_statement(node.parent)
-    if node.type not in _LITERALS:
+    if owner.type == "assignment":
+        return is_a(owner.parent, "expression_statement") and _is_last(owner.parent)
+    if owner.type not in _LITERALS:
         return False
-    while node.type in _LITERALS and node.parent is not None:
-        node = node.parent
+    node = next(each for each in ancestors(owner) if each.type not in _LITERALS)
     statement = node if node.type == "expression_statement" else node.parent
-    if statement is None or statement.parent is None or statement.parent.type != "module":
-        return False
-    return statement.type == "return_statement" or statement == _last_statement(statement)
+    is_return = is_a(statement, "return_statement") and is_a(statement.parent, "module")
+    return is_return or (statement is not None and _is_last(statement))
 
 
-def _last_statement(statement: Node) -> Node | None:
-    """Returns the last statement of the module, if this is a top-level statement."""
+def _is_last(statement: Node) -> bool:
+    """True for the last statement of the module."""
     module = statement.parent
-    if module is None or module.type != "module":
-        return None
-    return [each for each in module.named_children if each.type != "comment"][-1]
+    return (
+        is_a(module, "module") and statement == [each for each in module.named_children if each.type != "comment"][-1]
+    )
 
 
 def takes_apart(value: Node, owner: Node) -> bool:

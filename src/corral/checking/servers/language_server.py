@@ -262,7 +262,6 @@ class LanguageServer:
     def _end(self, _: Workspace | None) -> None:
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
-            workspace.kill()
             workspace.close()
 
 
@@ -287,7 +286,6 @@ class _Spares:
                 self._kept[kind.name] = workspace, timer
                 timer.start()
                 return
-        workspace.kill()
         workspace.close()
 
     def take(self, kind: ServerKind) -> Workspace | None:
@@ -299,7 +297,6 @@ class _Spares:
         timer.cancel()
         if workspace.kind == kind and workspace.resident_bytes() > 0:
             return workspace
-        workspace.kill()
         workspace.close()
         return None
 
@@ -311,7 +308,6 @@ class _Spares:
     def _end(self, kind: ServerKind) -> None:
         workspace = self.take(kind)
         if workspace is not None:
-            workspace.kill()
             workspace.close()
 
 
@@ -330,5 +326,4 @@ def _nothing(_: Workspace | None) -> None:
 
 def _end(workspace: Workspace, closing: threading.Event) -> None:
     closing.set()
-    workspace.kill()
     workspace.close()

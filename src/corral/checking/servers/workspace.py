@@ -159,6 +159,7 @@ class Workspace:
 
     def close(self) -> None:
         """Ends the process and removes the directory. Idempotent."""
+        self._killed = True
         if self._process is not None:
             self._process.close()
         self._resources.close()

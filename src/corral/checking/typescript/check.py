@@ -45,7 +45,6 @@ from corral.checking.typescript.expressions import (
     is_conditional,
     is_on_failure,
     is_presence_test,
-    is_tested,
     is_tried,
     is_typeof,
     iterated,
@@ -290,9 +289,7 @@ class TypeScriptCheck(Check):
             return warning
         if name == "process" and is_conditional(node):
             return warning
-        is_called = (
-            node.parent is not None and node.parent.type == "call_expression" and "Did you" not in warning.message
-        )
+        is_called = is_a(node.parent, "call_expression") and "Did you" not in warning.message
         hint = self.tools.hint_for(name, is_called=is_called, path=path_after(node))
         if hint == NO_LIBRARIES and self._modules:
             hint = "It is not imported."
@@ -311,7 +308,7 @@ class TypeScriptCheck(Check):
             return warning
         parent = node.parent
         own = _AssumeAny(root_of(owner), warning)
-        is_target = parent is not None and parent.type == "member_expression" and is_written(parent)
+        is_target = is_a(parent, "member_expression") and is_written(parent)
         if owner_type.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
         if is_target or name in self._dynamic.names:  # an added member says nothing about the others
@@ -370,9 +367,8 @@ class TypeScriptCheck(Check):
         return self.finding_on(condition, never_there(name, text_of(name), listed, text_of(owner), condition.holds))
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
-        if is_tried(node) or (
-            node.parent is not None and node.parent.parent is not None and is_typeof(node.parent.parent)
-        ):
+        around = node.parent and node.parent.parent
+        if is_tried(node) or (around is not None and is_typeof(around)):
             return warning
         path = text_of(node)
         if (chain := text_of(unwrapped(owner))) not in ("tools", "codemode"):
@@ -498,19 +494,16 @@ class TypeScriptCheck(Check):
 
     def _not_callable(self, warning: Finding, node: Node) -> Finding | None:
         """Returns a finding about a called member of a result: results have no functions."""
-        name = node if node.type == "property_identifier" else None
-        member = None if name is None else name.parent
+        member = node.parent if node.type == "property_identifier" else None
         owner = part(member, "object")
-        if name is None or member is None or owner is None or not is_called(member) or is_tried(node):
+        if member is None or owner is None or not is_called(member) or is_tried(node):
             return None
-        places = self.declared_definitions(name)
-        if text_of(name) in self._hedged | self._dynamic.names or not places or any(map(self._is_rewritten, places)):
+        places = self.declared_definitions(node)
+        if text_of(node) in self._hedged | self._dynamic.names or not places or any(map(self._is_rewritten, places)):
             return None
-        if self._is_array_tested(owner) or not self._is_declared(owner):
-            return None
-        if self._is_dictionary(owner):
-            return None  # reported by `_dictionaries`
-        message = f"{text_of(name)!r} is not a function"
+        if self._is_array_tested(owner) or not self._is_declared(owner) or self._is_dictionary(owner):
+            return None  # `_dictionaries` reports dictionaries
+        message = f"{text_of(node)!r} is not a function"
         return warning.rejected("member", message=message, declared=self._member_at(places[0]))
 
     def _of_text(self, warning: Finding, name: Node, owner: Node) -> Finding:
@@ -526,7 +519,7 @@ class TypeScriptCheck(Check):
     def _text_taken(self, value: Node) -> str:
         """Describes the string whose member a program reads."""
         source = self._looped(value)
-        first = self._initial(source) if source is not None and source.type == "identifier" else None
+        first = self._initial(source) if is_a(source, "identifier") else None
         if source is None or self._result_of(called_on(first or source)) != "Promise<string>":
             return "It is a string."
         return f"{_shown(source)} is a string; the loop iterates over its characters."
@@ -558,15 +551,13 @@ class TypeScriptCheck(Check):
     def _uncalled(self) -> Iterator[Finding]:
         """Yields findings about tools that are used as values instead of called."""
         for node in named_tools(self._places, self._tool_names):
-            if self._is_tool(node) and not is_tried(node):
+            if self._tool_of(node) is not None and not is_tried(node):
                 message, hint = f"{text_of(node)} is not called", f"Write `await {text_of(node)}(...)`."
                 yield Finding(code="uncalled", message=message, offset=node.start_byte, kind="tool", hint=hint)
         for node in tools_as_callbacks(self._places, self._tool_names):
-            if self._is_tool(node) and not is_tried(node):
+            if (tool := self._tool_of(node)) is not None and not is_tried(node):
                 message = f"{text_of(node)} takes one object, but is called with an element, its index and the array"
-                tool = self._tool_of(node)
-                call = f"{text_of(node)}({{ ... }})" if tool is None else self.tools.call_of(tool.name)
-                hint = f"Write `(each) => {call}`."
+                hint = f"Write `(each) => {self.tools.call_of(tool.name)}`."
                 yield Finding(code="uncalled", message=message, offset=node.start_byte, kind="argument", hint=hint)
 
     def _dictionaries(self) -> Iterator[Finding]:
@@ -581,9 +572,7 @@ class TypeScriptCheck(Check):
     def _is_misused(self, member: Node, owner: Node, name: Node) -> bool:
         if text_of(name) in self._hedged | self._dynamic.names or is_tried(member) or self._is_array_tested(owner):
             return False
-        if not self._is_declared(owner) or not self._is_dictionary(owner):
-            return False
-        if member.parent is not None and is_tested(member, member.parent):
+        if not self._is_declared(owner) or not self._is_dictionary(owner) or is_presence_test(name):
             return False
         # a member can be called `length`, unless all members are objects
         return is_called(member) or (text_of(name) == "length" and bool(self.types(name)))
@@ -650,9 +639,6 @@ class TypeScriptCheck(Check):
     def _called(self, call: Node) -> Node:
         return unwrapped(part(call, "function") or call)
 
-    def _is_tool(self, called: Node) -> bool:
-        return self._tool_of(called) is not None
-
     def _tool_of(self, called: Node) -> DeclaredTool | None:
         return self.tool_named(anchor(called))
 
@@ -665,7 +651,7 @@ class TypeScriptCheck(Check):
             if above.type in FUNCTIONS:
                 break
             if above.type == "call_expression" and (counted or below == part(above, "arguments")):
-                return above if self._is_tool(self._called(above)) else None
+                return above if self._tool_of(self._called(above)) is not None else None
         return None
 
     def _bound(self, name: Node) -> Node | None:

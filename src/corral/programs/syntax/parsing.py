@@ -107,10 +107,11 @@ def text_of(node: Node | None) -> str:
     return (node.text or b"").decode(errors="replace") if node is not None else ""
 
 
-def part(node: Node | None, *fields: str) -> Node | None:
+def part(node: Node | None, field: str, *more: str) -> Node | None:
     """Returns the node at the end of a path of fields; None if one of them is missing."""
-    for field in fields:
-        node = node.child_by_field_name(field) if node is not None else None
+    node = node.child_by_field_name(field) if node is not None else None
+    for each in more:
+        node = node.child_by_field_name(each) if node is not None else None
     return node
 
 
