@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import httpx
@@ -13,6 +13,7 @@ import pytest
 from corral import Corral, ExecutionContext, tool
 from corral.bridges.base import BridgeProtocol
 from corral.bridges.http import HttpBridge
+from corral.concurrency.fairness import _turns_here  # pyright: ignore[reportPrivateUsage]
 from corral.protocols.connect import ConnectBridge
 from corral.protocols.graphql.bridge import GraphqlBridge
 from corral.protocols.trpc import TrpcBridge
@@ -65,3 +66,33 @@ async def test_what_a_large_value_costs_in_python_is_not_spent_on_the_event_loop
     assert response.status_code == 200
     assert len(response.content) > len(INPUT) * 0.9
     assert count.calls < MOST_CALLS
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("make", "path", "body"),
+    [
+        (HttpBridge, "/tools/look", b"{}"),
+        (HttpBridge, "/calls", b'{"calls":[{"sequence":1,"tool":"look","input":{}}]}'),
+        (TrpcBridge, "/look", b"{}"),
+        (ConnectBridge, "/corral.v1.Bridge/Call", b'{"tool":"look"}'),
+        (GraphqlBridge, "/", b'{"query":"mutation{look}"}'),
+    ],
+)
+async def test_a_call_makes_its_tenant_active(make: Callable[[], BridgeProtocol], path: str, body: bytes) -> None:
+    seen: list[Hashable] = []
+
+    @tool
+    async def look() -> int:
+        seen.extend(_turns_here().active)
+        return 1
+
+    async with Corral([look]) as corral:
+        context = ExecutionContext(user_id="ada")
+        with corral.remote.grant(context) as grant:
+            headers = {"authorization": f"Bearer {grant.token()}", "content-type": "application/json"}
+            transport = httpx.ASGITransport(app=corral.remote.asgi_app(make()))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                (await client.post(path, content=body, headers=headers)).raise_for_status()
+    assert seen == [context.owner]
+    assert not _turns_here().active

@@ -29,8 +29,9 @@ class Telemetry:
     """Spans and metrics of executions and calls, for `Corral(telemetry=...)`.
 
     An execution's span `execute_program` is a child of the current span. Its calls' spans `execute_tool <name>` are
-    children of it, and current while their tools run. Spans do not contain inputs or outputs. Metrics are
-    `corral.execution.duration` and `gen_ai.execute_tool.duration` in seconds, and `corral.execution.active`.
+    children of it, and current while their tools run. Attributes do not contain inputs or outputs; the message of a
+    failed span can contain a part of an input. Metrics are `corral.execution.duration` and
+    `gen_ai.execute_tool.duration` in seconds, and `corral.execution.active`.
 
     Providers default to the process's global ones; without any, nothing is recorded.
 

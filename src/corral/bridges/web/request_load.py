@@ -12,6 +12,7 @@ from corral.bridges.base import Receive
 from corral.bridges.web.request_filter import RequestHead
 from corral.calls.grants import Grant
 from corral.concurrency.capacity import Capacity
+from corral.concurrency.fairness import owner_active
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 
@@ -65,19 +66,23 @@ class Body:
         self._most_bytes = most_bytes
         self._size = most_bytes if head.length is None or expands else min(most_bytes, head.length)
         self._room = load_of(grant).room
+        self._active = owner_active(grant.context.owner)
 
     async def __aenter__(self) -> bytes:
         if not self._room.try_acquire(self._size):
             await self._room.acquire(self._size)
         try:
-            return await read_body(self._head, self._receive, self._most_bytes)
+            body = await read_body(self._head, self._receive, self._most_bytes)
         except BaseException:
             self._room.release(self._size)
             raise
+        self._active.__enter__()
+        return body
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._active.__exit__(None, None, None)
         self._room.release(self._size)
 
 
