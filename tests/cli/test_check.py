@@ -60,7 +60,7 @@ def test_what_cannot_be_a_program_is_shown_where(ready: Here) -> None:
 def test_a_module_that_programs_cannot_have_is_an_error(ready: Here) -> None:
     ready.write("data/mine.py", "one = 1\n")
     program = "import numpy, httpx, mine\ntry:\n    import pandas\nexcept ImportError:\n    pass\n1\n"
-    done = check(ready, program, "--package", "httpx", "--workspace", "data", file="program.py")
+    done = check(ready, program, "--python-package", "httpx", "--workspace", "data", file="program.py")
     assert (done.stdout, done.returncode) == ("program.py would not run: 1 error\n", 1)
     said = [line.partition(" ")[::2] for line in done.stderr.splitlines() if "import-not-found" in line]
     assert [(kind, text[:19]) for kind, text in said] == [
@@ -70,7 +70,7 @@ def test_a_module_that_programs_cannot_have_is_an_error(ready: Here) -> None:
     program = 'import JSZip from "jszip";\nimport { Unused } from "types-only";\nreturn new JSZip()\n'
     done = check(ready, program)
     assert done.returncode == 1
-    assert "error[import]: module 'jszip' is not available to programs; --modules FOLDER" in done.stderr
+    assert "error[import]: module 'jszip' is not available to programs; --packages FOLDER" in done.stderr
     assert "program.ts:1:19" in done.stderr
     assert "types-only" not in done.stderr.partition("-->")[0]
 

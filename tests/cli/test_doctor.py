@@ -61,7 +61,7 @@ def layers(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_machine_with_everything_is_healthy(project: Project) -> None:
-    done = project.corral("doctor", "--required-tier", "namespaces")
+    done = project.corral("doctor", "--containment", "namespaces")
     assert (done.stderr, done.returncode) == ("", 0)
     lines = done.stdout.splitlines()
     assert lines[-1] == "✓ Programs run in tier namespaces; namespaces is required."
@@ -109,7 +109,7 @@ def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_
 
 
 def test_under_a_filter_that_forbids_namespaces_landlock_holds_which_may_not_be_enough_and_the_remedy_is_said() -> None:
-    done = doctor_under(NO_NAMESPACES, "--json", "--required-tier", "namespaces")
+    done = doctor_under(NO_NAMESPACES, "--json", "--containment", "namespaces")
     found = json.loads(done.stdout)
     assert (found["tier"], found["healthy"], done.returncode) == ("landlock", False, 1)
     assert layers(found)["sessions"]["detail"] == "files on disk, with quotas checked periodically"
@@ -178,7 +178,7 @@ def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() ->
 def test_attempts_that_get_through_make_it_fail() -> None:
     unjailed = "from functools import partial\nfrom corral.cli.commands import doctor\n"
     unjailed += "doctor.examine = partial(doctor.examine, ('none',))"
-    done = doctor(unjailed, "--required-tier", "none")
+    done = doctor(unjailed, "--containment", "none")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-2:] == [
         "✓ Programs run in tier namespaces; none is required.",
@@ -188,7 +188,7 @@ def test_attempts_that_get_through_make_it_fail() -> None:
 
 
 def test_wrong_arguments_are_wrong_usage_and_help_says_what_the_exit_codes_mean(here: Here) -> None:
-    for arguments in (["--required-tier", "total"], ["--verbose"], ["here"]):
+    for arguments in (["--containment", "total"], ["--verbose"], ["here"]):
         done = here.main("doctor", *arguments)
         assert (done.stdout, done.returncode) == ("", 2)
         error, help = done.stderr.splitlines()

@@ -250,7 +250,7 @@ def test_what_is_wrong_is_said_in_one_line(here: Here) -> None:
     for arguments, error in (
         ([], "there are no tools; pass --tools PLACE or --mcp-config FILE"),
         (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin are for --http"),
-        (["--tools", "app.tools", "--package", "numpy"], "--engine and --package are for Python programs"),
+        (["--tools", "app.tools", "--python-package", "numpy"], "--python-package is for Python programs"),
         (["--mcp-config", "missing.json"], "missing.json cannot be read: No such file or directory"),
         (
             ["--tools", "app.tools", "--oauth-issuer", "https://a.example"],

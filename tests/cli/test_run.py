@@ -86,7 +86,7 @@ def test_a_network_and_skills_are_what_the_options_say(project: Project) -> None
         "from skills.greet.words import word\nimport urllib.request\ntry:\n"
         "    urllib.request.urlopen('http://127.0.0.1:9/')\nexcept Exception as error:\n    word += f' {error}'\nword",
     )
-    done = project.corral("run", program, "--skills", "greet", "--network", "http://127.0.0.1:9", "--no-check")
+    done = project.corral("run", program, "--skill", "greet", "--network", "http://127.0.0.1:9", "--no-check")
     assert done.stdout.startswith("hello "), done.stderr
     assert "not public" in done.stdout
 

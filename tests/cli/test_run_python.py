@@ -20,7 +20,7 @@ def test_a_file_of_python_runs_in_every_engine(project: Project) -> None:
     printed = 'hi\n{\n  "city": "Oslo",\n  "sky": "clear"\n}\n'
     done = run(project, f"import sys\nprint('err', file=sys.stderr)\n{program}")
     assert (done.stdout, done.stderr, done.returncode) == (printed, "err\n", 0)
-    done = run(project, program, "--engine", "monty")
+    done = run(project, program, "--sandbox", "monty")
     assert (done.stdout, done.stderr, done.returncode) == (printed, "", 0)
 
 
@@ -32,15 +32,15 @@ def test_an_error_is_shown_in_the_models_own_source(ready: Here) -> None:
 
 
 def test_packages_are_python_that_may_be_imported(project: Project) -> None:
-    done = run(project, "import annotated_types\nannotated_types.__name__", "--package", "annotated-types")
+    done = run(project, "import annotated_types\nannotated_types.__name__", "--python-package", "annotated-types")
     assert (done.stdout, done.stderr) == ("annotated_types\n", "")
 
 
 def test_options_that_do_not_fit_together_are_wrong_usage(here: Here) -> None:
     here.write("program.py", "1")
-    for options in (("--package", "numpy"), ("--tier", "landlock")):
-        done = here.main("run", "program.py", "--tools", "app.tools", "--engine", "monty", *options)
-        assert "Monty does not support packages and tiers" in done.stderr
+    for options in (("--python-package", "numpy"), ("--tier", "landlock")):
+        done = here.main("run", "program.py", "--tools", "app.tools", "--sandbox", "monty", *options)
+        assert "cannot be used with --sandbox monty" in done.stderr
         assert done.returncode == 2
 
 

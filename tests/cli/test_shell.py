@@ -157,9 +157,9 @@ def test_a_program_runs_in_a_cloud_by_its_name(here: Here, monkeypatch: pytest.M
     assert not stub.left
 
 
-def test_a_sandbox_by_name_has_no_engine_beside_it(here: Here) -> None:
+def test_a_cloud_sandbox_by_name_has_no_tier_beside_it(here: Here) -> None:
     here.write("program.py", "return 1")
-    done = here.main("run", "program.py", "--sandbox", "e2b", "--engine", "monty")
+    done = here.main("run", "program.py", "--sandbox", "e2b", "--tier", "landlock")
     assert (done.returncode, "cannot be used with --sandbox e2b" in done.stderr) == (2, True)
     unknown = here.main("run", "program.py", "--sandbox", "e3b")
     assert (unknown.returncode, "did you mean 'e2b'" in unknown.stderr) == (2, True), unknown.stderr

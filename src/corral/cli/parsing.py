@@ -34,8 +34,6 @@ _ELSEWHERE = {
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
 """Value of CORRAL_PORT in Kubernetes pods beside a service called corral."""
-_WITHOUT = ("--help", "--command")
-"""Options without a variable. CORRAL_COMMAND marks a shell's commands."""
 _VARIABLES = """
 An option that is not passed is read from a variable, such as --drain-seconds from CORRAL_DRAIN_SECONDS. For options
 that can be repeated, it has several values, split as by a shell; for flags, it is 1 or 0.
@@ -97,7 +95,7 @@ class CommandLine(argparse.ArgumentParser):
             return
         for option, action in actions.items():
             value = os.environ.get(_variable(option), "") if option.startswith("--") else ""
-            if not value or action.dest in settings or option in _WITHOUT or _OF_KUBERNETES.fullmatch(value):
+            if not value or action.dest in settings or option == "--help" or _OF_KUBERNETES.fullmatch(value):
                 continue
             settings.add(action.dest)
             self._read.add(option)

@@ -161,7 +161,7 @@ def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
 
 def _message(error: ExecutionError) -> str:
     """Returns name and message; corral's own errors only have a message, as the code is their name."""
-    if error.name.lower() == error.code.replace("_", ""):
+    if error.name.lower().removeprefix("execution") == error.code.replace("_", ""):
         return printable(error.message)
     return printable(f"{error.name}: {error.message}")
 

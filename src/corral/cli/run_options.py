@@ -14,7 +14,7 @@ from corral import Limits
 from corral.cli.options import passed_options
 from corral.containment import TIERS
 from corral.errors import ConfigError
-from corral.packages import AnyPackages, NpmPackages, PythonPackages
+from corral.packages import AnyPackages, packages_in
 from corral.plugins import load_by_name
 from corral.running import CheckMode
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
@@ -67,16 +67,13 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         help="deno, cpython, monty, e2b, daytona, vercel, or a package's; default: the one that works here",
     )
     containment.add_argument(
-        "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: one that works"
-    )
-    containment.add_argument(
         "--tier",
         choices=("auto", *TIERS),
         default="auto",
         help="the jail around the sandbox; default: the strongest available",
     )
     containment.add_argument(
-        "--required-tier", choices=TIERS, default="landlock", help="refuse to run in a lower tier; default: landlock"
+        "--containment", choices=TIERS, default="landlock", help="refuse to run in a lower tier; default: landlock"
     )
     containment.add_argument(
         "--accept-unenforced",
@@ -91,7 +88,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def add_surroundings(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `surroundings`, and `--package`."""
+    """Adds the options of `surroundings`, and `--python-package`."""
     group = parser.add_argument_group("resources of programs")
     group.add_argument(
         "--network",
@@ -100,18 +97,30 @@ def add_surroundings(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="an origin that they may request, such as https://api.example.com; can be repeated",
     )
-    folder = "the folder of `corral packages add"
-    group.add_argument("--modules", type=_folder, metavar="FOLDER", help=f"npm packages: {folder}`")
-    group.add_argument("--packages", type=_folder, metavar="FOLDER", help=f"Python packages: {folder} --python`")
     group.add_argument(
-        "--package",
+        "--packages",
+        type=_folder,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="npm or Python packages: a folder of `corral packages add`; can be repeated",
+    )
+    group.add_argument(
+        "--python-package",
+        dest="python_packages",
         action="append",
         default=[],
         metavar="NAME",
         help="a Python package that is installed beside corral; can be repeated",
     )
     group.add_argument(
-        "--skills", type=_folder, action="append", default=[], metavar="FOLDER", help="with SKILL.md; can be repeated"
+        "--skill",
+        dest="skills",
+        type=_folder,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="with SKILL.md; can be repeated",
     )
 
 
@@ -160,10 +169,7 @@ def surroundings(arguments: argparse.Namespace) -> Surroundings:
     origins = arguments.network
     return {
         "network": import_module("corral.egress").Network(allow=origins) if origins else None,
-        "packages": [
-            *([] if arguments.modules is None else [NpmPackages(arguments.modules)]),
-            *([] if arguments.packages is None else [PythonPackages(arguments.packages)]),
-        ],
+        "packages": [packages for folder in arguments.packages for packages in packages_in(folder)],
         "skills": arguments.skills,
     }
 
@@ -177,7 +183,7 @@ def running(arguments: argparse.Namespace, language: Language, *, pool_size: int
     return {
         "sandbox": _sandbox(arguments, language, pool_size),
         "limits": limits_of(arguments),
-        "containment": Containment(required=arguments.required_tier, accept_unenforced=arguments.accept_unenforced),
+        "containment": Containment(required=arguments.containment, accept_unenforced=arguments.accept_unenforced),
         "check": arguments.check,
         **surroundings(arguments),
     }
@@ -194,22 +200,18 @@ def env_of(arguments: argparse.Namespace) -> dict[str, str] | None:
 
 
 def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int | None) -> SandboxProvider:
-    engine, packages = arguments.engine, arguments.package
-    if arguments.sandbox != "auto":
-        if packages or engine != "auto" or arguments.tier != "auto":
-            raise ConfigError(f"--engine, --package and --tier cannot be used with --sandbox {arguments.sandbox}")
-        _require_key(arguments.sandbox)
-        return load_by_name("corral.sandboxes", arguments.sandbox)
-    if language == "typescript":
-        if packages or engine != "auto":
-            raise ConfigError("--engine and --package are for Python programs")
+    name, packages, tier = arguments.sandbox, arguments.python_packages, arguments.tier
+    if packages and language == "typescript":
+        raise ConfigError("--python-package is for Python programs")
+    if name not in ("auto", "deno", "cpython") and (packages or tier != "auto"):
+        raise ConfigError(f"--python-package and --tier cannot be used with --sandbox {name}")
+    if name == "deno" or (name == "auto" and language == "typescript"):
         isolation = "process" if pool_size == 0 else "auto"  # a server that forks takes several times as long to start
-        return DenoSandbox(tier=arguments.tier, isolation=isolation, pool_size=pool_size)
-    if engine == "monty" or (engine == "auto" and not packages and arguments.tier == "auto"):
-        if packages or arguments.tier != "auto":
-            raise ConfigError("Monty does not support packages and tiers; use --engine cpython")
-        return load_by_name("corral.sandboxes", "monty" if engine == "monty" else "python")
-    return CPythonSandbox(packages=packages, tier=arguments.tier, pool_size=pool_size)
+        return DenoSandbox(tier=tier, isolation=isolation, pool_size=pool_size)
+    if name == "cpython" or (name == "auto" and (packages or tier != "auto")):
+        return CPythonSandbox(packages=packages, tier=tier, pool_size=pool_size)
+    _require_key(name)
+    return load_by_name("corral.sandboxes", "python" if name == "auto" else name)
 
 
 def _require_key(sandbox: str) -> None:

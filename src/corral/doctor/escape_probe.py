@@ -54,7 +54,7 @@ _SECONDS = 20.0
 """Seconds for the engine to start and the probe to end, which together take tenths of a second."""
 _CLOCK_SECONDS = 2.0
 """Seconds for a busy process to use some processor time, which takes milliseconds."""
-_VARIABLE = "CORRAL_DOCTOR_CANARY"
+_VARIABLE = "_CORRAL_DOCTOR_CANARY"
 _DUMPABLE = """
 import ctypes, os, sys
 user = int(sys.argv[1])

@@ -31,7 +31,7 @@ USER = "user"
 _ID = 1000
 COMMAND_BYTES = 120_000
 """Maximum length of a command: Linux passes one text of 128 KiB (MAX_ARG_STRLEN, execve(2))."""
-_COMMAND = "CORRAL_COMMAND"
+_COMMAND = "_CORRAL_COMMAND"
 # The process limit applies to the namespace in which it is set. Bash starts again without the command's text in its
 # environment. `-p` makes the first Bash ignore BASH_ENV and functions from the environment.
 _PRELUDE = f'ulimit -u "$1" || exit 125; set -- "${_COMMAND}"; unset {_COMMAND}; exec /bin/bash -c -- "$1"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeAlias
 
 from corral.errors import ConfigError
@@ -29,6 +30,16 @@ def split_packages(
     return (npm or [None])[0], (python or [None])[0]
 
 
+def packages_in(folder: str | Path) -> list[AnyPackages]:
+    """Returns the packages of a folder of `corral packages add`: of npm, of Python, or both.
+
+    Raises:
+        ConfigError: there are none, or they are not installed.
+    """
+    python: list[AnyPackages] = [PythonPackages(folder)] if PythonFolder(folder).lock.exists() else []
+    return python if python and not PackageFolder(folder).packages() else [NpmPackages(folder), *python]
+
+
 __all__ = [
     "AnyPackages",
     "NpmPackages",
@@ -37,6 +48,7 @@ __all__ = [
     "PythonFolder",
     "PythonPackages",
     "Wheel",
+    "packages_in",
     "parse_package",
     "split_packages",
 ]

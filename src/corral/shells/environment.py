@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from corral.errors import ConfigError
 
-MARK = "CORRAL_SHELL_COMMAND"
+MARK = "_CORRAL_SHELL_COMMAND"
 """Variable by which a command's descendants are found, where no namespace or group contains them."""
 
 

@@ -25,7 +25,7 @@ _REPORT_SECONDS = 0.25
 
 
 class CommandResult(TypedDict):
-    """Outcome of a command; `exit_code` is None if it timed out."""
+    """Outcome of a command. One that timed out has no exit code."""
 
     exit_code: int | None
     stdout: str

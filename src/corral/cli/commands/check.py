@@ -33,8 +33,8 @@ _UNCHECKED = 3
 _NO_MODULE = re.compile(r"imported module `(\w+)[\w.]*`")
 _LOADED = re.compile(r"""\$load\w*\(\s*["']([^"']+)["']\s*\)""")
 """A module of which the program uses something, in the code that runs."""
-_PYTHON_PACKAGES = "--packages FOLDER or --package NAME adds Python packages"
-_NPM_PACKAGES = "--modules FOLDER adds npm packages"
+_PYTHON_PACKAGES = "--packages FOLDER or --python-package NAME adds Python packages"
+_NPM_PACKAGES = "--packages FOLDER adds npm packages"
 _EPILOG = """\
 Findings go to standard error; standard output has one line with the verdict, or JSON.
 
@@ -76,11 +76,11 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _corral(arguments: argparse.Namespace, program: GivenProgram) -> Corral:
-    if arguments.package and program.language != "python":
-        raise ConfigError("--package is for Python programs")
+    if arguments.python_packages and program.language != "python":
+        raise ConfigError("--python-package is for Python programs")
     return Corral(
         load_tools(arguments.tools, arguments.mcp_configs),
-        sandbox=CPythonSandbox(packages=arguments.package) if arguments.package else "auto",
+        sandbox=CPythonSandbox(packages=arguments.python_packages) if arguments.python_packages else "auto",
         sessions=Sessions(files=mounts(arguments.workspace)) if _in_session(arguments) else None,
         **surroundings(arguments),
     )
@@ -135,7 +135,7 @@ async def _missing(corral: Corral, program: GivenProgram, arguments: argparse.Na
     """Yields an error for each module that a program in TypeScript uses and cannot have."""
     packages = corral.model.surroundings("typescript").packages
     prepared = await prepare(program.source, program.language, corral.limits, None, corral.tools)
-    loads = arguments.modules is not None or _in_session(arguments)
+    loads = bool(arguments.packages) or _in_session(arguments)
     for name in dict.fromkeys(_LOADED.findall(prepared.code)):
         package = "/".join(name.split("/")[: 2 if name.startswith("@") else 1])
         own = name.startswith((".", "/", "node:", "skills/")) or package in BUILT_INS

@@ -37,13 +37,13 @@ def add_doctor(commands: Commands) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "--required-tier", choices=TIERS, default="landlock", help="lowest acceptable tier; default: landlock"
+        "--containment", choices=TIERS, default="landlock", help="lowest acceptable tier; default: landlock"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    required: Tier = arguments.required_tier
+    required: Tier = arguments.containment
     with screen() as view:
         with moving(view, "examining the containment"):
             result = examine()

@@ -31,7 +31,7 @@ Standard output has the program's console.log, info and debug, followed by its r
 as JSON, nothing for null. Everything else goes to standard error. --quiet prints only the result and errors. corral
 doctor shows whether programs can be type-checked here.
 
-exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 cancelled
+exit codes: 0 succeeded, 1 failed or timed out, 2 wrong usage or set-up, 130 cancelled
 """
 
 

@@ -63,8 +63,8 @@ class McpServer(ToolSource):
     """Variables for the process, besides PATH, HOME, LOGNAME, SHELL, TERM and USER of this process."""
     cwd: str | Path | None = None
     url: str | None = field(default=None, repr=False)
-    """Headers of its streamable HTTP requests."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Headers of its streamable HTTP requests."""
     server: MCPServer | Server[Any] | None = field(default=None, repr=False)
     namespace: str | None = None
     """Namespace of its tools for programs; None for its name."""
@@ -80,7 +80,7 @@ class McpServer(ToolSource):
     sequential: Chosen = ()
     """The tools whose calls run without other calls of an execution."""
     rate_limit: RateLimit | None = None
-    """Timeout of each tool."""
+    """Rate limit of each tool."""
     meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
     """Returns the `_meta` to send with a call, such as the user for whom a program runs."""
     required: bool = False
