@@ -91,7 +91,7 @@ def test_a_whole_declaration() -> None:
             class github:
                 @staticmethod
                 async def close(*, numbers: builtins.list[int]) -> Any:
-                    """Approval: required"""
+                    """Approval: required; calls wait"""
                 @staticmethod
                 async def list(*,
                     limit: int = 30, #: maximum 100

@@ -152,7 +152,7 @@ def _doc(tool: ToolShape, output: Shape) -> Doc:
     if samples:
         tags.insert(0, ("E.g.", samples))
     if tool.needs_approval is not False:
-        tags.append(("Approval", "required" if tool.needs_approval is True else "depends on the input"))
+        tags.append(("Approval", "required; calls wait" if tool.needs_approval is True else "depends on the input"))
     if isinstance(tool.rate_limit, str):
         tags.append(("Rate limit", tool.rate_limit))
     elif tool.rate_limit:
