@@ -266,8 +266,8 @@ DECODERS: dict[str, set[str]] = {
     "bashkit": {"shells/memory_worker.py"},
     "bz2": set(),
     "email": set(),
-    "gzip": {"chat/assets.py"},
-    "html": {"chat/assets.py", "programs/reading.py", "rendering/html.py"},
+    "gzip": {"chat/entrance.py"},
+    "html": {"chat/entrance.py", "programs/reading.py", "rendering/html.py"},
     "lzma": set(),
     "marshal": {
         "jail/launcher.py",

@@ -12,7 +12,7 @@ MATRIX: dict[str, int] = {
     "bench": 8,
     "bridges": 211,
     "chat": 4,
-    "checking": 14,
+    "checking": 12,
     "cli": 6,
     "docs": 2,
     "e2e": 91,

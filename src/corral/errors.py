@@ -1,44 +1,7 @@
 """Every error that corral raises or reports.
 
-Each branch of the tree shows who must act:
-
-    CorralError
-    ├── ConfigError            the caller: the host program is set up wrongly
-    │   ├── UnknownProvider        no sandbox or bridge of that name
-    │   ├── MissingExtra           an optional dependency is not installed
-    │   ├── LimitNotEnforceable    the sandbox cannot enforce a limit
-    │   └── ToolDefinitionError    a tool cannot be declared as written
-    ├── ProgramError           the model: its program was refused or failed
-    │   ├── ProgramRejected        it never started (syntax, imports, size)
-    │   ├── ProgramFailed          it threw, or its result cannot leave the sandbox
-    │   ├── ProgramTimeout         it ran out of wall-clock or processor time
-    │   ├── MemoryExceeded         it ran out of memory
-    │   ├── OutputExceeded         its result is larger than allowed
-    │   ├── FilesExceeded          it wrote more than its session's directories hold
-    │   └── CallBudgetExceeded     it made more tool calls than allowed
-    ├── ToolError              the model: a tool call failed; text written for the model
-    │   ├── ToolNotFound           no tool of that name
-    │   ├── InvalidArguments       the input does not fit the tool's schema
-    │   ├── ToolFailed             the tool raised or timed out; details are in the host's log
-    │   └── InvalidToolOutput      the tool ran, but its result was withheld
-    ├── AccessDenied           policy: the call is well formed and not permitted
-    │   ├── InvalidToken
-    │   ├── ExecutionEnded         the execution of the call is over
-    │   ├── ScopeDenied
-    │   ├── RateLimited
-    │   ├── ApprovalDenied
-    │   └── EgressBlocked
-    ├── SandboxError           the operator: the sandbox failed
-    │   ├── StartFailed            it could not be started
-    │   └── SandboxLost            it ended without a result
-    ├── FileError              a file of a session could not be read or changed from the host
-    ├── ShellError             an operation of a shell failed
-    │   ├── ShellLost              its computer is gone
-    │   └── CommandFailed          a checked command failed
-    ├── BridgeError            the operator: a message over the bridge was malformed or too large
-    │   ├── MalformedMessage
-    │   └── MessageTooLarge
-    └── ExecutionCancelled     no one: the host ended the execution
+Each branch below `CorralError` shows who must act: `ConfigError` the caller, `ProgramError` and `ToolError` the model,
+`AccessDenied` a policy, `SandboxError` and `BridgeError` the operator.
 
 A failed program is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` raises it as one of these. Tool
 calls throw `ToolError` and `AccessDenied` inside the program. Each class has a stable `code`, which crosses process
@@ -47,6 +10,7 @@ boundaries; hosts should compare codes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import ClassVar
@@ -101,46 +65,39 @@ class CorralError(Exception):
     """
 
     code: ClassVar[str] = "corral_error"
+    """By default the name of the class in lower case, with underscores; in another module, the code of its base."""
 
     def __init__(self, *args: object, outcome_known: bool = True) -> None:
         super().__init__(*args)
         self.outcome_known = outcome_known
 
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__ and "code" not in vars(cls):
+            cls.code = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
+
 
 class ConfigError(CorralError):
     """The host program is set up wrongly. Always raised, never part of a result."""
-
-    code = "config_error"
 
 
 class UnknownProvider(ConfigError):
     """No sandbox provider or bridge protocol has that name."""
 
-    code = "unknown_provider"
-
 
 class MissingExtra(ConfigError):
     """An optional dependency is not installed; the message names the extra to install."""
-
-    code = "missing_extra"
 
 
 class LimitNotEnforceable(ConfigError):
     """The sandbox cannot enforce a limit. Limits are never dropped silently."""
 
-    code = "limit_not_enforceable"
-
 
 class ToolDefinitionError(ConfigError):
     """A tool cannot be declared as written: its name, its schema or its signature."""
 
-    code = "tool_definition_error"
-
 
 class ProgramError(CorralError):
     """The model's program was refused or failed."""
-
-    code = "program_error"
 
 
 class ProgramRejected(ProgramError):
@@ -148,8 +105,6 @@ class ProgramRejected(ProgramError):
 
     `line` and `column` are in the model's source and count from 1; None if the error has no place.
     """
-
-    code = "program_rejected"
 
     def __init__(self, message: str = "", *, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -160,61 +115,41 @@ class ProgramRejected(ProgramError):
 class ProgramFailed(ProgramError):
     """The program threw, waited for ever, or has a result that cannot leave the sandbox."""
 
-    code = "program_failed"
-
 
 class ProgramTimeout(ProgramError):
     """The program ran out of wall-clock or processor time."""
-
-    code = "program_timeout"
 
 
 class MemoryExceeded(ProgramError):
     """The program ran out of memory."""
 
-    code = "memory_exceeded"
-
 
 class OutputExceeded(ProgramError):
     """The program's result is larger than allowed."""
-
-    code = "output_exceeded"
 
 
 class FilesExceeded(ProgramError):
     """The program exceeded its session's files or bytes, where the kernel does not prevent it."""
 
-    code = "files_exceeded"
-
 
 class CallBudgetExceeded(ProgramError):
     """The program made more tool calls than allowed."""
-
-    code = "call_budget_exceeded"
 
 
 class ToolError(CorralError):
     """A tool call failed. Tools raise it with a message for the program."""
 
-    code = "tool_error"
-
 
 class ToolNotFound(ToolError):
     """No tool has that name; the message lists near names."""
-
-    code = "tool_not_found"
 
 
 class InvalidArguments(ToolError):
     """The input of a call does not fit the tool's schema; the tool did not run."""
 
-    code = "invalid_arguments"
-
 
 class ToolFailed(ToolError):
     """The tool raised or timed out. The message carries a correlation id; the details are in the host's log."""
-
-    code = "tool_failed"
 
     def __init__(self, message: str = "", *, correlation_id: str | None = None, outcome_known: bool = True) -> None:
         super().__init__(message, outcome_known=outcome_known)
@@ -224,37 +159,25 @@ class ToolFailed(ToolError):
 class InvalidToolOutput(ToolError):
     """The tool ran, but its result was withheld: it violates a strict output schema or cannot be encoded."""
 
-    code = "invalid_tool_output"
-
 
 class AccessDenied(CorralError):
     """A policy of the host does not permit the call."""
-
-    code = "access_denied"
 
 
 class InvalidToken(AccessDenied):
     """The execution token is missing, malformed, expired or meant for something else."""
 
-    code = "invalid_token"
-
 
 class ExecutionEnded(AccessDenied):
     """The call's execution ended before the tool ran."""
-
-    code = "execution_ended"
 
 
 class ScopeDenied(AccessDenied):
     """The caller's context lacks a scope that the tool requires."""
 
-    code = "scope_denied"
-
 
 class RateLimited(AccessDenied):
     """Too many calls. The next one is allowed after `retry_after_seconds`; None if that is unknown."""
-
-    code = "rate_limited"
 
     def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -264,55 +187,37 @@ class RateLimited(AccessDenied):
 class ApprovalDenied(AccessDenied):
     """The call required approval and was not approved."""
 
-    code = "approval_denied"
-
 
 class EgressBlocked(AccessDenied):
     """An outbound request was aimed at an address or host that is not allowed."""
-
-    code = "egress_blocked"
 
 
 class SandboxError(CorralError):
     """The sandbox failed."""
 
-    code = "sandbox_error"
-
 
 class StartFailed(SandboxError):
     """The sandbox could not be started."""
-
-    code = "start_failed"
 
 
 class SandboxLost(SandboxError):
     """The sandbox ended without a result."""
 
-    code = "sandbox_lost"
-
 
 class FileError(CorralError):
     """A file of a session could not be read or changed; the message has its path and the reason."""
-
-    code = "file_error"
 
 
 class ShellError(CorralError):
     """An operation of a shell failed."""
 
-    code = "shell_error"
-
 
 class ShellLost(ShellError):
     """The computer of a shell is gone or no longer reachable."""
 
-    code = "shell_lost"
-
 
 class CommandFailed(ShellError):
     """A checked command ended with a non-zero exit code or timed out."""
-
-    code = "command_failed"
 
     def __init__(self, command: str, exit_code: int | None, stdout: str, stderr: str) -> None:
         end = "did not end in time" if exit_code is None else f"ended with exit code {exit_code}"
@@ -326,19 +231,13 @@ class CommandFailed(ShellError):
 class BridgeError(CorralError):
     """A message over the bridge was malformed or too large."""
 
-    code = "bridge_error"
-
 
 class MalformedMessage(BridgeError):
     """A message breaks the protocol: wrong framing, nonce, kind or shape."""
 
-    code = "malformed_message"
-
 
 class MessageTooLarge(BridgeError):
     """A message is larger than its kind allows; it was rejected before parsing."""
-
-    code = "message_too_large"
 
 
 class ExecutionCancelled(CorralError):

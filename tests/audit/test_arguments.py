@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
 from corral.audit import AuditLog, digest
-from corral.audit.digests import _canonical_encoder  # pyright: ignore[reportPrivateUsage]
+from corral.audit.events import _canonical_encoder  # pyright: ignore[reportPrivateUsage]
 from corral.types import JsonSchema
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from corral.audit import AuditFilter, AuditLog, JsonLinesSink, SqliteSink, open_audit
-from corral.audit.sinks.base import identity
+from corral.audit.sinks import identity
 from corral.errors import AccessDenied, ConfigError
 from tests.audit.events import event, read
 from tests.forks import ForkedProcess
@@ -200,7 +200,7 @@ async def test_a_file_that_is_renamed_as_it_is_opened_is_followed_by_the_new_one
 
     first, second, new = (event(tool=name) for name in ("first", "second", "new"))
     sink = JsonLinesSink(path)
-    monkeypatch.setattr("corral.audit.sinks.json_lines.identity", renamed)
+    monkeypatch.setattr("corral.audit.sinks.identity", renamed)
     sink.write([first])
     sink.write([second])
     sink.aclose()
@@ -224,7 +224,7 @@ async def test_a_file_that_is_renamed_as_it_is_read_again_is_read_from_its_begin
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr("corral.audit.reader.identity", renamed)
+        patched.setattr("corral.audit.sinks.identity", renamed)
         assert list(await reader.read(AuditFilter(), 10)) == []
     assert (list(await reader.read(AuditFilter(), 10)), reader.torn) == (new, 0)
 
@@ -292,33 +292,6 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
     for path in paths:
         found = [each.id for each in asyncio.run(read(path))]
         assert sorted(found) == sorted(f"{number} {count}" for number in range(2) for count in range(300))
-
-
-# --- earlier versions
-
-EARLIER = """
-CREATE TABLE audit (
-    position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, kind TEXT NOT NULL,
-    outcome TEXT NOT NULL, duration_ms REAL NOT NULL, protocol TEXT NOT NULL, code TEXT, reason TEXT,
-    execution_id TEXT, user_id TEXT, organization_id TEXT, session_id TEXT, tool TEXT, sequence INTEGER,
-    arguments TEXT, correlation_id TEXT, language TEXT, containment TEXT, calls INTEGER, program TEXT
-);
-INSERT INTO audit (id, time, kind, outcome, duration_ms, protocol) VALUES ('first', 1, 'call', 'succeeded', 1, 'pipe');
-"""
-
-
-async def test_a_table_of_an_earlier_version_is_read_as_it_is_and_gets_its_columns_when_it_is_written(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "audit.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(EARLIER)
-    [first] = await read(path)
-    assert (first.id, first.decision, first.decided_by) == ("first", None, None)
-    log = AuditLog(str(path))
-    await log.record_durably(approved := event(decision="approved", decided_by="ann"))
-    await log.aclose()
-    assert list(await read(path)) == [first, approved]
 
 
 @pytest.mark.parametrize("kind", [JsonLinesSink, SqliteSink])

@@ -185,44 +185,6 @@ async def test_a_role_that_may_only_insert_is_enough(postgres: str) -> None:
         await other.execute("DROP OWNED BY appender; DROP ROLE appender")
 
 
-EARLIER = """
-CREATE TABLE corral_audit (
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
-    time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
-    protocol text NOT NULL, code text, reason text, execution_id text, user_id text, organization_id text,
-    session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, containment text,
-    calls bigint, program text
-);
-INSERT INTO corral_audit (id, time, kind, outcome, duration_ms, protocol)
-VALUES ('first', 1, 'call', 'succeeded', 1, 'pipe');
-CREATE ROLE appender LOGIN; GRANT INSERT ON corral_audit TO appender
-"""
-
-
-async def test_a_table_of_an_earlier_version_is_read_as_it_is_and_gets_its_columns_from_a_role_that_may(
-    postgres: str,
-) -> None:
-    async with connected(postgres) as other:
-        await other.execute("DROP ROLE IF EXISTS appender")
-        await other.execute(EARLIER)
-    [first] = await read(postgres)
-    assert (first.id, first.decision, first.decided_by) == ("first", None, None)
-    approved = event(decision="approved", decided_by="ann")
-    appender = PostgresSink(postgres.replace("corral@", "appender@"))
-    with pytest.raises(ConfigError, match=r"let its owner run: ALTER TABLE corral_audit ADD COLUMN") as refused:
-        await appender.write([approved])
-    assert appender.is_outage(refused.value), "the event is written once the table has its columns"
-    owner = PostgresSink(postgres)
-    await owner.write([event(id="owner")])
-    await appender.write([approved])
-    for sink in (owner, appender):
-        await sink.aclose()
-    assert [each.id for each in await read(postgres)] == ["first", "owner", approved.id]
-    assert (await read(postgres))[-1] == approved
-    async with connected(postgres) as other:
-        await other.execute("DROP OWNED BY appender; DROP ROLE appender")
-
-
 async def test_a_table_may_have_another_name_and_schema(postgres: str) -> None:
     async with connected(postgres) as other:
         await other.execute("CREATE SCHEMA logs")

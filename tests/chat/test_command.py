@@ -19,7 +19,7 @@ from corral import Corral, ExecutionContext
 from corral.chat import MemoryChats, chat_app
 from corral.chat import command as chat
 from corral.chat.agents.environment import MODELS, chat_agent_by_environment, model_by_environment
-from corral.chat.records import Owner
+from corral.chat.runs import Owner
 from corral.cli.dispatch import run
 from corral.cli.http_server import Drainable, http_server, listening
 from corral.errors import MissingExtra

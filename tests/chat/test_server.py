@@ -21,7 +21,7 @@ from corral import Corral, ExecutionContext
 from corral.calls.rates import MemoryRates
 from corral.chat import ChatBounds, ChatTurn, Conversation, MemoryChats, OneTimeLogin, Part, chat_app
 from corral.chat import app as chat
-from corral.chat.records import Owner
+from corral.chat.runs import Owner
 from corral.errors import ConfigError
 from corral.sandboxes import DenoSandbox
 from corral.sessions import Sessions

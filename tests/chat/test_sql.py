@@ -14,7 +14,7 @@ import pytest
 
 from corral import Corral, ExecutionContext
 from corral.chat import ChatStore, Conversation, PostgresChats, SqliteChats, chat_app
-from corral.chat.records import Owner
+from corral.chat.runs import Owner
 from tests.chat.conftest import Browser, ProgramAgent, parts_of
 from tests.chat.test_page import serving
 

@@ -55,22 +55,11 @@ def unchecked(found: dict[str, Verdict]) -> dict[str, str]:
     return {name: each.unchecked for name, each in found.items() if each.unchecked}
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param(1, marks=pytest.mark.matrix("every third program of the corpus is checked in the gate, here all")),
-        3,
-    ],
-)
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_no_valid_program_is_rejected_and_each_is_checked(
-    checker: Checker, language: Language, step: int
-) -> None:
+async def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker, language: Language) -> None:
     programs = valid_programs() if language == "typescript" else valid_python_programs()
-    some = dict([*programs.items()][::step])
-    found = await verdicts(checker, some, language, ToolRegistry(*TOOLS))
-    assert len(programs) > 400
-    assert len(found) == len(some)
+    found = await verdicts(checker, programs, language, ToolRegistry(*TOOLS))
+    assert len(found) == len(programs) > 200
     assert unchecked(found) == {}
     assert rejected(found) == {}
 

@@ -38,8 +38,6 @@ class Mistake(TypedDict):
     """Where the mistake is, counted from 1."""
     mistake: str
     """What is wrong, in a few words."""
-    run: str
-    """What comes of it when it runs, for information: "succeeded", or the error's name, line and message."""
 
 
 def valid_programs() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.cli.report import excerpt
-from corral.cli.text import width
+from corral.cli.screen import width
 
 
 def caret_and_text(source: str, line: int, column: int, columns: int = 80) -> tuple[int, str]:

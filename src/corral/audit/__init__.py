@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from corral.audit.digests import digest
-from corral.audit.events import AuditEvent, Outcome, new_event_id
+from corral.audit.events import AuditEvent, Outcome, digest, new_event_id
 from corral.audit.log import AuditLog, as_audit_log
-from corral.audit.reader import AuditFilter, AuditReader, open_audit
-from corral.audit.sinks.base import AuditSink, CallbackSink
-from corral.audit.sinks.factory import AuditSource
-from corral.audit.sinks.json_lines import JsonLinesSink
-from corral.audit.sinks.postgres import PostgresSink
-from corral.audit.sinks.sqlite import SqliteSink
+from corral.audit.sinks import (
+    AuditFilter,
+    AuditReader,
+    AuditSink,
+    AuditSource,
+    CallbackSink,
+    JsonLinesSink,
+    PostgresSink,
+    SqliteSink,
+    open_audit,
+)
 from corral.audit.telemetry import Telemetry
 
 __all__ = [

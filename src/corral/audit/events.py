@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
+import json
 import math
 import secrets
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from corral.concurrency.forks import after_fork
 from corral.rendering.preview import preview_text
+from corral.rendering.redaction import redacted
 
 Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown", "pending"]
 """`withheld`: the tool ran, but the program did not receive its result. `unknown`: the tool did not answer in time, so
@@ -172,3 +175,45 @@ def _clean(value: object, depth: int = 0) -> Any:
             return [_clean(item, depth + 1) for item in cast("Sequence[object]", value)]
         case _:
             return f"[{type(value).__name__}]"
+
+
+# --- digests of values that the log does not store
+
+
+def digest(text: str) -> str:
+    """Returns `sha256:` and the hexadecimal SHA-256 of a text in UTF-8."""
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def digest_of(value: object) -> str:
+    """Returns the digest of a value's canonical JSON: members sorted by name, no white space, non-ASCII characters
+    escaped, bytes as base64. A value without JSON form is digested as its redacted copy."""
+    try:
+        text = _canonical(value)
+    except (TypeError, ValueError, RecursionError):  # keys of several types; huge integers, cycles; depth
+        text = _canonical(redacted(value, None))
+    return digest(text)
+
+
+def _encodable(value: Any) -> object:
+    match value:
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case BaseModel():
+            return dict(value)
+        case _:
+            return str(value)
+
+
+def _canonical_encoder() -> Callable[[object], str]:
+    """Returns `json.dumps` in canonical form, if possible with a single C encoder: creating one takes longer than
+    encoding."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_encodable).encode
+    text = json.encoder.encode_basestring_ascii
+    parts = make(None, _encodable, text, None, ":", ",", True, False, True)  # sort keys, skip none, allow NaN
+    return lambda value: "".join(parts(value, 0))
+
+
+_canonical = _canonical_encoder()

@@ -18,10 +18,8 @@ from typing import Literal, TypeAlias
 import anyio
 
 from corral.arguments import checked
-from corral.audit.digests import digest_of
-from corral.audit.events import AuditEvent, cleaned
-from corral.audit.sinks.base import AuditSink
-from corral.audit.sinks.factory import AuditSource, as_sink
+from corral.audit.events import AuditEvent, cleaned, digest_of
+from corral.audit.sinks import AuditSink, AuditSource, as_sink
 from corral.concurrency.forks import after_fork
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 from corral.errors import AccessDenied, ConfigError

@@ -3,12 +3,9 @@
 Adapters for agent frameworks are modules of `corral.chat.agents`.
 """
 
-from corral.chat.app import Authenticate, chat_app
-from corral.chat.bounds import ChatBounds
+from corral.chat.app import Authenticate, ChatBounds, chat_app
 from corral.chat.entrance import OneTimeLogin
-from corral.chat.postgres import PostgresChats
-from corral.chat.sqlite import SqliteChats
-from corral.chat.store import ChatStore, Conversation, MemoryChats
+from corral.chat.stores import ChatStore, Conversation, MemoryChats, PostgresChats, SqliteChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, turn_context
 
 __all__ = [

@@ -27,19 +27,37 @@ from corral import Approved, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
 from corral.calls.rates import Bucket, MemoryRates
-from corral.chat.assets import asset, index_page, notice_page
-from corral.chat.bounds import ChatBounds
-from corral.chat.entrance import SecurityHeaders
-from corral.chat.records import ExecutionRecord, Owner, expired, owner_of
-from corral.chat.runs import Replies, Reply
-from corral.chat.store import ChatStore, Conversation, MemoryChats
+from corral.chat.entrance import SecurityHeaders, asset, index_page, notice_page
+from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, expired, owner_of
+from corral.chat.stores import ChatStore, Conversation, MemoryChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, text_of_message
 from corral.errors import CorralError
 from corral.rendering.images import image_type
 from corral.tools.rates import Rate
-from corral.types import CallError
+from corral.types import CallError, Frozen, Positive, PositiveSeconds
 
 _GONE = "the file is no longer there"
+
+
+class ChatBounds(Frozen):
+    """Limits of a chat server. All limits are positive; none can be disabled."""
+
+    message_chars: Positive = 32_000
+    """Characters of a user's message."""
+    request_bytes: Positive = 4_000_000
+    """Body of a request: pages can send the whole conversation."""
+    messages: Positive = 200
+    """Messages of a conversation."""
+    conversation_bytes: Positive = 2_000_000
+    """JSON of a conversation's messages, before the next one. All of them are stored again with each message."""
+    messages_per_minute: Positive = 60
+    """Messages of a user. That many can come in a burst."""
+    replies: Positive = 3
+    """Replies in progress of a user."""
+    reply_seconds: PositiveSeconds = 3600.0
+    """Wall-clock time of a reply, including its waits for approvals."""
+    file_bytes: Positive = 50_000_000
+    """Size of a session's file that the page offers."""
 
 
 async def download(

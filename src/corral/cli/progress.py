@@ -9,8 +9,7 @@ from itertools import cycle
 from threading import Event as Flag
 from threading import Thread
 
-from corral.cli.screen import Screen
-from corral.cli.text import fitted, printable, width
+from corral.cli.screen import Screen, fitted, printable, width
 from corral.events import (
     Event,
     ExecutionFinished,

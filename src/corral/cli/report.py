@@ -8,8 +8,8 @@ from itertools import islice
 
 from corral import ExecutionResult
 from corral.cli.progress import finished_line
-from corral.cli.screen import Screen
-from corral.cli.text import counted, fitted, printable, width
+from corral.cli.screen import Screen, counted, fitted, printable, width
+from corral.errors import error_class
 from corral.rendering.lists import first_few
 from corral.results import Diagnostic, ExecutionError
 
@@ -161,7 +161,7 @@ def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
 
 def _message(error: ExecutionError) -> str:
     """Returns name and message; corral's own errors only have a message, as the code is their name."""
-    if error.name.lower().removeprefix("execution") == error.code.replace("_", ""):
+    if error.name == error_class(error.code).__name__:
         return printable(error.message)
     return printable(f"{error.name}: {error.message}")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from corral.tools.registry import ToolRegistry
-from corral.tools.source import Offer, ToolSource
 from corral.tools.tool import Approval, ParsedInput, Tool, as_tool, define_tool, tool
 from corral.tools.tool_call import ToolCall, traced_elsewhere
+from corral.tools.tool_sources import Offer, ToolSource
 from corral.types import ToolName
 
 __all__ = [

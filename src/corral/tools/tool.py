@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from docstring_parser import Docstring as ParsedDocstring
 import functools
+import inspect
 import math
+import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pickle import PicklingError
-from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, cast, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeAlias, TypedDict, cast, overload
 
 from anyio import to_thread
 from typing_extensions import ParamSpec, TypeVar, Unpack
@@ -42,6 +37,9 @@ from corral.tools.signature import (
 from corral.tools.streams import Gathering, is_iterator, iterate
 from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext, JsonSchema, Owner, ToolName
+
+if TYPE_CHECKING:
+    from docstring_parser import Docstring as ParsedDocstring
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _TYPES = frozenset(
@@ -335,7 +333,6 @@ class Tool(Generic[P, R]):
         warn: Callable[[str], object] | None,
         context: ExecutionContext | None,
     ) -> object:
-        """The result to deliver although the output schema raised this error."""
         """Returns the result to deliver although the output schema raised this error."""
         try:
             data = to_plain_data(value)

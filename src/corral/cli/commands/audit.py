@@ -13,8 +13,7 @@ import anyio
 
 from corral.audit import AuditEvent, AuditFilter, AuditReader, Outcome, open_audit
 from corral.cli.parsing import Commands, add_command
-from corral.cli.screen import Screen, screen
-from corral.cli.text import counted, fitted, width
+from corral.cli.screen import Screen, counted, fitted, screen, width
 from corral.errors import ConfigError
 from corral.rendering.full_text import escape_hidden
 

@@ -12,12 +12,18 @@ from corral import Corral, ExecutionContext
 from corral.checking import CheckResult
 from corral.cli.options import add_tools
 from corral.cli.parsing import Commands, add_command
-from corral.cli.program import GivenProgram, add_program, given_program
 from corral.cli.progress import moving
 from corral.cli.report import NO_TOOLS, help_line, names_tools, remark_lines
-from corral.cli.run_options import add_surroundings, add_workspace, mounts, surroundings
-from corral.cli.screen import Screen, screen
-from corral.cli.text import counted, printable
+from corral.cli.run_options import (
+    GivenProgram,
+    add_program,
+    add_surroundings,
+    add_workspace,
+    given_program,
+    mounts,
+    surroundings,
+)
+from corral.cli.screen import Screen, counted, printable, screen
 from corral.cli.tool_loading import load_tools
 from corral.doctor.language_servers import find_server, install_command
 from corral.errors import ConfigError

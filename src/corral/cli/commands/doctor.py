@@ -9,8 +9,7 @@ from dataclasses import asdict
 
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
-from corral.cli.screen import screen
-from corral.cli.text import counted, printable
+from corral.cli.screen import counted, printable, screen
 from corral.containment import TIERS, Tier
 from corral.doctor.escape_probe import ATTEMPTS
 from corral.doctor.language_servers import FoundServer, try_servers

@@ -10,8 +10,7 @@ from typing import TypeAlias
 from corral import Corral, Limits
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
-from corral.cli.screen import Screen, screen
-from corral.cli.text import counted
+from corral.cli.screen import Screen, counted, screen
 from corral.errors import ConfigError
 from corral.packages import PackageFolder, Pinned, PythonFolder, PythonPackages, Wheel, parse_package
 

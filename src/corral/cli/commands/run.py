@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
-from contextlib import AsyncExitStack, nullcontext
+import sys
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from corral import Corral, ExecutionResult, Session
-from corral.cli.approval_prompt import Asker, keyboard
 from corral.cli.options import add_caller, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
-from corral.cli.program import GivenProgram, add_program, given_program
 from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
-from corral.cli.run_options import add_running, add_workspace, mounts, running
-from corral.cli.screen import Screen, screen
-from corral.cli.text import printable
+from corral.cli.run_options import GivenProgram, add_program, add_running, add_workspace, given_program, mounts, running
+from corral.cli.screen import Screen, printable, screen
 from corral.cli.tool_loading import load_tools
 from corral.events import ConsoleOutput, Event
+from corral.rendering.full_text import escape_hidden, full_text
 from corral.rendering.preview import json_text
-from corral.types import Approve
+from corral.types import ApprovalRequest, Approve
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import termios
+    import tty
+
+_SHOWN_CHARS = 4_000
+"""Maximum characters of an input; longer ones are denied, so that only text that was shown is approved."""
 
 _EPILOG = """\
 examples:
@@ -64,7 +73,7 @@ def add_run(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     program = given_program(arguments)
-    with screen() as view, keyboard() as terminal:
+    with screen() as view, _keyboard() as terminal:
         progress = Progress(view, "starting") if _wants_progress(arguments, view) else None
         with nullcontext() if progress is None else progress.turning():
             corral = Corral(
@@ -82,7 +91,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _approve(how: str, view: Screen, terminal: int | None) -> Approve | None:
     if how == "all":
         return lambda _: True
-    return Asker(view, terminal).approve if how == "ask" and terminal is not None and view.live else None
+    return _Asker(view, terminal).approve if how == "ask" and terminal is not None and view.live else None
 
 
 async def _execute(
@@ -137,3 +146,73 @@ def _show(result: ExecutionResult, program: GivenProgram, arguments: argparse.Na
     if not (result.success or _wants_progress(arguments, view)):
         for line in call_lines(result, view):
             view.err(line)
+
+
+# --- approvals on the terminal
+
+
+@contextmanager
+def _keyboard() -> Generator[int | None]:
+    """Yields the descriptor of the terminal from which keys can be read, or None without a terminal."""
+    if sys.stdin.isatty():
+        yield sys.stdin.fileno()
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield terminal
+    finally:
+        os.close(terminal)
+
+
+class _Asker:
+    """Asks about one call after another. A single key answers; only `y` and `a` mean yes."""
+
+    def __init__(self, screen: Screen, terminal: int) -> None:
+        self._screen = screen
+        self._terminal = terminal
+        self._one_at_a_time = asyncio.Lock()
+        self._always: set[str] = set()
+
+    async def approve(self, request: ApprovalRequest) -> bool:
+        """Decides on a call, for `Corral(approve=...)`."""
+        async with self._one_at_a_time:
+            if request.tool in self._always:
+                return True
+            tool = f"tools.{escape_hidden(request.tool)}"
+            input = full_text(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
+            # Output is held, or the program could print a forged question below this one.
+            with self._keys() as pressed, self._screen.holding() as say:
+                say(
+                    f"{self._screen.paint('?', 'yellow')} {tool}({input})\n  needs your approval: y = yes, "
+                    f"a = yes to every call of {escape_hidden(request.tool)}, any other key = no"
+                )
+                key = await pressed
+                if key == "a":
+                    self._always.add(request.tool)
+                allowed = key in ("y", "a")
+                answer = self._screen.paint("allowed" if allowed else "denied", "green" if allowed else "red")
+                say(f"  {answer}: {tool}")
+            return allowed
+
+    @contextmanager
+    def _keys(self) -> Generator[asyncio.Future[str]]:
+        """Yields a future for the next key pressed during the block; earlier keys are discarded."""
+        loop = asyncio.get_running_loop()
+        pressed: asyncio.Future[str] = loop.create_future()
+
+        def read() -> None:
+            if not pressed.done():
+                pressed.set_result(os.read(self._terminal, 16).decode("utf-8", "replace").lower())
+
+        before = termios.tcgetattr(self._terminal)
+        tty.setcbreak(self._terminal, termios.TCSAFLUSH)
+        loop.add_reader(self._terminal, read)
+        try:
+            yield pressed
+        finally:
+            loop.remove_reader(self._terminal)
+            termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)

@@ -23,8 +23,7 @@ from corral.cli.options import add_address, add_caller, add_drain, add_tools, ca
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.run_options import add_limits, limits_of
-from corral.cli.screen import Screen, screen
-from corral.cli.text import counted
+from corral.cli.screen import Screen, counted, screen
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, MissingExtra
 from corral.plugins import load_by_name

@@ -1,1 +1,0 @@
-"""Destinations of audit events: files, databases, OpenTelemetry, callbacks."""
