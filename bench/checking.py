@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import anyio
-from tests.checking.corpora import valid_python_programs
+from tests.checking.corpora import checked, valid_python_programs, wait_for
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 
@@ -90,14 +90,14 @@ def _checks(kind: ServerKind, rounds: int) -> None:
     checker = Checker(servers=(kind,))
     try:
         tools = ToolRegistry(*_sixty())
-        ready = _seconds(lambda: (checker.start(kind.language, tools), checker.wait(kind.language, 60)))
-        if not checker.ready(kind.language):
+        ready = _seconds(lambda: (checker.start(kind.language, tools), wait_for(checker, kind.language, 60)))
+        if not wait_for(checker, kind.language, 0):
             print(f"{kind.name}: not here")
             return
         print(f"{kind.name}: ready after {ready * 1e3:.0f} ms")
 
         def check(source: str, registry: ToolRegistry) -> float:
-            return _seconds(lambda: checker.check(source, kind.language, registry, env=False))
+            return _seconds(lambda: checked(checker, source, kind.language, registry, env=False))
 
         numbers = range(rounds * _PER_ROUND)
         _row("  45 lines, 60 tools", [check(_LONG[kind.language].replace("%d", str(n)), tools) for n in numbers])

@@ -9,7 +9,7 @@ import pytest
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.tools import ToolRegistry
-from tests.checking.corpora import LANGUAGES
+from tests.checking.corpora import LANGUAGES, wait_for
 
 _SECONDS = 60
 
@@ -27,6 +27,6 @@ def checker() -> Iterator[Checker]:
     checker = Checker()
     for language in LANGUAGES:
         checker.start(language, ToolRegistry())
-        assert checker.wait(language, _SECONDS)
+        assert wait_for(checker, language, _SECONDS)
     yield checker
     checker.close()

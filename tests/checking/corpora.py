@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
@@ -13,9 +14,9 @@ from corral.errors import ProgramRejected
 from corral.programs import read_program
 from corral.results import ExecutionError
 from corral.tools import ToolRegistry
-from corral.types import Language
+from corral.types import ExecutionContext, Language
 
-__all__ = ["LANGUAGES", "unsuccessful", "valid_python_programs", "verdicts"]
+__all__ = ["LANGUAGES", "checked", "unsuccessful", "valid_python_programs", "verdicts", "wait_for"]
 
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 _AT_ONCE = 2
@@ -65,3 +66,25 @@ async def verdicts(
             return Verdict(rejection=error)
 
     return {name: await check(source) for name, source in programs.items()}
+
+
+def wait_for(checker: Checker, language: Language, seconds: float) -> bool:
+    """True if the language's server starts in time."""
+    server = checker.server(language)
+    return server is not None and server.wait(seconds)
+
+
+def checked(
+    checker: Checker,
+    source: str,
+    language: Language,
+    tools: ToolRegistry,
+    *,
+    env: bool,
+    must: bool = False,
+    context: ExecutionContext | None = None,
+) -> Verdict:
+    """Checks a program, and blocks until the verdict."""
+    case = Case(read_program(source, language), tools, env=env, must=must, context=context)
+    with ThreadPoolExecutor(1) as pool:  # in a thread without an event loop
+        return pool.submit(anyio.run, checker.verdict, case).result()

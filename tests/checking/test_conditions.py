@@ -9,6 +9,7 @@ from corral import tool
 from corral.checking import Checker
 from corral.tools import ToolRegistry
 from corral.types import Language
+from tests.checking.corpora import checked
 
 
 class Order(BaseModel):
@@ -62,7 +63,7 @@ def test_a_condition_that_never_changes_is_told_and_rejects_a_loop_without_an_en
     checker: Checker, language: Language
 ) -> None:
     programs = TYPESCRIPT if language == "typescript" else PYTHON
-    verdicts = {each: checker.check(each, language, TOOLS, env=False, must=True) for each in programs}
+    verdicts = {each: checked(checker, each, language, TOOLS, env=False, must=True) for each in programs}
     assert {each: verdict.rejection is not None for each, verdict in verdicts.items()} == programs
     told = {
         each: [one for one in verdict.diagnostics if "(it has id, status)" in one.message]
@@ -75,5 +76,5 @@ def test_a_condition_that_never_changes_is_told_and_rejects_a_loop_without_an_en
 def test_a_member_that_the_program_sets_or_may_have_is_not_told_of(checker: Checker) -> None:
     for program in SILENT:
         language: Language = "typescript" if program.startswith("const") else "python"
-        verdict = checker.check(program, language, TOOLS, env=False, must=True)
+        verdict = checked(checker, program, language, TOOLS, env=False, must=True)
         assert "condition" not in str(verdict), program

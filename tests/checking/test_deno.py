@@ -9,6 +9,7 @@ import pytest
 from corral.checking import Checker
 from corral.checking.servers.specs import SERVERS
 from corral.tools import ToolRegistry
+from tests.checking.corpora import checked, wait_for
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
 
@@ -22,7 +23,7 @@ REGISTRY = ToolRegistry(*TOOLS)
 def checker() -> Iterator[Checker]:
     checker = Checker([kind for kind in SERVERS if kind.name == "deno"])
     checker.start("typescript", REGISTRY)
-    assert checker.wait("typescript", SECONDS)
+    assert wait_for(checker, "typescript", SECONDS)
     yield checker
     checker.close()
 
@@ -35,7 +36,7 @@ def every(programs: dict[str, str]) -> dict[str, str]:
 
 def rejections(checker: Checker, programs: dict[str, str]) -> dict[str, str]:
     verdicts = {
-        id: checker.check(program, "typescript", REGISTRY, env=False, must=True) for id, program in programs.items()
+        id: checked(checker, program, "typescript", REGISTRY, env=False, must=True) for id, program in programs.items()
     }
     assert [id for id, verdict in verdicts.items() if verdict.unchecked] == []
     return {id: str(verdict.rejection) for id, verdict in verdicts.items() if verdict.rejection}

@@ -8,6 +8,7 @@ from corral import Corral
 from corral.checking import Checker, Verdict
 from corral.errors import ProgramRejected
 from corral.tools import ToolRegistry
+from tests.checking.corpora import checked
 from tests.checking.tools import TOOLS
 
 REGISTRY = ToolRegistry(*TOOLS)
@@ -66,7 +67,7 @@ FOUND = {
 
 
 def verdict_on(checker: Checker, program: str) -> Verdict:
-    verdict = checker.check(program, "typescript", REGISTRY, env=False, must=True)
+    verdict = checked(checker, program, "typescript", REGISTRY, env=False, must=True)
     assert verdict.unchecked is None
     return verdict
 

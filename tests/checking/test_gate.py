@@ -31,6 +31,7 @@ from corral.jail import Engine
 from corral.running import Execution
 from corral.tools import ToolRegistry
 from corral.types import Language, LogEntry
+from tests.checking.corpora import wait_for
 from tests.checking.test_servers import slow_to_start
 from tests.conftest import TOOLS
 
@@ -442,12 +443,12 @@ async def test_a_program_does_not_wait_for_a_server_that_will_not_start_in_time(
     try:
         checker.start("typescript", ToolRegistry())
         for _ in range(2):
-            assert not checker.wait("typescript", 20)
+            assert not wait_for(checker, "typescript", 20)
             server = checker.server("typescript")
             assert server is not None
             server.start()
         with anyio.fail_after(20):
-            assert not await anyio.to_thread.run_sync(checker.wait, "typescript", SECONDS)
+            assert not await anyio.to_thread.run_sync(wait_for, checker, "typescript", SECONDS)
     finally:
         checker.close()
 

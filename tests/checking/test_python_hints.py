@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from corral.checking import Checker
 from corral.tools import ToolRegistry
+from tests.checking.corpora import checked
 from tests.checking.tools import TOOLS
 
 REGISTRY = ToolRegistry(*TOOLS)
@@ -116,7 +117,7 @@ PASSED = [
 
 
 def rejection(checker: Checker, source: str) -> str:
-    verdict = checker.check(source, "python", REGISTRY, env=False, must=True)
+    verdict = checked(checker, source, "python", REGISTRY, env=False, must=True)
     assert verdict.unchecked is None
     return str(verdict.rejection or "")
 
@@ -132,7 +133,7 @@ def test_a_mistake_is_found_with_what_to_write_instead(checker: Checker) -> None
 
 
 def test_a_coroutine_that_is_taken_for_its_value_is_told_once(checker: Checker) -> None:
-    verdict = checker.check("o = tools.chat.channels()\nprint(o[0])", "python", REGISTRY, env=False, must=True)
+    verdict = checked(checker, "o = tools.chat.channels()\nprint(o[0])", "python", REGISTRY, env=False, must=True)
     assert str(verdict.rejection).count("await") == 1
 
 

@@ -32,7 +32,7 @@ from corral.jail import Engine
 from corral.jail.jail import unavailable_reason
 from corral.tools import ToolRegistry
 from corral.types import Language
-from tests.checking.corpora import valid_python_programs
+from tests.checking.corpora import checked, valid_python_programs, wait_for
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 from tests.processes import assert_ending, descendants
@@ -64,7 +64,7 @@ def checker() -> Iterator[Checker]:
     checker = Checker()
     for language in LANGUAGES:
         checker.start(language, REGISTRY)
-        assert checker.wait(language, SECONDS)
+        assert wait_for(checker, language, SECONDS)
     yield checker
     checker.close()
 
@@ -90,7 +90,7 @@ def rejects(checker: Checker, language: Language) -> bool | None:
     """Whether a wrong program is rejected; None if it is not checked. Each is another one, with no verdict kept."""
     program = f"{WRONG[language]}\n{'//' if language == 'typescript' else '#'} {next(NUMBERS)}"
     somebody = ExecutionContext(user_id=f"user {next(NUMBERS)}")  # of whom nothing is known
-    verdict = checker.check(program, language, REGISTRY, env=False, must=True, context=somebody)
+    verdict = checked(checker, program, language, REGISTRY, env=False, must=True, context=somebody)
     return None if verdict.unchecked else verdict.rejection is not None
 
 
@@ -121,7 +121,7 @@ def test_a_server_that_does_not_find_the_declarations_checks_nothing() -> None:
     checker = Checker([replace(kind, declarations="elsewhere/corral_tools_{slot}.pyi")])
     try:
         checker.start("python", REGISTRY)
-        verdict = checker.check(RIGHT["python"], "python", REGISTRY, env=False, must=True)
+        verdict = checked(checker, RIGHT["python"], "python", REGISTRY, env=False, must=True)
     finally:
         checker.close()
     assert verdict.unchecked == "ty does not find the module that declares the tools"
@@ -213,7 +213,7 @@ def test_without_a_jail_some_of_these_programs_would_read_it(canaries: Path, mon
     monkeypatch.setattr(workspaces, "TIERS", ("none",))
     checker = Checker()
     checker.start("typescript", REGISTRY)
-    assert checker.wait("typescript", SECONDS)
+    assert wait_for(checker, "typescript", SECONDS)
     try:
         told = [str(remarks_on(checker, "typescript", aimed(text, canaries))) for text in READING_TYPESCRIPT]
         status = status_of(pid_of(checker, "typescript"))
@@ -260,18 +260,18 @@ def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_after
     monkeypatch.setattr(servers, "_PAUSES_SECONDS", (0.0,))
     checker = Checker()
     checker.start(language, REGISTRY)
-    assert checker.wait(language, SECONDS)
+    assert wait_for(checker, language, SECONDS)
     try:
         pid = pid_of(checker, language)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checkers, "_CHECK_SECONDS", 0.2)
-            assert checker.check(ENDLESS[language], language, REGISTRY, env=False).unchecked
+            assert checked(checker, ENDLESS[language], language, REGISTRY, env=False).unchecked
         assert_ending([pid])
-        assert checker.wait(language, SECONDS)
+        assert wait_for(checker, language, SECONDS)
         assert rejects(checker, language) is True
         assert len(LONG[language]) > 190_000
-        checker.check(LONG[language], language, REGISTRY, env=False)
-        assert checker.wait(language, SECONDS)
+        checked(checker, LONG[language], language, REGISTRY, env=False)
+        assert wait_for(checker, language, SECONDS)
         assert rejects(checker, language) is True
     finally:
         checker.close()
@@ -283,7 +283,7 @@ def test_idle_servers_keep_little_memory(checker: Checker) -> None:
     resident = 0
     for language in LANGUAGES:
         for program in list(programs[language].values())[:50]:
-            assert checker.check(program, language, REGISTRY, env=False, must=True).unchecked is None
+            assert checked(checker, program, language, REGISTRY, env=False, must=True).unchecked is None
         resident += int(status_of(pid_of(checker, language))["VmRSS"].split()[0]) * 1024
     assert resident <= 100 * MB, f"{resident / MB:.0f} MB"
 
@@ -479,7 +479,7 @@ def taken_over(told: Path) -> Iterator[Checker]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workspaces, "TIERS", ("none",))
         checker.start("typescript", REGISTRY)
-        assert checker.wait("typescript", SECONDS)
+        assert wait_for(checker, "typescript", SECONDS)
     yield checker
     checker.close()
 
@@ -517,7 +517,7 @@ def test_a_server_that_does_not_keep_to_the_protocol_is_replaced(
     told.write_text(deed, encoding="utf-8")
     pid = pid_of(taken_over, "typescript")
     assert rejects(taken_over, "typescript") is None
-    assert taken_over.wait("typescript", SECONDS)
+    assert wait_for(taken_over, "typescript", SECONDS)
     assert pid_of(taken_over, "typescript") != pid
     assert_ending([pid])
 

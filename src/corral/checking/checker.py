@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -28,10 +28,10 @@ from corral.concurrency.fairness import wait_for_job
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 from corral.errors import ProgramRejected
 from corral.logs import get_logger
-from corral.programs import TypedPython, read_program
+from corral.programs import TypedPython
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
-from corral.types import ExecutionContext, Language, Owner, Program, References
+from corral.types import Language, Owner, Program, References
 
 T = TypeVar("T")
 
@@ -98,34 +98,6 @@ class Checker:
         """Returns the first server for a language, if it was started and one is installed."""
         servers = self._servers.get(language)
         return None if servers is None else servers.first
-
-    def ready(self, language: Language) -> bool:
-        """True if a program in this language would be checked now."""
-        server = self.server(language)
-        return server is not None and server.ready
-
-    def wait(self, language: Language, seconds: float) -> bool:
-        """Waits for a language's server to start; returns True if it is ready."""
-        server = self.server(language)
-        return server is not None and server.wait(seconds)
-
-    def check(
-        self,
-        source: str,
-        language: Language,
-        tools: ToolRegistry,
-        env: bool,
-        must: bool = False,
-        context: ExecutionContext | None = None,
-    ) -> Verdict:
-        """Checks a program and blocks until the verdict.
-
-        Raises:
-            ProgramRejected: the program cannot be prepared.
-        """
-        case = Case(read_program(source, language), tools, env=env, must=must, context=context)
-        with ThreadPoolExecutor(1) as pool:  # in a thread without an event loop
-            return pool.submit(anyio.run, self.verdict, case).result()
 
     async def verdict(self, case: Case) -> Verdict:
         """Checks a program. Waits for its turn at a server that may still be starting."""

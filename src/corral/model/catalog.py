@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from itertools import count, groupby, islice
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from corral.arguments import checked
 from corral.errors import ConfigError
@@ -29,15 +29,28 @@ _MOST_TRIES = 8
 """Maximum number of such attempts: each prints and counts a whole text."""
 _LEAST_SHARE = 64
 """Filling stops when less than this fraction of the budget is left."""
-_USUAL_COSTS: Mapping[Degree, int] = {
-    Degree.COUNTED: 1,
-    Degree.NAMED: 6,
-    Degree.SHORT: 40,
-    Degree.SUMMARIZED: 20,
-    Degree.DETAILED: 100,
-    Degree.FULL: 100,
+CatalogLevel: TypeAlias = Literal["full", "signatures", "names", "namespaces"]
+"""The least detail shown of any tool: its declaration; its signature; its name; only a count by namespace."""
+
+
+class _Facts(NamedTuple):
+    """Facts about a degree of detail."""
+
+    usual_cost: int
+    """Approximate tokens that it adds to the one before it."""
+    level: CatalogLevel
+    manner: str
+    """Words of the catalog if some tool is not shown better."""
+
+
+_FACTS: Mapping[Degree, _Facts] = {
+    Degree.COUNTED: _Facts(1, "namespaces", "not all of them named"),
+    Degree.NAMED: _Facts(6, "names", "some by name only"),
+    Degree.SHORT: _Facts(40, "signatures", "some shortened"),
+    Degree.SUMMARIZED: _Facts(20, "signatures", "some shortened"),
+    Degree.DETAILED: _Facts(100, "signatures", "some shortened"),
+    Degree.FULL: _Facts(100, "full", "in full"),
 }
-"""Approximate tokens that each degree adds to the one before it."""
 _MOST_GUESSES = 5
 """Interpolated guesses; after them the search is binary, however much the tools differ in size."""
 
@@ -106,7 +119,7 @@ class _Filling:
         """Raises as many of the first tools as fit: a search by interpolation, because tools cost about the same."""
         low, spent = 0, self._spent
         high, over = len(waiting) + 1, 0
-        probe = min(len(waiting), 1 + (self._budget - self._spent) // _USUAL_COSTS[degree])
+        probe = min(len(waiting), 1 + (self._budget - self._spent) // _FACTS[degree].usual_cost)
         for step in count(1):
             if low == high - 1:
                 break
@@ -143,30 +156,10 @@ def estimated_tokens(text: str) -> int:
     return len(_TOKEN.findall(text))
 
 
-CatalogLevel: TypeAlias = Literal["full", "signatures", "names", "namespaces"]
-"""The least detail shown of any tool: its declaration; its signature; its name; only a count by namespace."""
-
-_LEVELS: Mapping[Degree, CatalogLevel] = {
-    Degree.COUNTED: "namespaces",
-    Degree.NAMED: "names",
-    Degree.SHORT: "signatures",
-    Degree.SUMMARIZED: "signatures",
-    Degree.DETAILED: "signatures",
-    Degree.FULL: "full",
-}
 _LEAST_BUDGET = 500
 """Minimum budget in tokens: room for the search instructions and some names."""
 _NEWS_SHARE = 8
 """News may take this fraction of the budget even after all of it is spent."""
-_MANNERS: Mapping[Degree, str] = {
-    Degree.COUNTED: "not all of them named",
-    Degree.NAMED: "some by name only",
-    Degree.SHORT: "some shortened",
-    Degree.SUMMARIZED: "some shortened",
-    Degree.DETAILED: "some shortened",
-    Degree.FULL: "in full",
-}
-
 _MOST_UNGROUPED = 40
 """Maximum number of names in a namespace that are listed individually and not by group."""
 _LEAST_GROUP = 3
@@ -258,7 +251,7 @@ class Catalog:
         text = self._list("Removed: ", gone, room // 2) if gone else ""
         if new:
             level, shown = self._show(new, room - self._count(text), "New or changed: ")
-            self.level = min(self.level, level, key=list(_LEVELS.values()).index)
+            self.level = min(self.level, level, key=[each.level for each in _FACTS.values()].index)
             text = shown + text
         self._spent += self._count(text)
         return text
@@ -281,7 +274,7 @@ class Catalog:
             return heaviest if heaviest > budget else self._count(text(degrees))
 
         degrees = fill_budget(names, self._likely(tools), cost, budget)
-        return _LEVELS[min(degrees.values())], text(degrees)
+        return _FACTS[min(degrees.values())].level, text(degrees)
 
     def _with_learnt(self, name: ToolName, tool: Tool) -> Tool:
         remark = self._learnt.get(name, "")
@@ -316,7 +309,7 @@ class Catalog:
 
     def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
         """Describes the tools at these degrees. As room shrinks, more namespaces are counted instead of listed."""
-        manner = _MANNERS[min(degrees.values())]
+        manner = _FACTS[min(degrees.values())].manner
         text = self._remark(f"{heading}{_plural(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
             heading
         )

@@ -14,7 +14,8 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from corral.errors import ProgramRejected
-from corral.programs.edits import blanked
+from corral.programs.edits import Places, blanked
+from corral.types import Diagnostic
 
 _FENCE = re.compile(
     r"(?P<margin>(?:\*[ \t])?[ \t]*(?:(?:>|[-+]|\d{1,3}[.)])[ \t]*)*)(?P<run>`{3,}|~{3,})(?P<info>[^`]*)$"
@@ -53,6 +54,27 @@ _MAX_BLOCKS = 40
 """Number of blocks above which each block ends at the first fence that can close it."""
 _MAX_TAGS = 4
 """Maximum number of tags tried."""
+
+
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def well_formed(source: str) -> tuple[str, list[Diagnostic]]:
+    """Returns the source as valid Unicode, and a warning if half of a surrogate pair was replaced.
+
+    Raises ProgramRejected for a NUL character.
+    """
+    diagnostics: list[Diagnostic] = []
+    if _LONE_SURROGATE.search(source):
+        replaced = source.count("\ufffd")
+        source = source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if source.count("\ufffd") > replaced:
+            message = "The source contains half of a surrogate pair, which was replaced by U+FFFD."
+            diagnostics.append(Diagnostic(severity="warning", code="lone_surrogate", message=message))
+    if "\0" in source:
+        message = "The source has a NUL character at {place}. Write `\\0` in a string."
+        raise Places(source.encode()).rejected(message, len(source[: source.index("\0")].encode()))
+    return source, diagnostics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

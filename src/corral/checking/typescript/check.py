@@ -35,7 +35,6 @@ from corral.checking.typescript.expressions import (
     called_on,
     called_with,
     defines_async,
-    first_parameter,
     has_default,
     hedged_name,
     hedged_variable,
@@ -52,6 +51,7 @@ from corral.checking.typescript.expressions import (
     operands,
     path_after,
     receiver,
+    untyped_parameter,
     value_at,
 )
 from corral.checking.typescript.messages import (
@@ -216,7 +216,7 @@ class TypeScriptCheck(Check):
         typed = self._typed
         edits = typed.edits.copy()
         for function in typed.entered:
-            if (parameter := first_parameter(function)) is not None:
+            if (parameter := untyped_parameter(function)) is not None:
                 annotate(edits, parameter, typed.unused)
         for variable in self._relaxed.values():
             annotate(edits, variable, "any")

@@ -11,7 +11,7 @@ from tree_sitter import Node
 from corral.checking.typescript.dynamic_members import root_of
 from corral.programs.edits import Edits
 from corral.programs.syntax.parsing import ancestors, arguments_of, ascent, enclosing, inside, is_a, part, with_wrappers
-from corral.programs.syntax.typescript import FUNCTIONS, finder, text_of, unwrapped, walk
+from corral.programs.syntax.typescript import FUNCTIONS, finder, first_parameter, text_of, unwrapped, walk
 
 _COMPARISONS = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "===", "!=", "!=="})
 _EQUALITIES = frozenset({"==", "===", "!=", "!=="})
@@ -168,14 +168,12 @@ def assigned_in(root: Node) -> dict[str, list[tuple[int, int]]]:
     return functions
 
 
-def first_parameter(function: Node) -> Node | None:
-    """Returns a function's first parameter, unless it is annotated."""
-    single, parameters = part(function, "parameter"), part(function, "parameters")
-    for parameter in parameters.named_children if parameters is not None else ():
-        pattern = part(parameter, "pattern")
-        if is_a(pattern, "identifier", "object_pattern"):
-            return None if part(parameter, "type") else pattern
-    return single
+def untyped_parameter(function: Node) -> Node | None:
+    """Returns the pattern of a function's first parameter, unless it is annotated."""
+    parameter = first_parameter(function)
+    pattern = part(parameter, "pattern") or parameter
+    is_plain = is_a(pattern, "identifier", "object_pattern") and part(parameter, "type") is None
+    return pattern if is_plain else None
 
 
 def path_after(name: Node) -> str:

@@ -132,7 +132,7 @@ class Origins:
         if value.type == "identifier":
             _, bound = self._bindings(value)
             above = bound[0].parent if len(bound) == 1 else None
-            if above is not None and above.type == "assignment" and part(above, "left") == bound[0]:
+            if is_a(above, "assignment") and part(above, "left") == bound[0]:
                 return self._item(part(above, "right"), hops - 1)
         together = _gathered(value)
         if len(together) == 1 and together[0].type == "list_splat" and together[0].named_children:

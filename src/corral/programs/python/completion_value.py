@@ -95,12 +95,10 @@ class _Program:
 
     def _fills(self, last: Node | None) -> bool:
         """True for a call of the program's own function without `return`, which may fill the result variable."""
-        if last is None or last.type != "expression_statement":
-            return False
-        called = unwrapped(last.named_children[0])
-        called = called.named_children[0] if called.type == "await" else called
+        called = unwrapped(last.named_children[0]) if is_a(last, "expression_statement") else None
+        called = inside(called) if is_a(called, "await") else called
         function = self._functions.named(text_of(part(called, "function")))
-        return called.type == "call" and function is not None and b"return" not in (function.node.text or b"return")
+        return function is not None and b"return" not in (function.node.text or b"return")
 
     def _last_effective(self, candidates: list[Node]) -> Node | None:
         """Returns the last statement with an effect."""
@@ -174,7 +172,7 @@ class _Program:
         """Returns the blocks in which a compound statement can end."""
         blocks = list(blocks_of(statement))
         if statement.type == "match_statement":
-            blocks = [block for block in blocks if block.parent is not None and block.parent.type == "case_clause"]
+            blocks = [block for block in blocks if is_a(block.parent, "case_clause")]
             self._complete = False
         elif statement.type == "try_statement":
             clauses = {child.type: child for child in statement.children}

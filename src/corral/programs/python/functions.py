@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.syntax.parsing import part, text_of
+from corral.programs.syntax.parsing import is_a, part, text_of
 from corral.programs.syntax.python import FUNCTIONS, is_async, statements, unwrapped
 from corral.programs.syntax.typescript import ENTRY_NAMES
 
@@ -82,13 +82,10 @@ def function_of(statement: Node) -> Function | None:
         node = part(statement, "definition") or statement
     if node.type == "function_definition":
         return Function(text_of(part(node, "name")), node, statement)
-    if statement.type == "expression_statement":
-        assigned = statement.named_children[0]
-        left, right = part(assigned, "left"), part(assigned, "right")
-        if assigned.type != "assignment" or left is None or right is None:
-            return None
-        if left.type == "identifier" and unwrapped(right).type == "lambda":
-            return Function(text_of(left), unwrapped(right), statement)
+    assigned = statement.named_children[0] if statement.type == "expression_statement" else None
+    left, right = part(assigned, "left"), part(assigned, "right")
+    if is_a(assigned, "assignment") and is_a(left, "identifier") and right is not None:
+        return Function(text_of(left), unwrapped(right), statement) if unwrapped(right).type == "lambda" else None
     return None
 
 

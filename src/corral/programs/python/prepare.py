@@ -30,11 +30,10 @@ from corral.programs.python.imports import Imports, add_imports, free_classes, r
 from corral.programs.python.lines import Reader, is_indented
 from corral.programs.python.names import Name, Names, TooMuch, is_binding
 from corral.programs.python.repairs import LINE_END, Repaired, repaired
-from corral.programs.recover import Dialect, Recovered, recover
-from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part, text_of
+from corral.programs.recover import Dialect, Recovered, recover, well_formed
+from corral.programs.syntax.parsing import PARSE_SECONDS, is_a, parsing_within, part, text_of
 from corral.programs.syntax.python import FUNCTIONS, blocks_of, kind_id, parse, statements
 from corral.programs.syntax.typescript import parse as parse_typescript
-from corral.programs.typescript.normalize import well_formed
 from corral.texts import TypedText
 from corral.types import MAX_TOOL_PATH, Diagnostic, Program, References, ToolReference
 
@@ -224,16 +223,13 @@ class _Search:
         path = ".".join(keys)
         self._name(path, part(node, "attribute") or node)
         self._call(node, path)
-        owner = node.parent
-        if owner is not None and owner.type == "assignment" and node == part(owner, "right"):
-            left = part(owner, "left")
-            if left is not None and left.type == "identifier" and use.owner == self._root:
-                self._aliases[text_of(left)] = path
+        left = part(node.parent, "left") if is_a(node.parent, "assignment") else None
+        if is_a(left, "identifier") and node == part(node.parent, "right") and use.owner == self._root:
+            self._aliases[text_of(left)] = path
 
     def _call(self, callee: Node, path: str) -> None:
-        call = callee.parent
-        if call is not None and call.type == "call" and callee == part(call, "function"):
-            self.calls.append((call, path))
+        if callee.parent is not None and callee == part(callee.parent, "function"):
+            self.calls.append((callee.parent, path))
 
     def _name(self, path: str, place: Node) -> None:
         if len(path) > MAX_TOOL_PATH:

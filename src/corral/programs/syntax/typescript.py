@@ -9,7 +9,7 @@ from functools import partial
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Tree
 
-from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, part, text_of, without_wrappers
+from corral.programs.syntax.parsing import finder_in, is_a, kind_id_in, parse_by, part, text_of, without_wrappers
 
 _LANGUAGE = Language(tree_sitter_typescript.language_typescript())
 _LANGUAGE_WITH_JSX = Language(tree_sitter_typescript.language_tsx())
@@ -90,12 +90,15 @@ def unwrapped(expression: Node) -> Node:
 
 def destructures(function: Node | None) -> bool:
     """True if a function destructures its first argument, and so needs a plain object."""
-    parameters = part(function, "parameters")
-    for parameter in parameters.named_children if parameters is not None else ():
-        pattern = part(parameter, "pattern")
-        if pattern is not None and pattern.type != "this":
-            return pattern.type == "object_pattern"
-    return False
+    return is_a(part(first_parameter(function), "pattern"), "object_pattern")
+
+
+def first_parameter(function: Node | None) -> Node | None:
+    """Returns a function's first parameter besides `this`."""
+    single, parameters = part(function, "parameter"), part(function, "parameters")
+    listed = parameters.named_children if parameters is not None else []
+    known = (each for each in listed if each.type in ("required_parameter", "optional_parameter"))
+    return single or next((each for each in known if each.children[0].type != "this"), None)
 
 
 def bound_names(pattern: Node) -> list[str]:

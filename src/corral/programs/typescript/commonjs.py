@@ -95,9 +95,5 @@ def _properties(literal: Node) -> list[tuple[str, Node]]:
 
 
 def _declares(root: Node, name: str) -> bool:
-    for statement in statements(root):
-        for declarator in (statement, *statement.named_children):
-            declared = part(declarator, "name")
-            if text_of(declared) == name:
-                return True
-    return False
+    candidates = (each for statement in statements(root) for each in (statement, *statement.named_children))
+    return any(text_of(part(each, "name")) == name for each in candidates)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from corral.programs.edits import Edits, Places
-from corral.programs.syntax.parsing import part
+from corral.programs.syntax.parsing import is_a, part
 from corral.programs.syntax.typescript import (
     DECLARED_FUNCTIONS,
     ENTRY_NAMES,
@@ -22,6 +22,7 @@ from corral.programs.syntax.typescript import (
     bound_names,
     declaration_of,
     destructures,
+    first_parameter,
     statements,
     text_of,
     unwrapped,
@@ -138,21 +139,16 @@ class _Program:
 
     def _is_used(self, name: str) -> bool:
         """True if top-level code mentions a function, apart from its declaration and export."""
-        for node in walk(self._root, into_functions=False):
-            if node.type == "identifier" and text_of(node) == name and (parent := node.parent) is not None:
-                declared = parent.type == "variable_declarator" and part(parent, "name") == node
-                if not declared and parent.type != "export_specifier":
-                    return True
-        return False
+        named = (each for each in walk(self._root, into_functions=False) if each.type == "identifier")
+        uses = (each for each in named if text_of(each) == name and not is_a(each.parent, "export_specifier"))
+        return any(
+            not (is_a(each.parent, "variable_declarator") and part(each.parent, "name") == each) for each in uses
+        )
 
     def _is_called(self, name: str) -> bool:
         """True if top-level code calls a function."""
-        for node in walk(self._root, into_functions=False):
-            if node.type == "call_expression":
-                callee = part(node, "function")
-                if callee is not None and callee.type == "identifier" and text_of(callee) == name:
-                    return True
-        return False
+        called = (part(each, "function") for each in walk(self._root, into_functions=False))
+        return any(is_a(each, "identifier") and text_of(each) == name for each in called)
 
     def _return_completion(self, last: Node) -> bool:
         """Puts `return` before the last expression of each branch. Returns True if there is one, or a `return`."""
@@ -214,14 +210,11 @@ def _named_functions(declarations: Sequence[Node]) -> list[tuple[str, Node]]:
     functions: list[tuple[str, Node]] = []
     for statement in declarations:
         if statement.type in DECLARED_FUNCTIONS:
-            functions.append((text_of(part(statement, "name") or statement), statement))
-        elif statement.type in VARIABLES:
-            for declarator in statement.named_children:
-                name, value = part(declarator, "name"), part(declarator, "value")
-                if name is None or value is None or name.type != "identifier":
-                    continue
-                if unwrapped(value).type in FUNCTION_VALUES:
-                    functions.append((text_of(name), unwrapped(value)))
+            functions.append((text_of(part(statement, "name")), statement))
+        for declarator in statement.named_children if statement.type in VARIABLES else ():
+            name, value = part(declarator, "name"), part(declarator, "value")
+            if is_a(name, "identifier") and value is not None and unwrapped(value).type in FUNCTION_VALUES:
+                functions.append((text_of(name), unwrapped(value)))
     return functions
 
 
@@ -286,7 +279,7 @@ def _flag(value: bool) -> str:
 
 def _arguments_of(function: Node | None) -> str | None:
     """Returns the arguments to call a function with, as code; None if it takes the tools."""
-    parameter = _first(function)
+    parameter = first_parameter(function)
     if function is None or parameter is None:
         return None
     pattern, default = part(parameter, "pattern") or parameter, part(parameter, "value")
@@ -306,17 +299,6 @@ def _arguments_of(function: Node | None) -> str | None:
         return ""
     signs = {"member call"} | ({"given away"} if not annotation or _OPEN.fullmatch(annotation) else set[str]())
     return None if signs & set(uses) else ""
-
-
-def _first(function: Node | None) -> Node | None:
-    if function is None:
-        return None
-    if (single := part(function, "parameter")) is not None:
-        return single
-    parameters = part(function, "parameters")
-    children = parameters.named_children if parameters is not None else []
-    known = ("required_parameter", "optional_parameter")
-    return next((each for each in children if each.type in known and each.children[0].type != "this"), None)
 
 
 def _uses(function: Node, names: set[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tree_sitter import Node
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, Places
-from corral.programs.syntax.parsing import part
+from corral.programs.syntax.parsing import is_a, part
 from corral.programs.syntax.typescript import (
     CLASSES,
     DECLARED_FUNCTIONS,
@@ -193,8 +193,8 @@ class Lowering:
 
     def _open(self, node: Node, name: str) -> tuple[_Merged, bytes, str]:
         """Returns the merged state of this name, the declaring keyword, and the end of the initializer."""
-        statement = node.parent if node.parent is not None and node.parent.type == "expression_statement" else node
-        exported = statement.parent is not None and statement.parent.type == "export_statement"
+        statement = node.parent if is_a(node.parent, "expression_statement") else node
+        exported = is_a(statement.parent, "export_statement")
         owner = statement.parent if exported else statement
         scope = owner.parent if owner is not None else None
         if scope is None:
@@ -203,7 +203,9 @@ class Lowering:
         merged.scope = scope.start_byte
         shared = self._spaces.get(scope.start_byte) if exported else None
         around = shared and shared.variable
-        is_block = scope.type != "program" and scope.start_byte not in self._spaces and not _is_body(scope)
+        is_block = (
+            scope.type != "program" and scope.start_byte not in self._spaces and not is_a(scope.parent, *FUNCTIONS)
+        )
         keyword = "let" if is_block or around else "var"
         taken = merged.declared and keyword == "let"
         declares = not taken and name not in self._declared_in(scope)
@@ -311,16 +313,9 @@ def _live(space: str, name: str) -> str:
     return f' Object.defineProperty({space}, "{name}", {{ {accessors}, enumerable: true, configurable: true }});'
 
 
-def _is_body(block: Node) -> bool:
-    return block.parent is not None and block.parent.type in FUNCTIONS
-
-
 def _is_static(member: Node) -> bool:
     return child_of_type(member, "static") is not None
 
 
 def _calls_super(statement: Node) -> bool:
-    return any(
-        node.type == "super" and node.parent is not None and node.parent.type == "call_expression"
-        for node in walk(statement)
-    )
+    return any(each.type == "super" and is_a(each.parent, "call_expression") for each in walk(statement))

@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, Places
-from corral.programs.syntax.parsing import part
+from corral.programs.syntax.parsing import arguments_of, is_a, part
 from corral.programs.syntax.typescript import (
     ENTRY_NAMES,
     FUNCTION_VALUES,
@@ -159,10 +159,7 @@ def _imports_only_types(clause: Node) -> bool:
 def _rewrite_import_call(node: Node, edits: Edits, names: Names) -> str | None:
     """Replaces the word in `import(…)` with the loader. Returns the specifier if it is a literal."""
     edits.replace(node.start_byte, node.end_byte, names.load.encode())
-    call = node.parent
-    arguments = part(call, "arguments")
-    first = arguments.named_children[0] if arguments is not None and arguments.named_child_count else None
-    return text_of(first)[1:-1] if first is not None and first.type == "string" else None
+    return next((text_of(each)[1:-1] for each in arguments_of(node.parent)[:1] if each.type == "string"), None)
 
 
 def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | None, str | None]:
@@ -267,8 +264,7 @@ def guard_words(root: Node, edits: Edits) -> None:
 
 def _is_tagged(fragment: Node) -> bool:
     template = fragment.parent
-    owner = template.parent if template is not None and template.type == "template_string" else None
-    return owner is not None and owner.type == "call_expression"
+    return is_a(template, "template_string") and is_a(template.parent, "call_expression")
 
 
 def _misplaced(text: bytes, offset: int) -> ProgramRejected:

@@ -27,7 +27,7 @@ from tree_sitter import Node, Tree
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, Places
-from corral.programs.recover import Dialect, recover
+from corral.programs.recover import Dialect, recover, well_formed
 from corral.programs.syntax import python as python_grammar
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part
 from corral.programs.syntax.typescript import (
@@ -50,7 +50,6 @@ from corral.programs.typescript.completion_value import give_result, named
 from corral.programs.typescript.lower import rejected
 from corral.programs.typescript.modules import guard_words, rewrite_modules
 from corral.programs.typescript.names import Names
-from corral.programs.typescript.normalize import well_formed
 from corral.programs.typescript.references import find_references
 from corral.programs.typescript.strip import Findings, Misread, erase_types
 from corral.programs.typescript.tool_imports import own_tools, rewrite_tool_imports
