@@ -56,7 +56,7 @@ limits = Limits(wall_seconds=0.1)
 """
 
 EXPECTED = """\
-['started', 'checked', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
+['execution_started', 'program_checked', 'console_output', 'tool_call_started', 'tool_call_started', 'tool_call_finished', 'tool_call_finished', 'tool_call_started', 'tool_call_finished', 'execution_finished']
 [['a', 'b'], 42]
 cancelled
 timed_out

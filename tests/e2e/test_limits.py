@@ -476,7 +476,11 @@ def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
     )
     process = ForkedProcess([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
-    assert [process.stdout.readline().strip() for _ in range(3)] == ["started", "checked", "console"]
+    assert [process.stdout.readline().strip() for _ in range(3)] == [
+        "execution_started",
+        "program_checked",
+        "console_output",
+    ]
     found = guests(process.pid)
     assert len(found) >= 2  # the engine, and the process that it has forked
     process.send_signal(signal.SIGINT)

@@ -539,7 +539,7 @@ async def main():
             print((await corral.execute("await tools.hang()", language="python", limits=limits)).status)
 """
 EXPECTED = """\
-['started', 'checked', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
+['execution_started', 'program_checked', 'console_output', 'tool_call_started', 'tool_call_started', 'tool_call_finished', 'tool_call_finished', 'tool_call_started', 'tool_call_finished', 'execution_finished']
 [['a', 'b'], 42]
 cancelled
 timed_out
