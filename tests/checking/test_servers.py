@@ -369,7 +369,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
 
 @pytest.mark.anyio
 async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    servers.end_spares()
+    servers.spares.end()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = set(descendants())
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
@@ -379,7 +379,7 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path, monkey
         assert {server_for(corral, language).pid for language in LANGUAGES} <= set(descendants())
         assert len(list(tmp_path.glob("corral-*/*/"))) >= 2
         left = set(descendants()) - before
-    servers.end_spares()
+    servers.spares.end()
     assert list(tmp_path.iterdir()) == []
     assert_ending(left)
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1
@@ -388,7 +388,7 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path, monkey
 @pytest.mark.anyio
 @EITHER
 async def test_the_next_corral_of_a_process_takes_over_a_server_that_is_idle(language: Language) -> None:
-    servers.end_spares()
+    servers.spares.end()
     pids: list[int | None] = []
     for tools in (TOOLS, [tool(name="later")(later)], TOOLS):
         async with Corral(tools, check=True) as corral:
@@ -397,7 +397,7 @@ async def test_the_next_corral_of_a_process_takes_over_a_server_that_is_idle(lan
             assert verdict.passed is (tools is not TOOLS)
             pids.append(server_for(corral, language).pid)
     assert len(set(pids)) == 1
-    servers.end_spares()
+    servers.spares.end()
     assert_ending([pid for pid in pids if pid])
 
 

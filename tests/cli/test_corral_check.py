@@ -6,7 +6,7 @@ import pytest
 
 from corral import Corral, Limits, define_tool
 from corral.checking import CheckResult
-from corral.checking.servers.language_server import end_spares
+from corral.checking.servers.language_server import spares
 from corral.errors import ConfigError
 from corral.results import Diagnostic
 from tests.conftest import add, echo
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_on_a_corral_that_is_not_open_the_server_ends_with_it() -> None:
-    end_spares()
+    spares.end()
     corral, before = Corral([add]), set(descendants())
     assert await corral.check("return await tools.add({ a: 1, b: 2 })") == CheckResult(
         language="typescript", checked=True
@@ -24,7 +24,7 @@ async def test_on_a_corral_that_is_not_open_the_server_ends_with_it() -> None:
     started = set(descendants()) - before
     assert started
     await corral.aclose()
-    end_spares()
+    spares.end()
     assert_ending(started)
     with pytest.raises(ConfigError, match="closed"):
         await corral.check("return 1")

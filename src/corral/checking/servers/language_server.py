@@ -166,7 +166,7 @@ class LanguageServer:
             if self._finalizer is not None:
                 self._finalizer.detach()
             self.hand_back()
-            _spares.keep(workspace)
+            spares.keep(workspace)
             return
         for each in (self._opening, self._workspace):
             if each is not None:
@@ -241,7 +241,7 @@ class LanguageServer:
         return self._warm("", _WARMING_SECONDS)
 
     def _warm(self, declarations: str, seconds: float) -> Workspace:
-        spare = _spares.take(self.kind) if self._packages is None else None
+        spare = spares.take(self.kind) if self._packages is None else None
         workspace = self._opening = spare or Workspace(self.kind, self._packages)
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -311,13 +311,8 @@ class _Spares:
             workspace.close()
 
 
-_spares = _Spares()
-atexit.register(_spares.end)
-
-
-def end_spares() -> None:
-    """Ends the unused servers of this process."""
-    _spares.end()
+spares = _Spares()
+atexit.register(spares.end)
 
 
 def _nothing(_: Workspace | None) -> None:

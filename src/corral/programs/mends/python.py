@@ -13,7 +13,7 @@ from corral.programs.mends.names import ToolNames
 from corral.programs.mends.origins import Origins
 from corral.programs.python.awaits import add_await
 from corral.programs.python.functions import TOOLS
-from corral.programs.python.imports import replace_line
+from corral.programs.python.imports import imported_by, replace_line
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.repairs import LINE_END as LINE_END
 from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, part, text_of
@@ -185,35 +185,30 @@ class _Mender:
 
     def look_at_import(self, node: Node) -> None:
         """Repairs `from functions import get_order`, `import default_api` and `from functions import *`."""
-        module = part(node, "module_name")
+        imported = imported_by(node)
+        home = imported[0].module if imported else ""
+        top = home.partition(".")[0]
         bound: list[str] = []
-        if module is not None:
-            home = text_of(module)
-            top = home.partition(".")[0]
-            takes_all = any(each.type == "wildcard_import" for each in node.children)
-            if takes_all and top not in _HOLDERS:
-                self._imports_all = True
+        if not imported:
+            return
+        if imported[0].name == "*" and top not in _HOLDERS:
+            self._imports_all = True
+            return
+        if imported[0].name is None:
+            if len(imported) != 1 or home not in _HOLDERS[2:]:
                 return
-            if top in sys.stdlib_module_names or top in TOOLS:
-                return
-            if not takes_all:
-                for each in node.children_by_field_name("name"):
-                    word = text_of(part(each, "name") or each)
-                    space = home.rpartition(".")[2]
-                    path = self._tools.imported(space, word, is_home=top in _HOLDERS)
-                    local = text_of(part(each, "alias") or each)
-                    if path is None:
-                        return
-                    bound.append(f"{local} = tools.{path}")
-        else:
-            names = node.children_by_field_name("name")
-            if len(names) != 1 or text_of(names[0].child_by_field_name("name") or names[0]) not in _HOLDERS[2:]:
-                return
-            home = text_of(names[0].child_by_field_name("name") or names[0])
-            if (alias := names[0].child_by_field_name("alias")) is not None:
-                bound.append(f"{text_of(alias)} = tools")
-            else:
+            if imported[0].alias is None:
                 self._imported.add(home)
+            else:
+                bound.append(f"{imported[0].alias} = tools")
+        elif top in sys.stdlib_module_names or top in TOOLS:
+            return
+        for each in imported:
+            if each.name is not None and each.name != "*":
+                path = self._tools.imported(home.rpartition(".")[2], each.name, is_home=top in _HOLDERS)
+                if path is None:
+                    return
+                bound.append(f"{each.alias or each.name} = tools.{path}")
         replace_line(self._edits, node.start_byte, node.end_byte, "; ".join(bound) or "pass")
         self._tell(f"The import of `{home}` was replaced: the tools are the global `tools`.")
 

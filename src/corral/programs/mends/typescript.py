@@ -20,6 +20,7 @@ from corral.programs.syntax.typescript import (
     text_of,
     walk,
 )
+from corral.programs.typescript.tool_imports import bindings_of
 from corral.texts import LINE_END as LINE_END
 from corral.texts import TypedText
 
@@ -209,34 +210,19 @@ class _Mender:
 
     def _import(self, node: Node) -> None:
         """Repairs `import { get_order } from "functions"` if every name is a tool."""
-        source, clause = part(node, "source"), child_of_type(node, "import_clause")
-        named = None if clause is None else child_of_type(clause, "named_imports")
-        if source is None or clause is None or node.has_error:
+        module, clause = text_of(part(node, "source"))[1:-1], child_of_type(node, "import_clause")
+        is_typed = child_of_type(node, "type") is not None
+        if clause is None or node.has_error or is_typed or module in _BUILT_IN:
             return
-        module = text_of(source)[1:-1]
-        if module in _BUILT_IN or child_of_type(node, "type") is not None:
-            return
-        bound: list[tuple[str, str]] = []
-        if named is None:
-            default = clause.named_children[0]
-            if module.rpartition("/")[2] not in _HOLDERS:
+        space = module.rpartition("/")[2].removesuffix(".js").removesuffix(".ts")
+        bindings, code = bindings_of(clause), ""
+        for each in bindings:
+            path = each.imported and self._names.imported(space, each.imported, is_home=space in _HOLDERS)
+            if path is None and (each.imported is not None or module.rpartition("/")[2] not in _HOLDERS):
                 return
-            word = text_of(default.named_children[-1] if default.type == "namespace_import" else default)
-            bound = [(word, "tools")]
-        elif len(clause.named_children) == 1:
-            space = module.rpartition("/")[2].removesuffix(".js").removesuffix(".ts")
-            for specifier in named.named_children:
-                name, alias = part(specifier, "name"), part(specifier, "alias")
-                path = None
-                if name is not None:
-                    word = text_of(name)
-                    path = self._names.imported(space, word, is_home=space in _HOLDERS)
-                if name is None or path is None:
-                    return
-                bound.append((text_of(alias or name), f"tools.{path}"))
-        if not bound or (len(bound) == 1 and bound[0][0] in _TOOLS):
+            code += f"const {each.local} = {'tools' if path is None else f'tools.{path}'}; "
+        if not bindings or (len(bindings) == 1 and bindings[0].local in _TOOLS):
             return
-        code = "".join(f"const {local} = {value}; " for local, value in bound)
         self._edits.blank(node.start_byte, node.end_byte, first=b";")
         self._edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
         self._tell(f'The import from "{module}" was replaced: the tools are the global `tools`.')

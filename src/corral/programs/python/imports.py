@@ -57,7 +57,7 @@ class Imports(NamedTuple):
     """Sorted spans of rewritten imports of tools, and of removed declarations of them."""
 
 
-class _Imported(NamedTuple):
+class Imported(NamedTuple):
     module: str
     name: str | None
     alias: str | None
@@ -78,7 +78,7 @@ def rewrite_imports(
     holders: list[str] = []
     replaced: list[tuple[int, int]] = []
     for statement in statements:
-        imported = _imported(statement)
+        imported = imported_by(statement)
         own = [each for each in imported if _is_of_tools(each)]
         modules.update((top, None) for each in imported if each not in own and (top := each.module.partition(".")[0]))
         if not own or (statement.type == "import_from_statement" and len(own) < len(imported)):
@@ -174,23 +174,24 @@ def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
         first = following
 
 
-def _imported(statement: Node) -> list[_Imported]:
+def imported_by(statement: Node) -> list[Imported]:
+    """Returns what an import statement binds; empty for relative imports."""
     module = part(statement, "module_name")
     if module is not None and module.type == "relative_import":
         return []
-    imported: list[_Imported] = []
+    imported: list[Imported] = []
     for each in statement.children_by_field_name("name"):
         alias, node = text_of(part(each, "alias")) or None, part(each, "name") or each
         source = (text_of(node), None) if module is None else (text_of(module), text_of(node))
-        imported.append(_Imported(*source, alias, node))
+        imported.append(Imported(*source, alias, node))
     if module is not None and not imported:
-        imported.append(_Imported(text_of(module), "*", None, module))
+        imported.append(Imported(text_of(module), "*", None, module))
     return imported
 
 
-def _is_of_tools(imported: _Imported) -> bool:
+def _is_of_tools(imported: Imported) -> bool:
     top = imported.module.partition(".")[0]
-    if imported == _Imported(_NESTING, None, None, imported.node):
+    if imported == Imported(_NESTING, None, None, imported.node):
         return True
     if imported.name in TOOLS:
         return imported.module in _HOMES
@@ -199,7 +200,7 @@ def _is_of_tools(imported: _Imported) -> bool:
     return top in TOOLS
 
 
-def _assignment(imported: _Imported) -> str | None:
+def _assignment(imported: Imported) -> str | None:
     """Returns the assignment for an import of tools; None if it binds only globals."""
     if imported.name in ERRORS:
         return None if imported.alias is None else f"{imported.alias} = {imported.name}"
@@ -211,7 +212,7 @@ def _assignment(imported: _Imported) -> str | None:
     return f"{imported.alias or imported.name} = {'.'.join(['tools', *below])}"
 
 
-def _text(imported: _Imported) -> str:
+def _text(imported: Imported) -> str:
     return f"import {imported.module}" + (f" as {imported.alias}" if imported.alias else "")
 
 

@@ -81,9 +81,9 @@ class Names:
         text = self._text.decode(errors="replace")
         return unicodedata.normalize("NFKC", text).count(word) != text.count(word)
 
-    def step(self, count: int = 1) -> None:
-        """Counts visited nodes."""
-        self._steps += count
+    def step(self) -> None:
+        """Counts a visited node."""
+        self._steps += 1
         if self._steps > _MAX_STEPS:
             raise TooMuch
 

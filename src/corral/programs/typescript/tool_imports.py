@@ -40,7 +40,7 @@ class ToolImport(NamedTuple):
     node: Node
 
 
-class _Binding(NamedTuple):
+class Binding(NamedTuple):
     imported: str | None
     """None for the whole module."""
     local: str
@@ -61,7 +61,7 @@ def rewrite_tool_imports(
         source, clause = part(node, "source"), child_of_type(node, "import_clause")
         if source is None or clause is None or node.has_error:
             continue
-        bindings = list(_bindings(clause))
+        bindings = bindings_of(clause)
         home = _HOME.fullmatch(text_of(source)[1:-1]) is not None
         is_plain = any(map(_is_all, bindings)) and all(map(_is_global, bindings))
         if not bindings or not (home or is_plain):
@@ -94,32 +94,33 @@ def own_tools(root: Node) -> Node | None:
     return None
 
 
-def _bindings(clause: Node) -> list[_Binding]:
-    bindings: list[_Binding] = []
+def bindings_of(clause: Node) -> list[Binding]:
+    """Returns what an import binds, without types."""
+    bindings: list[Binding] = []
     for each in clause.named_children:
         if each.type == "identifier":
-            bindings.append(_Binding(None, text_of(each), each))
+            bindings.append(Binding(None, text_of(each), each))
         elif each.type == "namespace_import":
-            bindings.append(_Binding(None, text_of(each.named_children[-1]), each))
+            bindings.append(Binding(None, text_of(each.named_children[-1]), each))
         elif each.type == "named_imports":
             for specifier in each.named_children:
                 name, alias = part(specifier, "name"), part(specifier, "alias")
                 if name is not None and specifier.children[0].type not in ("type", "typeof"):
                     imported = None if text_of(name) == "default" else text_of(name)
-                    bindings.append(_Binding(imported, text_of(alias or name), name))
+                    bindings.append(Binding(imported, text_of(alias or name), name))
     return bindings
 
 
-def _is_all(binding: _Binding) -> bool:
+def _is_all(binding: Binding) -> bool:
     """True if a binding is the tools, whatever the module."""
     return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
 
 
-def _is_global(binding: _Binding) -> bool:
+def _is_global(binding: Binding) -> bool:
     return _is_all(binding) or binding.imported in _ERRORS
 
 
-def _value(binding: _Binding) -> str:
+def _value(binding: Binding) -> str:
     if binding.imported is None or binding.imported in _TOOLS:
         return "tools"
     if binding.imported in _ERRORS:
