@@ -219,7 +219,7 @@ class Lowering:
         """Returns the classes and functions of a scope, which enums and namespaces can merge with."""
         if scope.start_byte not in self._occupied:
             declarations = [declaration_of(each) for each in statements(scope)]
-            names = (_name(each) for each in declarations if each.type in CLASSES or each.type in DECLARED_FUNCTIONS)
+            names = (part(each, "name") for each in declarations if each.type in CLASSES | DECLARED_FUNCTIONS)
             self._occupied[scope.start_byte] = {text_of(name) for name in names if name is not None}
         return self._occupied[scope.start_byte]
 
@@ -294,10 +294,6 @@ def is_accessor(member: Node, text: bytes) -> bool:
 def rejected(problem: str, text: bytes, node: Node) -> ProgramRejected:
     """Returns an error with a node's position."""
     return Places(text).rejected(f"{problem} ({{place}}).", node.start_byte)
-
-
-def _name(declaration: Node) -> Node | None:
-    return part(declaration, "name")
 
 
 def _spelled(key: Node) -> str:

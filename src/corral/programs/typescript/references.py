@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.syntax.typescript import FUNCTIONS, statements, text_of, unwrapped
+from corral.programs.syntax.typescript import FUNCTIONS, first_parameter, statements, text_of, unwrapped
 from corral.programs.typescript.tool_imports import ToolImport
 from corral.texts import TextIndex
 from corral.types import MAX_TOOL_PATH, References, ToolReference
@@ -254,14 +254,9 @@ class _Search:
                     self._enter(value)
                 elif scope == self._root:
                     self.computed |= value.type not in _NOT_CALLABLE
-        elif (single := function.child_by_field_name("parameter")) is not None:
-            self._bind(single)
-        else:
-            parameters = function.child_by_field_name("parameters")
-            patterns = [each.child_by_field_name("pattern") for each in statements(parameters)] if parameters else []
-            first = next((each for each in patterns if each is not None and each.type != "this"), None)
-            if first is not None:
-                self._bind(first, plain=True)
+        elif (first := first_parameter(function)) is not None:
+            pattern = first.child_by_field_name("pattern")
+            self._bind(pattern or first, plain=pattern is not None)
 
     def _bind(self, target: Node, *, plain: bool = False) -> None:
         """Follows the tools into a target. A `plain` tools object has `tools` as a member."""

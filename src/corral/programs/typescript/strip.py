@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, Places, blanked
+from corral.programs.syntax.parsing import ancestors, is_a
 from corral.programs.syntax.typescript import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -30,6 +31,7 @@ from corral.programs.typescript.names import Names
 
 _TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|(?://|<!--|-->)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _LINE_END = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
+_STATEMENT_LIKE = frozenset({"expression_statement", "public_field_definition", "method_definition"})
 _BRACKET_LINE = re.compile(rb"[\r\n]\s*\[")
 _DECLARATION_LIKE = re.compile(rb"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])")
 _MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly"})
@@ -199,12 +201,8 @@ class _Eraser:
         return True
 
     def parameter(self, node: Node) -> bool:
-        children = node.children
-        if children[0].type == "this":
-            following = node.next_sibling
-            end = following.end_byte if following is not None and following.type == "," else node.end_byte
-            self._edits.blank(node.start_byte, end)
-            return False
+        if node.children[0].type == "this":
+            return self._blank_listed(node)
         if mark := child_of_type(node, "?"):
             self._edits.blank(mark.start_byte, mark.end_byte)
         return True
@@ -284,6 +282,10 @@ class _Eraser:
     def specifier(self, node: Node) -> bool:
         if node.children[0].type != "type" or node.child_count == 1:
             return False
+        return self._blank_listed(node)
+
+    def _blank_listed(self, node: Node) -> bool:
+        """Blanks an element of a list, with the comma after it."""
         following = node.next_sibling
         end = following.end_byte if following is not None and following.type == "," else node.end_byte
         self._edits.blank(node.start_byte, end)
@@ -334,10 +336,9 @@ class _Eraser:
         for match in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
             if match.start() != name.start_byte:
                 node = self._root.descendant_for_byte_range(*match.span())
-                if node is not None and node.type in ("identifier", "shorthand_property_identifier"):
-                    parent = node.parent
-                    if parent is None or parent.type != "nested_type_identifier":
-                        return True
+                is_value = is_a(node, "identifier", "shorthand_property_identifier")
+                if is_value and not is_a(node.parent, "nested_type_identifier"):
+                    return True
         return False
 
     def _assertion_end(self, node: Node) -> tuple[int, Node | None]:
@@ -346,9 +347,9 @@ class _Eraser:
         The parser reads the `.C` of `as a.b.C` as a property, and then the `| D` of `as a.b.C | D` as an operator.
         """
         parent = node.parent
-        while parent is not None and parent.type == "member_expression" and parent.children[0] == node:
+        while is_a(parent, "member_expression") and parent.children[0] == node:
             node, parent = parent, parent.parent
-        leads = parent is not None and parent.type == "binary_expression" and parent.children[0] == node
+        leads = is_a(parent, "binary_expression") and parent.children[0] == node
         return node.end_byte, parent if leads else None
 
     def _modifiers(self, member: Node) -> None:
@@ -380,11 +381,8 @@ class _Eraser:
             return False
         following = self._following(end)
         node = self._root.descendant_for_byte_range(following, following + 1)
-        while node is not None and node.start_byte == following:
-            if node.type in ("expression_statement", "public_field_definition", "method_definition"):
-                return True
-            node = node.parent
-        return False
+        around = takewhile(lambda each: each.start_byte == following, (node, *ancestors(node)) if node else ())
+        return any(each.type in _STATEMENT_LIKE for each in around)
 
     def _runs_on(self, types: Sequence[Node]) -> int | None:
         """Returns the real end of a type that the parser extended by a `[` on the next line, a new statement."""
