@@ -45,19 +45,6 @@ class Compiler(ABC):
         """Called when a Corral with this compiler closes."""
 
 
-class _Source(NamedTuple):
-    text: str
-    margin: int
-
-
-def _program_in(source: str, dialect: Dialect) -> _Source:
-    """Returns the program in a model's answer: the content of its fences, or all of it."""
-    text = recover(source.replace("\r\n", "\n"), dialect).text.rstrip()
-    dedented = textwrap.dedent(text)
-    first = next((number for number, line in enumerate(dedented.split("\n")) if line.strip()), 0)
-    return _Source(dedented, len(text.split("\n")[first]) - len(dedented.split("\n")[first]))
-
-
 class Compiled(NamedTuple):
     """Code, the compiler's source map, and the number of columns removed from the source's margin."""
 
@@ -75,13 +62,16 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
     dialect = Dialect(
         labels=compiler.labels | {name}, label=name, parses=lambda text: "```" not in text and "~~~" not in text
     )
-    program = _program_in(source, dialect)
+    text = recover(source.replace("\r\n", "\n"), dialect).text.rstrip()
+    dedented = textwrap.dedent(text)
+    lines = zip(text.split("\n"), dedented.split("\n"), strict=True)
+    margin = next((len(before) - len(after) for before, after in lines if after.strip()), 0)
     try:
-        compiled = await compiler.compile(program.text)
+        compiled = await compiler.compile(dedented)
     except ProgramRejected as error:
-        column = None if error.column is None else error.column + program.margin
+        column = None if error.column is None else error.column + margin
         raise ProgramRejected(str(error), line=error.line, column=column) from error
-    return Compiled(compiled.code, compiled.source_map, program.margin)
+    return Compiled(compiled.code, compiled.source_map, margin)
 
 
 def with_source(program: Program, source: str, source_map: SourceMap | None) -> Program:
