@@ -1,26 +1,7 @@
 // What the platform's host answers, by the engine's own classes; and programs, which see these classes as globals.
 
-const keys = [];
-
 const parts = ({ href, origin, protocol, username, password, host, hostname, port, pathname, hash, search }) =>
   [href, origin, protocol, username, password, host, hostname, port, pathname, hash, search];
-
-const withBytes = (_, value) => (value instanceof Uint8Array ? { $bytes: value.toBase64() } : value);
-
-function told(key) {
-  const { type, extractable, algorithm, usages } = key;
-  return { id: keys.push(key) - 1, type, extractable, algorithm: JSON.stringify(algorithm, withBytes), usages };
-}
-
-function answered(value) {
-  if (value instanceof ArrayBuffer) return { bytes: new Uint8Array(value).toBase64() };
-  if (value instanceof CryptoKey) return { key: told(value) };
-  if (value?.publicKey) return { pair: [told(value.publicKey), told(value.privateKey)] };
-  return { data: value };
-}
-
-const given = (_, value) =>
-  typeof value?.$bytes === "string" ? Uint8Array.fromBase64(value.$bytes) : typeof value?.$key === "number" ? keys[value.$key] : value;
 
 const ANSWERS = {
   url: (url, base) => parts(new URL(url, base ?? undefined)),
@@ -39,7 +20,6 @@ const ANSWERS = {
     return [decode({ size: all.length, stream: false }), ""];
   },
   random: (count) => crypto.getRandomValues(new Uint8Array(count)).toBase64(),
-  crypto: async (method, args) => answered(await crypto.subtle[method](...JSON.parse(JSON.stringify(args), given))),
   run: async (program) => await (0, eval)(program),
 };
 

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 PROGRAMS: list[str] = json.loads((HERE / "programs.json").read_text(encoding="utf-8"))
 ELSEWHERE = re.compile(
     r"tools|console|fetch|Stream|\.stream|Request|Form|FileReader|URLPattern|Message|Intl|eval|Function\(|typeof Deno|prepareStack"
-    r"|Function.prototype|Promise.prototype|ropertyNames|Promise\.reject|=> \{\}\)$|queueMicrotask\(|typeof queue"
+    r"|subtle|File\(|performance\.mark|Function.prototype|Promise.prototype|ropertyNames|Promise\.reject|=> \{\}\)$|queueMicrotask\(|typeof queue"
 )
 """Matches programs that use features the platform lacks."""
 MORE = [

@@ -78,7 +78,6 @@ _PLATFORM = (
     "crypto",
     "buffer",
     "timers",
-    "performance",
     "platform",
 )
 """Modules of the platform, each after its dependencies."""

@@ -72,34 +72,6 @@ export class Blob {
 tag(Blob);
 enumerable(Blob);
 
-export class File extends Blob {
-  #name: string;
-  #lastModified: number;
-
-  constructor(parts: unknown, name: unknown, options?: unknown) {
-    need("Failed to construct 'File'", arguments, 2);
-    super(parts, options);
-    const { lastModified } = dictionary(options);
-    this.#name = usv(name);
-    this.#lastModified = lastModified === undefined ? Date.now() : Number(lastModified);
-  }
-
-  get name(): string {
-    return this.#name;
-  }
-
-  get lastModified(): number {
-    return this.#lastModified;
-  }
-
-  get webkitRelativePath(): string {
-    void this.#name;
-    return "";
-  }
-}
-tag(File);
-enumerable(File);
-
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 export class Headers {

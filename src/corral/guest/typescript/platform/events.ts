@@ -4,12 +4,10 @@ import { type Callable, dictionary, DOMException, enumerable, guarded, host, nee
 import { isObject } from "./intrinsics.ts";
 
 const { apply } = Reflect;
-const { defineProperty } = Object;
 
 interface Listener {
   type: string;
   callback: object;
-  capture: boolean;
   once: boolean;
   passive: boolean;
   removed: boolean;
@@ -17,13 +15,10 @@ interface Listener {
 
 interface Dispatch {
   target: EventTarget | null;
-  current: EventTarget | null;
-  phase: number;
   stopped: boolean;
   prevented: boolean;
   passive: boolean;
   dispatching: boolean;
-  trusted: boolean;
 }
 
 let stateOf: (event: Event) => Dispatch;
@@ -31,15 +26,7 @@ export class Event {
   #type: string;
   #bubbles: boolean;
   #cancelable: boolean;
-  #composed: boolean;
-  #state: Dispatch = {
-    target: null, current: null, phase: 0, stopped: false, prevented: false, passive: false, dispatching: false, trusted: false,
-  };
-
-  static readonly NONE = 0;
-  static readonly CAPTURING_PHASE = 1;
-  static readonly AT_TARGET = 2;
-  static readonly BUBBLING_PHASE = 3;
+  #state: Dispatch = { target: null, stopped: false, prevented: false, passive: false, dispatching: false };
 
   static {
     stateOf = (event) => event.#state;
@@ -47,11 +34,10 @@ export class Event {
 
   constructor(type: unknown, init?: unknown) {
     need(`Failed to construct '${new.target.name}'`, arguments, 1);
-    const { bubbles, cancelable, composed } = dictionary(init);
+    const { bubbles, cancelable } = dictionary(init);
     this.#type = `${type}`;
     this.#bubbles = !!bubbles;
     this.#cancelable = !!cancelable;
-    this.#composed = !!composed;
   }
 
   get type(): string {
@@ -62,16 +48,8 @@ export class Event {
     return this.#state.target;
   }
 
-  get srcElement(): EventTarget | null {
-    return this.#state.target;
-  }
-
   get currentTarget(): EventTarget | null {
-    return this.#state.current;
-  }
-
-  get eventPhase(): number {
-    return this.#state.phase;
+    return this.#state.dispatching ? this.#state.target : null;
   }
 
   get bubbles(): boolean {
@@ -82,29 +60,8 @@ export class Event {
     return this.#cancelable;
   }
 
-  get composed(): boolean {
-    return this.#composed;
-  }
-
   get defaultPrevented(): boolean {
     return this.#state.prevented;
-  }
-
-  get returnValue(): boolean {
-    return !this.#state.prevented;
-  }
-
-  get isTrusted(): boolean {
-    return this.#state.trusted;
-  }
-
-  get timeStamp(): number {
-    void this.#type;
-    return 0;
-  }
-
-  composedPath(): EventTarget[] {
-    return this.#state.current === null ? [] : [this.#state.current];
   }
 
   preventDefault(): void {
@@ -118,9 +75,6 @@ export class Event {
   stopImmediatePropagation(): void {
     this.#state.stopped = true;
   }
-}
-for (const [name, value] of [["NONE", 0], ["CAPTURING_PHASE", 1], ["AT_TARGET", 2], ["BUBBLING_PHASE", 3]] as const) {
-  defineProperty(Event.prototype, name, { value, enumerable: true });
 }
 tag(Event);
 enumerable(Event);
@@ -151,24 +105,22 @@ export class EventTarget {
 
   addEventListener(type: unknown, callback: unknown, options?: unknown): void {
     need("Failed to execute 'addEventListener' on 'EventTarget'", arguments, 2);
-    const capture = isObject(options) ? !!dictionary(options).capture : !!options;
     const { once, passive, signal } = dictionary(options);
     const listeners = this.#listeners;
     if (callback === null || callback === undefined) return;
     if (!isObject(callback)) throw new TypeError("Failed to execute 'addEventListener' on 'EventTarget': a listener is a function or an object");
     if (signal instanceof AbortSignal) {
       if (signal.aborted) return;
-      signal.addEventListener("abort", () => this.removeEventListener(type, callback, capture), { once: true });
+      signal.addEventListener("abort", () => this.removeEventListener(type, callback), { once: true });
     }
     const name = `${type}`;
-    if (listeners.some((each) => each.type === name && each.callback === callback && each.capture === capture)) return;
-    listeners.push({ type: name, callback, capture, once: !!once, passive: !!passive, removed: false });
+    if (listeners.some((each) => each.type === name && each.callback === callback)) return;
+    listeners.push({ type: name, callback, once: !!once, passive: !!passive, removed: false });
   }
 
-  removeEventListener(type: unknown, callback: unknown, options?: unknown): void {
+  removeEventListener(type: unknown, callback: unknown): void {
     need("Failed to execute 'removeEventListener' on 'EventTarget'", arguments, 2);
-    const capture = isObject(options) ? !!dictionary(options).capture : !!options;
-    this.#remove((each) => each.type === `${type}` && each.callback === callback && each.capture === capture);
+    this.#remove((each) => each.type === `${type}` && each.callback === callback);
   }
 
   dispatchEvent(event: unknown): boolean {
@@ -190,11 +142,10 @@ export class EventTarget {
 
   #fire(event: Event): void {
     const state = stateOf(event);
-    state.target = state.current = this;
-    state.phase = 2;
+    state.target = this;
     state.dispatching = true;
     const { type } = event;
-    for (const listener of [...this.#listeners].sort((a, b) => Number(b.capture) - Number(a.capture))) {
+    for (const listener of [...this.#listeners]) {
       if (listener.type !== type || listener.removed || state.stopped) continue;
       if (listener.once) this.#remove((each) => each === listener);
       state.passive = listener.passive;
@@ -205,8 +156,6 @@ export class EventTarget {
       });
       state.passive = false;
     }
-    state.current = null;
-    state.phase = 0;
     state.dispatching = state.stopped = false;
   }
 }
@@ -286,9 +235,7 @@ export class AbortSignal extends EventTarget {
     if (this.#aborted) return;
     this.#aborted = true;
     this.#reason = reason;
-    const event = new Event("abort");
-    stateOf(event).trusted = true;
-    fire(this, event);
+    fire(this, new Event("abort"));
     for (const follower of this.#followers) follower.#abort(reason);
   }
 }

@@ -1,12 +1,11 @@
 // The platform's globals, for an engine that has only the language.
 
-import { dictionary, DOMException, guarded, type Host, need, openHost } from "./base.ts";
-import { Blob, File, Headers, Response } from "./blobs.ts";
+import { dictionary, DOMException, guarded, type Host, need, openHost, OURS } from "./base.ts";
+import { Blob, Headers, Response } from "./blobs.ts";
 import { Buffer } from "./buffer.ts";
-import { Crypto, CryptoKey, makeCrypto, SubtleCrypto } from "./crypto.ts";
+import { Crypto } from "./crypto.ts";
 import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.ts";
 import { clone } from "./intrinsics.ts";
-import { makePerformance } from "./performance.ts";
 import { atob, btoa, TextDecoder, TextEncoder } from "./text.ts";
 import { makeTimers } from "./timers.ts";
 import { URL, URLSearchParams } from "./url.ts";
@@ -34,11 +33,11 @@ function guardedQueue(callback: () => void): void {
 export function definePlatform(host: Host): void {
   openHost(host);
   const parts = {
-    AbortController, AbortSignal, Blob, Buffer, Crypto, CryptoKey, CustomEvent, DOMException, Event, EventTarget, File, Headers,
-    Response, SubtleCrypto, TextDecoder, TextEncoder, URL, URLSearchParams, atob, btoa, structuredClone,
+    AbortController, AbortSignal, Blob, Buffer, Crypto, CustomEvent, DOMException, Event, EventTarget, Headers, Response,
+    TextDecoder, TextEncoder, URL, URLSearchParams, atob, btoa, structuredClone,
     queueMicrotask: guardedQueue,
-    crypto: makeCrypto(),
-    performance: makePerformance(host.now, host.timeOrigin),
+    crypto: new Crypto(OURS),
+    performance: { now: () => host.now(), timeOrigin: host.timeOrigin },
     ...makeTimers(host),
   };
   for (const [name, value] of Object.entries(parts)) {
