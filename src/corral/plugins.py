@@ -13,11 +13,11 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     "corral.sandboxes": {
         "deno": "corral.sandboxes.deno:DenoSandbox",
         "cpython": "corral.sandboxes.cpython:CPythonSandbox",
-        "daytona": "corral.shells.sandboxes.clouds:DaytonaSandbox",
-        "e2b": "corral.shells.sandboxes.clouds:E2BSandbox",
+        "daytona": "corral.shells.sandboxes.shell:DaytonaSandbox",
+        "e2b": "corral.shells.sandboxes.shell:E2BSandbox",
         "monty": "corral.sandboxes.monty:MontySandbox",
-        "python": "corral.sandboxes.auto_python:PythonSandbox",
-        "vercel": "corral.shells.sandboxes.clouds:VercelSandbox",
+        "python": "corral.sandboxes.cpython:PythonSandbox",
+        "vercel": "corral.shells.sandboxes.shell:VercelSandbox",
     },
     "corral.bridges": {
         "connect": "corral.protocols.connect:ConnectBridge",

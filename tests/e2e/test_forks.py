@@ -29,8 +29,7 @@ from corral.guest import typescript_server
 from corral.sandboxes import DenoSandbox, deno
 from corral.sandboxes.jailed import fork_self_test
 from corral.sandboxes.jailed.fork_server import ForkServer, fork
-from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestProcess, StartedGuest
 from corral.types import Owner
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests

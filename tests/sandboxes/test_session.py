@@ -27,7 +27,7 @@ from corral.sandboxes import Job
 from corral.sandboxes.channel import GuestChannel, PostMortem
 from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.session import WINDOW_BYTES, GuestSession
-from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.sandboxes.jailed.guest_starter import GuestProcess
 from corral.types import CallRequest, EncodedValue, Exit, PipeEndpoint, Reply
 from tests.until import until
 

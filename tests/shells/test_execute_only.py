@@ -23,7 +23,7 @@ from corral.protocols.graphql.bridge import GraphqlBridge
 from corral.protocols.grpc.bridge import GrpcBridge
 from corral.protocols.trpc import TrpcBridge
 from corral.shells import LocalShell, Process, Shell, ShellCapabilities, ShellSandbox
-from corral.shells.pipes import PipeProcess
+from corral.shells.processes import PipeProcess
 from corral.types import Language
 from tests.bridges.http.engines import NODE
 from tests.bridges.http.serving import Server

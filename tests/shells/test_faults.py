@@ -61,7 +61,7 @@ class _Cloud:
 
 # Each of these has an SDK of its own between a fault and what is made of it.
 EACH = pytest.mark.parametrize("service", CLOUDS, indirect=True, scope="module")
-# These are about what the services share: the process of `pushed.py`, and the shell of `remote.py`.
+# These are about what the services share: `PushedProcess`, and the shell of `remote.py`.
 SHARED = pytest.mark.matrix("the gate has it in E2B, by the code that all services share")
 SERVICES = ["e2b", pytest.param("daytona", marks=SHARED), pytest.param("vercel", marks=SHARED)]
 ONE = pytest.mark.parametrize("service", SERVICES, indirect=True, scope="module")

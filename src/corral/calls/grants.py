@@ -14,9 +14,8 @@ import anyio
 
 from corral.calls.rates import Bucket
 from corral.calls.records import CallRecorder
-from corral.concurrency.capacity import Capacity
 from corral.concurrency.deadline import PausableDeadline
-from corral.concurrency.fairness import INLINE_BYTES, run_in_turn
+from corral.concurrency.fairness import INLINE_BYTES, Capacity, run_in_turn
 from corral.concurrency.shared_lock import SharedLock
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry

@@ -32,16 +32,15 @@ from corral.doctor.layers import (
     user_namespaces_layer,
 )
 from corral.errors import CorralError, MissingExtra, StartFailed
-from corral.jail.jail import Engine, jails_to_try
+from corral.jail.jail import Engine, jails_to_try, may_become
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.privileges import NOBODY
 from corral.jail.process import can_limit
 from corral.jail.spaces import Place, open_space
-from corral.jail.users import may_become
 from corral.plugins import load_by_name
 from corral.results import ExecutionResult
-from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
+from corral.sandboxes.cpython import PythonSandbox
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
 from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits

@@ -52,7 +52,6 @@ _PROCESS = (
     "console",
     "bigints",
     "globals",
-    "sockets",
     "network",
     "run",
     "engine",
@@ -75,9 +74,7 @@ _PLATFORM = (
     "text",
     "events",
     "blobs",
-    "crypto",
     "buffer",
-    "timers",
     "platform",
 )
 """Modules of the platform, each after its dependencies."""
@@ -288,7 +285,7 @@ def _over_node(modules: Iterable[str]) -> list[str]:
 @cache
 def typescript_server() -> str:
     """Returns the TypeScript guest that forks a process for each program, as one file for Deno."""
-    return _script(_stripped((*_PROCESS, "process/libc", "process/fork", "process/zygote")))
+    return _script(_stripped((*_PROCESS, "process/libc", "process/zygote")))
 
 
 @cache

@@ -13,10 +13,10 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import NO_SPACE, Bind, Space, Tier
 from corral.errors import StartFailed
 from corral.jail.commands import host_programs
+from corral.jail.jail import UserClaim, claim_user, may_become
 from corral.jail.launcher_client import LauncherClient, Programs
 from corral.jail.privileges import NOBODY
 from corral.jail.temporary import TemporaryFolder
-from corral.jail.users import UserClaim, claim_user, may_become
 from corral.logs import get_logger
 from corral.types import SandboxConfig
 

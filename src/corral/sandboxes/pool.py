@@ -1,21 +1,26 @@
-"""Pool of sandboxes started in advance. Each is used once, and replaced when the machine is idle."""
+"""Sandboxes that wait: a pool of those started in advance, each used once, and boxes that outlive an execution."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, current_token
 
 from corral.concurrency.forks import ProcessOwner
+from corral.containment import Space
 from corral.errors import StartFailed
 from corral.logs import get_logger
+from corral.types import SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 
@@ -42,19 +47,6 @@ E = TypeVar("E")
 def default_size() -> int:
     """Returns one for each processor, at most four: an idle engine uses about 10 MB."""
     return min(4, os.cpu_count() or 1)
-
-
-def idle_surplus(idle: Sequence[tuple[float, E]]) -> list[E]:
-    """Returns the processes to end among those that wait for an owner's next execution: idle for too long, or too many.
-
-    Each comes with the monotonic time at which it became idle, the longest idle first.
-    """
-    now = time.monotonic()
-    return [
-        each
-        for position, (since, each) in enumerate(idle)
-        if now - since > _MAX_IDLE_SECONDS or position < len(idle) - _MAX_IDLE
-    ]
 
 
 class Pool(Generic[K, T]):
@@ -265,3 +257,167 @@ def _starts() -> anyio.CapacityLimiter:
         limiter = anyio.CapacityLimiter((os.cpu_count() or 1) + 1)
         _limiter.set(limiter)
         return limiter
+
+
+S = TypeVar("S")
+
+
+class Box(ABC, Generic[S]):
+    """A place that serves several executions, at most `most` at a time. One thread at a time calls its methods."""
+
+    def __init__(self, most: int = 1) -> None:
+        self._most = most
+        self._live = 0
+        self._idle_since = time.monotonic()
+        self.retired = False
+        """True if no more executions start in it."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """Monotonic time when its last execution ended; None while one runs."""
+        return None if self._live else self._idle_since
+
+    def reserve(self) -> S | None:
+        """Returns a place for one execution of the running event loop; None if it is full or has ended."""
+        if self.retired or self._live >= self._most or (place := self.enter()) is None:
+            return None
+        self._live += 1
+        return place
+
+    def retire(self) -> None:
+        """Ends it after its last execution. Idempotent."""
+        if not self.retired:
+            self.retired = True
+            if self._live == 0:
+                self.end()
+
+    def leave(self) -> None:
+        """Counts one execution fewer."""
+        self._live -= 1
+        self._idle_since = time.monotonic()
+        if self.retired and self._live == 0:
+            self.end()
+
+    @abstractmethod
+    def enter(self) -> S | None:
+        """Makes a place for one more execution; None if that is not possible."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Ends it at once, as it is retired and empty."""
+
+
+class OwnedBoxes(Generic[S]):
+    """Boxes by configuration, including the owner. Any thread and event loop can use it.
+
+    A box without an owner serves one execution. `shared` boxes take several at a time: simultaneous requests wait
+    for one new box.
+    """
+
+    def __init__(self, *, shared: bool = True) -> None:
+        self._shared = shared
+        self._owner = ProcessOwner()
+        self._lock = threading.Lock()
+        self._boxes: OrderedDict[SandboxConfig, list[Box[S]]] = OrderedDict()
+        self._turns: dict[tuple[SandboxConfig, object], anyio.Lock] = {}
+
+    async def reserve(self, config: SandboxConfig, make: Callable[[SandboxConfig], Awaitable[Box[S]]]) -> S:
+        """Returns a place in a box of this configuration, or in a new one.
+
+        Raises:
+            StartFailed: a new box ended at once.
+            Exception: as `make`.
+        """
+        place = self._find(config)
+        if place is not None:
+            return place
+        if not self._shared:
+            return self._add(config, await make(config))
+        async with self._turn(config):
+            return self._find(config) or self._add(config, await make(config))
+
+    async def prepare(self, config: SandboxConfig, make: Callable[[SandboxConfig], Awaitable[Box[S]]]) -> None:
+        """Prepares a shared box of this configuration. Raises the errors of `make`."""
+        async with self._turn(config):
+            if not self.has(config):
+                box = await make(config)
+                with self._lock:
+                    self._boxes.setdefault(config, []).append(box)
+
+    @asynccontextmanager
+    async def _turn(self, config: SandboxConfig) -> AsyncGenerator[None]:
+        key = config, current_token()
+        turn = self._turns.setdefault(key, anyio.Lock())
+        try:
+            async with turn:
+                yield
+        finally:
+            if not turn.statistics().tasks_waiting and not turn.locked():
+                self._turns.pop(key, None)
+
+    def has(self, config: SandboxConfig) -> bool:
+        """True if a box of this configuration accepts executions, or is full."""
+        with self._lock:
+            return self._owner.is_current and any(not box.retired for box in self._boxes.get(config, ()))
+
+    def retire(self, space: Space) -> None:
+        """Ends the idle boxes of this space, and every other one after its last execution."""
+        with self._lock:
+            for config in [each for each in self._boxes if each.space is space]:
+                for box in self._boxes.pop(config):
+                    box.retire()
+
+    def close(self) -> list[Box[S]]:
+        """Ends idle boxes, and every other one after its last execution. Returns them all."""
+        with self._lock:
+            boxes = [box for each in self._boxes.values() for box in each] if self._owner.is_current else []
+            self._boxes.clear()
+            for box in boxes:
+                box.retire()
+            return boxes
+
+    def drop_idle(self) -> bool:
+        """Retires boxes that are idle for too long, and the longest idle of too many. True if any are left."""
+        with self._lock:
+            self._drop_idle()
+            return bool(self._boxes)
+
+    def _find(self, config: SandboxConfig) -> S | None:
+        with self._lock:
+            if self._owner.take_over():
+                self._boxes.clear()
+            self._drop_idle()
+            boxes = self._boxes.get(config)  # never any without an owner
+            if boxes is None:
+                return None
+            self._boxes.move_to_end(config)
+            for box in reversed(boxes):
+                place = box.reserve()
+                if place is not None:
+                    return place
+            return None
+
+    def _add(self, config: SandboxConfig, box: Box[S]) -> S:
+        with self._lock:
+            place = box.reserve()
+            if place is None:
+                box.retire()
+                raise StartFailed("the engine ended as soon as it had started")
+            if config.owner is None:
+                box.retire()  # after this one execution
+            else:
+                self._boxes.setdefault(config, []).append(box)
+            return place
+
+    def _drop_idle(self) -> None:
+        idle: list[tuple[float, Box[S]]] = []
+        for config, boxes in list(self._boxes.items()):
+            boxes[:] = [box for box in boxes if not box.retired]
+            if not boxes:
+                del self._boxes[config]
+            idle += [(box.idle_since, box) for box in boxes if box.idle_since is not None]
+        idle.sort(key=itemgetter(0))
+        now = time.monotonic()
+        for position, (since, box) in enumerate(idle):
+            if now - since > _MAX_IDLE_SECONDS or position < len(idle) - _MAX_IDLE:
+                box.retire()

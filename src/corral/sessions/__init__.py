@@ -1,11 +1,9 @@
 """Sessions: files that programs of both languages share, from one to the next."""
 
-from corral.sessions.files import SessionFiles
+from corral.sessions.files import ProgramFiles, SessionFiles
 from corral.sessions.kept import KeptSessions, KeptWorkspace, Sessions
-from corral.sessions.mounts import Directory, Mount, Scratch
-from corral.sessions.program_files import ProgramFiles
+from corral.sessions.mounts import Directory, DirectoryStore, Mount, Scratch, Store, StoredFile, StoreKey
 from corral.sessions.session import OpenSession, open_session
-from corral.sessions.stores import DirectoryStore, Store, StoredFile, StoreKey
 from corral.sessions.tree import Entry, Usage
 
 __all__ = [

@@ -20,12 +20,10 @@ from corral.errors import ConfigError, FileError
 from corral.jail.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.logs import get_logger
 from corral.results import FileChanges
-from corral.sessions.files import SessionFiles, Snapshot, Tree, as_text, changes
-from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
-from corral.sessions.program_files import ProgramFiles
+from corral.sessions.files import ProgramFiles, SessionFiles, Snapshot, Tree, as_text, changes
+from corral.sessions.mounts import Directory, Mount, Scratch, Store, StoredFile, StoreKey, check_mounts
 from corral.sessions.quota import Quota, QuotaWatch, watch_quotas
 from corral.sessions.skills import PLACE, SkillSet
-from corral.sessions.stores import Store, StoredFile, StoreKey
 from corral.sessions.tree import FileTree, Usage
 from corral.types import ExecutionContext, Language, SandboxConfig
 

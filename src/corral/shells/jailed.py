@@ -27,11 +27,9 @@ from corral.sessions import Mount, OpenSession, Scratch, SessionFiles, open_sess
 from corral.sessions.shell import FileInfo, Files, Process, Shell, ShellCapabilities, ShellLimitName, ShellLimits
 from corral.sessions.skills import SkillSet
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.environment import checked_environment, expect_command
-from corral.shells.jails.network import CommandNetwork
-from corral.shells.jails.tiers import CommandJail, LandlockJail, NamespaceJail
+from corral.shells.jails.tiers import CommandJail, CommandNetwork, LandlockJail, NamespaceJail
 from corral.shells.jails.watch import CommandWatch
-from corral.shells.pipes import PipeProcess
+from corral.shells.processes import PipeProcess, checked_environment, expect_command
 from corral.types import ExecutionContext, SandboxConfig
 
 _TIERS: tuple[Tier, ...] = ("namespaces", "landlock")

@@ -34,8 +34,7 @@ from corral.sessions.shell import (
     sorted_entries,
 )
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.environment import MARK, checked_environment, expect_command
-from corral.shells.pipes import PipeProcess
+from corral.shells.processes import MARK, PipeProcess, checked_environment, expect_command
 
 T = TypeVar("T")
 

@@ -41,7 +41,6 @@ from corral.sessions.shell import (
     sorted_entries,
 )
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.environment import checked_environment, expect_command
 from corral.shells.memory_worker import (
     BOOT,
     DATA_BYTES,
@@ -55,7 +54,7 @@ from corral.shells.memory_worker import (
     Reply,
     frame,
 )
-from corral.shells.pushed import PushedProcess
+from corral.shells.processes import PushedProcess, checked_environment, expect_command
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource

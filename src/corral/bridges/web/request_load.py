@@ -11,8 +11,7 @@ from pydantic_core import from_json
 from corral.bridges.base import Receive
 from corral.bridges.web.request_filter import RequestHead
 from corral.calls.grants import Grant
-from corral.concurrency.capacity import Capacity
-from corral.concurrency.fairness import owner_active
+from corral.concurrency.fairness import Capacity, owner_active
 from corral.concurrency.garbage import gc_disabled
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 

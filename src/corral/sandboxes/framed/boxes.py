@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,13 +10,14 @@ from typing import Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import current_token
+from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn, unwrapped
 from corral.errors import StartFailed
 from corral.logs import get_logger
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed.provider import FramedProvider
-from corral.sandboxes.owned_boxes import OwnedBoxes
+from corral.sandboxes.pool import Box, OwnedBoxes
 from corral.types import SandboxConfig
 
 logger = get_logger("corral.sandboxes")
@@ -174,51 +174,34 @@ class BoxProvider(FramedProvider, Generic[B]):
         spawn(run)
 
 
-class _OpenBox(Generic[B]):
+class _OpenBox(Box["BoxPlace[B]"], Generic[B]):
     """A box in the event loop that opened it."""
 
     def __init__(self, provider: BoxProvider[B], content: B) -> None:
+        super().__init__(provider.executions_at_once)
         self.content = content
         self.used = False
         """True once it has served an execution, or has waited for one."""
         self._provider = provider
         self._token = current_token()
-        self._live = 0
-        self._retired = False
-        self._idle_since = time.monotonic()
 
     @property
     def of_this_loop(self) -> bool:
         return self._token == current_token()
 
-    @property
-    def idle_since(self) -> float | None:
-        return None if self._live else self._idle_since
+    @override
+    def enter(self) -> BoxPlace[B] | None:
+        return BoxPlace(self) if self.of_this_loop else None
 
-    @property
-    def retired(self) -> bool:
-        return self._retired
-
-    def reserve(self) -> BoxPlace[B] | None:
-        if self._retired or self._live >= self._provider.executions_at_once or not self.of_this_loop:
-            return None
-        self._live += 1
-        return BoxPlace(self)
-
-    def retire(self) -> None:
-        if not self._retired:
-            self._retired = True
-            if self._live == 0:
-                self._provider.begin_closing(self)
-
+    @override
     def leave(self) -> None:
-        self._live -= 1
-        self._idle_since = time.monotonic()
-        if self._live == 0:
-            if self._retired:
-                self._provider.begin_closing(self)
-            else:
-                self._provider.idle()
+        super().leave()
+        if self.idle_since is not None and not self.retired:
+            self._provider.idle()
+
+    @override
+    def end(self) -> None:
+        self._provider.begin_closing(self)
 
 
 class BoxPlace(Generic[B]):

@@ -14,13 +14,11 @@ from corral.containment import NO_SPACE, Space, Tier
 from corral.errors import BridgeError, StartFailed
 from corral.logs import get_logger
 from corral.npm import ModuleTexts, NpmModules, Trial
-from corral.sandboxes.jailed.fork_self_test import expect_health
+from corral.sandboxes.jailed.fork_self_test import expect_health, run_in_fork
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer, fork_message
-from corral.sandboxes.jailed.fork_trial import run_in_fork
 from corral.sandboxes.jailed.guest_starter import GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
-from corral.sandboxes.owned_boxes import OwnedBoxes
-from corral.sandboxes.pool import default_size
+from corral.sandboxes.pool import OwnedBoxes, default_size
 from corral.types import SandboxConfig
 
 _TRIAL_SECONDS = 5.0

@@ -7,9 +7,10 @@ import errno
 import json
 import socket
 import threading
-import time
 from base64 import b64encode
 from functools import cache
+
+from typing_extensions import override
 
 from corral.concurrency.descriptors import why_no_descriptors
 from corral.concurrency.event_loop import asyncio_loop
@@ -17,8 +18,8 @@ from corral.containment import Tier
 from corral.errors import StartFailed
 from corral.jail.launcher_client import child_streams
 from corral.jail.seccomp import filter_program
-from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestProcess, StartedGuest
+from corral.sandboxes.pool import Box
 
 _MOST_AT_ONCE = 256
 """Maximum number of a server's processes; it keeps three descriptors for each, and has 1,024."""
@@ -28,7 +29,7 @@ _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 """It has closed the socket, a moment before its process counts as ended."""
 
 
-class ForkServer:
+class ForkServer(Box["Fork"]):
     """Forks processes on request, from any event loop, until it is retired or has ended.
 
     When a process has ended, the next is forked ahead, as creating a process takes longer than running a small
@@ -36,58 +37,38 @@ class ForkServer:
     """
 
     def __init__(self, guest: StartedGuest, *, writes: bool = False) -> None:
+        super().__init__(_MOST_AT_ONCE)
         self.tier: Tier = guest.tier
         self.preloaded = guest.preloaded
         self._writes = writes
         self._guest = guest
-        self._live = 0
         self._lock = threading.Lock()
         self._spare: GuestProcess | None = None
-        self._idle_since = time.monotonic()
-        self._retired = False
 
-    @property
-    def retired(self) -> bool:
-        return self._retired
-
-    @property
-    def idle_since(self) -> float | None:
-        return None if self._live else self._idle_since
-
-    def reserve(self) -> Fork | None:
-        """Returns a new process for one execution, created later; None if this server is full."""
-        if self._retired or not self._guest.alive:
+    @override
+    def enter(self) -> Fork | None:
+        """Returns a new process for one execution, created later."""
+        if not self._guest.alive:
             self.retire()
             return None
-        if self._live >= _MOST_AT_ONCE:
-            return None
-        with self._lock:
-            process, self._spare = self._spare, None
+        process = self._take_spare()
         if process is not None and process.ended:
             process.close()
             process = None
         process = process or fork(self._guest, writes=self._writes)
-        if process is None:
-            return None
-        self._live += 1
-        return Fork(self, process)
+        return None if process is None else Fork(self, process)
 
+    @override
     def retire(self) -> None:
-        """Starts no new processes; the server ends with its last process."""
-        self._retired = True
-        with self._lock:
-            spare, self._spare = self._spare, None
+        super().retire()
+        spare = self._take_spare()
         if spare is not None:
             spare.close()
-        if self._live == 0:
-            self._guest.close()
 
+    @override
     def leave(self) -> None:
-        """Releases one of its processes."""
-        self._live -= 1
-        self._idle_since = time.monotonic()
-        if self._retired:
-            self.retire()
+        super().leave()
+        if self.retired:
             return
         loop = asyncio_loop()
         if loop is None:
@@ -95,9 +76,18 @@ class ForkServer:
         else:
             loop.call_soon(self._fork_ahead)  # after the pending result
 
+    @override
+    def end(self) -> None:
+        self._guest.close()
+
+    def _take_spare(self) -> GuestProcess | None:
+        with self._lock:
+            spare, self._spare = self._spare, None
+        return spare
+
     def _fork_ahead(self) -> None:
         with self._lock:
-            if self._spare is None and not self._retired:
+            if self._spare is None and not self.retired:
                 with contextlib.suppress(StartFailed):  # the next request reports it
                     self._spare = fork(self._guest, writes=self._writes)
 

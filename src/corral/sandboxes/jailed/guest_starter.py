@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +14,31 @@ from typing import Literal, NamedTuple, TypeVar
 from corral.containment import TIERS, Space, Tier, reaches
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
+from corral.guest.python.frames import NONCE_BYTES
 from corral.jail import Engine, Jail, LauncherClient, Mount, Plan, in_best_jail
 from corral.jail.jail import address_space_mb
-from corral.jail.launcher_client import Programs
-from corral.jail.process import can_limit
+from corral.jail.launcher_client import Child, Programs
+from corral.jail.process import ContainedProcess, can_limit
+from corral.sandboxes.channel import PostMortem
 from corral.sandboxes.framed.link import ReadyReader
-from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import SandboxConfig
+
+_GRACE_SECONDS = 0.2
+"""Time for a process to exit by itself after its pipe has closed, so that its status shows the reason."""
+
+
+class GuestProcess(ContainedProcess):
+    """A process whose frames carry the nonce of the one execution that it serves."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__(child)
+        self.nonce = secrets.token_bytes(NONCE_BYTES)
+
+    async def post_mortem(self) -> PostMortem:
+        """Returns its exit status, and the end of its standard error; ends it if it still runs."""
+        status = await self.wait(_GRACE_SECONDS)
+        return PostMortem(status=status, stderr=self.error_tail() or self.failure or "")
+
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -18,8 +18,7 @@ from corral.jail.spaces import SpaceHost
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
 from corral.sandboxes.framed.run import GuestRun
-from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestProcess, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Language, PipeEndpoint, SandboxConfig
 

@@ -30,8 +30,7 @@ from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.exits import cut_short, failed_exit
 from corral.sandboxes.monty.program import Ended, MontyProgram, PendingRequest
 from corral.sandboxes.monty.worker import Worker, WorkerBox, can_limit
-from corral.sandboxes.owned_boxes import OwnedBoxes
-from corral.sandboxes.pool import Pool, default_size
+from corral.sandboxes.pool import OwnedBoxes, Pool, default_size
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     CallRequest,
@@ -347,7 +346,7 @@ class _InMonty(Sandbox):
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
-            await self._box.leave(renewed=self._renewed)
+            await self._box.finish(renewed=self._renewed)
 
 
 def _make(memory_mb: int, _in_advance: bool) -> Worker:

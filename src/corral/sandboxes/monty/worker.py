@@ -13,11 +13,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
+from typing_extensions import override
 
 from corral.concurrency.descriptors import await_readable, process_descriptor
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import StartFailed
 from corral.jail.process import can_limit
+from corral.sandboxes.pool import Box
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
@@ -132,39 +134,27 @@ class Worker:
         self._thread.join()
 
 
-class WorkerBox:
+class WorkerBox(Box["WorkerBox"]):
     """A worker that serves one execution at a time."""
 
     def __init__(self, worker: Worker) -> None:
+        super().__init__()
         self.worker = worker
-        self._retired = False
-        self._idle_since: float | None = time.monotonic()
 
-    @property
-    def idle_since(self) -> float | None:
-        return self._idle_since
+    @override
+    def enter(self) -> WorkerBox | None:
+        if self.worker.alive:
+            return self
+        self.retire()
+        return None
 
-    @property
-    def retired(self) -> bool:
-        return self._retired
+    @override
+    def end(self) -> None:
+        self.worker.end()
 
-    def reserve(self) -> WorkerBox | None:
-        if self._retired or self._idle_since is None:
-            return None
-        if not self.worker.alive:
-            self.retire()
-            return None
-        self._idle_since = None
-        return self
-
-    def retire(self) -> None:
-        self._retired = True
-        if self._idle_since is not None:
-            self.worker.end()
-
-    async def leave(self, *, renewed: bool) -> None:
+    async def finish(self, *, renewed: bool) -> None:
         """Ends an execution. A worker that was not renewed ends with it."""
-        self._retired = self._retired or not renewed
-        self._idle_since = time.monotonic()
-        if self._retired:
+        self.retired = self.retired or not renewed
+        self.leave()
+        if self.retired:
             await run_shielded_in_thread(self.worker.close)

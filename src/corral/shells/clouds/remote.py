@@ -25,8 +25,7 @@ import anyio
 
 from corral.errors import ConfigError
 from corral.sessions.shell import Process, Shell
-from corral.shells.environment import MARK, checked_environment, expect_command
-from corral.shells.pushed import PushedProcess
+from corral.shells.processes import MARK, PushedProcess, checked_environment, expect_command
 
 _MISSING = 44
 _LIST_BYTES = 50_000_000

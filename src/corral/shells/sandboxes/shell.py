@@ -29,6 +29,9 @@ from corral.sandboxes.framed.exits import failed_exit, read_exit
 from corral.sandboxes.framed.guest_files import guest_files, is_node, node_files
 from corral.sandboxes.framed.session import Seen
 from corral.sessions.shell import Process, Shell
+from corral.shells.clouds.daytona import DaytonaShell
+from corral.shells.clouds.e2b import E2BShell
+from corral.shells.clouds.vercel import VercelShell
 from corral.types import Capabilities, Endpoint, Exit, HttpEndpoint, Language, LogEntry, LogLevel, SandboxConfig
 
 logger = get_logger("corral.sandboxes")
@@ -466,3 +469,30 @@ class _LineChannel(GuestChannel):
             self._errors += f"\n{error}".encode()
         finally:
             self._errors_end.set()
+
+
+class DaytonaSandbox(ShellSandbox):
+    """Runs programs in Daytona sandboxes."""
+
+    name: ClassVar[str] = "daytona"
+
+    def __init__(self) -> None:
+        super().__init__(DaytonaShell.create, containment=ContainmentKind("daytona", "kernel"))
+
+
+class E2BSandbox(ShellSandbox):
+    """Runs programs in E2B sandboxes."""
+
+    name: ClassVar[str] = "e2b"
+
+    def __init__(self) -> None:
+        super().__init__(E2BShell.create, containment=ContainmentKind("e2b", "vm"))
+
+
+class VercelSandbox(ShellSandbox):
+    """Runs programs in Vercel Sandboxes."""
+
+    name: ClassVar[str] = "vercel"
+
+    def __init__(self) -> None:
+        super().__init__(VercelShell.create, containment=ContainmentKind("vercel", "vm"))
