@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -221,37 +222,29 @@ def _refusal(_head: RequestHead, error: CallError, status: int) -> ASGIApp:
     return JSONResponse({"error": error.message}, status)
 
 
+@dataclass(eq=False)
 class _ChatServer:
-    def __init__(
-        self,
-        corral: Corral,
-        agent: ChatAgent,
-        *,
-        authenticate: Authenticate,
-        store: ChatStore,
-        title: str,
-        suggestions: Sequence[str],
-        bounds: ChatBounds,
-    ) -> None:
-        self._corral = corral
-        self._agent = agent
-        self._authenticate = authenticate
-        self._store = store
-        self._title = title
-        self._suggestions = list(suggestions)
-        self._bounds = bounds
+    corral: Corral
+    agent: ChatAgent
+    authenticate: Authenticate
+    store: ChatStore
+    title: str
+    suggestions: Sequence[str]
+    bounds: ChatBounds
+
+    def __post_init__(self) -> None:
         self._rates = MemoryRates()
-        self._replies = Replies(corral, self._keep)
+        self._replies = Replies(self.corral, self._keep)
 
     def routes(self) -> Starlette:
         @asynccontextmanager
         async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-            await self._store.open()
+            await self.store.open()
             try:
                 yield
             finally:
                 await self._replies.aclose()
-                await self._store.aclose()
+                await self.store.aclose()
 
         return Starlette(
             routes=[
@@ -284,7 +277,7 @@ class _ChatServer:
 
     async def _about(self, request: Request) -> Response:
         context = await self._caller(request)
-        return JSONResponse({"title": self._title, "suggestions": self._suggestions, "user": context.user_id})
+        return JSONResponse({"title": self.title, "suggestions": list(self.suggestions), "user": context.user_id})
 
     # --- conversations
 
@@ -295,13 +288,13 @@ class _ChatServer:
         message = self._user_message(request_body.messages[-1])
         await self._expect_room(owner, request_body.id)
         await self._take(owner)
-        conversation = await self._store.load(owner, request_body.id) or Conversation(id=request_body.id)
+        conversation = await self.store.load(owner, request_body.id) or Conversation(id=request_body.id)
         before = [each["id"] for each in conversation.messages]
         if message["id"] in before:  # the user edited it, or wants another reply
             del conversation.messages[before.index(message["id"]) :]
-        if len(conversation.messages) + 2 > self._bounds.messages:
+        if len(conversation.messages) + 2 > self.bounds.messages:
             raise HTTPException(422, f"the conversation has {len(before)} messages; start a new one")
-        if len(json.dumps(conversation.messages)) > (most := self._bounds.conversation_bytes):
+        if len(json.dumps(conversation.messages)) > (most := self.bounds.conversation_bytes):
             raise HTTPException(422, f"the conversation has more than {most} bytes, the maximum; start a new one")
         conversation.messages.append(message)
         conversation.updated = time.time()
@@ -315,21 +308,21 @@ class _ChatServer:
     async def _expect_room(self, owner: Owner, conversation_id: str) -> None:
         if self._replies.find(owner, conversation_id) is not None:
             raise HTTPException(409, "a reply in this conversation is in progress; stop it first")
-        if self._replies.count(owner) >= self._bounds.replies:
+        if self._replies.count(owner) >= self.bounds.replies:
             if waiting := len(await self._waiting(owner)):
                 waits = "1 conversation waits" if waiting == 1 else f"{waiting} conversations wait"
                 raise HTTPException(429, f"{waits} for your approval; approve or deny a call first")
-            raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
+            raise HTTPException(429, f"{self.bounds.replies} replies are in progress; wait for one, or stop it")
 
     async def _waiting(self, owner: Owner) -> set[str]:
         """Returns the ids of conversations whose replies wait for a decision of the user."""
-        waiting = await self._corral.executions.waiting()
+        waiting = await self.corral.executions.waiting()
         conversations = {each.context.session_id or "" for each in waiting if owner_of(each.context) == owner}
         return {each for each in conversations if self._replies.find(owner, each) is not None}
 
     async def _take(self, owner: Owner) -> None:
         """Counts a message of a user."""
-        most = self._bounds.messages_per_minute
+        most = self.bounds.messages_per_minute
         key = sha256(str(owner).encode()).hexdigest()
         refusal = await self._rates.take([Bucket(key, Rate(most, _SECONDS_PER_MINUTE))])
         if refusal is not None:
@@ -347,22 +340,22 @@ class _ChatServer:
                         conversation.messages.pop()
                     conversation.messages.append(message)
                     conversation.updated = time.time()
-                await self._store.save(owner, conversation)
+                await self.store.save(owner, conversation)
 
         turn = ChatTurn(
             conversation_id=conversation.id,
             messages=tuple(conversation.messages),
             context=context.model_copy(update={"session_id": conversation.id}),
         )
-        return self._replies.start(turn, owner, self._agent, seconds=self._bounds.reply_seconds, save=save)
+        return self._replies.start(turn, owner, self.agent, seconds=self.bounds.reply_seconds, save=save)
 
     def _user_message(self, data: dict[str, Any]) -> Message:
         message = _validated(_UserMessage, data)
         texts = [part.get("text") for part in message.parts if part.get("type") == "text"]
         if not all(isinstance(text, str) for text in texts) or not "".join(cast("list[str]", texts)).strip():
             raise HTTPException(422, "the message has no text")
-        if sum(map(len, cast("list[str]", texts))) > self._bounds.message_chars:
-            raise HTTPException(413, f"the message is longer than {self._bounds.message_chars} characters")
+        if sum(map(len, cast("list[str]", texts))) > self.bounds.message_chars:
+            raise HTTPException(413, f"the message is longer than {self.bounds.message_chars} characters")
         return {"id": message.id, "role": "user", "parts": [{"type": "text", "text": text} for text in texts]}
 
     async def _resume(self, request: Request) -> Response:
@@ -391,7 +384,7 @@ class _ChatServer:
 
     async def _conversations(self, request: Request) -> Response:
         owner = owner_of(await self._caller(request))
-        conversations = await self._store.conversations(owner)
+        conversations = await self.store.conversations(owner)
         waiting = await self._waiting(owner)
         return JSONResponse(
             [
@@ -411,7 +404,7 @@ class _ChatServer:
         conversation_id: str = request.path_params["conversation"]
         while True:
             reply = self._replies.find(owner, conversation_id)
-            conversation = await self._store.load(owner, conversation_id)
+            conversation = await self.store.load(owner, conversation_id)
             if self._replies.find(owner, conversation_id) is reply:
                 break  # else a reply was stored while the conversation was loaded
         if conversation is None:
@@ -435,7 +428,7 @@ class _ChatServer:
         conversation_id: str = request.path_params["conversation"]
         if self._replies.find(owner, conversation_id) is not None:
             raise HTTPException(409, "a reply in this conversation is in progress; stop it first")
-        await self._store.delete(owner, conversation_id)
+        await self.store.delete(owner, conversation_id)
         return Response(status_code=204)
 
     # --- executions
@@ -449,14 +442,14 @@ class _ChatServer:
         data = await self._record(request, owner_of(context))
         path = request.query_params.get("path", "")
         show = "image" in request.query_params
-        return await download(self._corral, context, data, path, self._bounds.file_bytes, as_image=show)
+        return await download(self.corral, context, data, path, self.bounds.file_bytes, as_image=show)
 
     async def _record(self, request: Request, owner: Owner) -> dict[str, Any]:
         execution_id: str = request.path_params["execution"]
         record = self._replies.record(owner, execution_id)
         if record is not None:
             return record.data
-        data = await self._store.execution(owner, execution_id)
+        data = await self.store.execution(owner, execution_id)
         if data is None:
             raise HTTPException(404, "there is no such execution")
         return expired(data)
@@ -467,7 +460,7 @@ class _ChatServer:
         execution_id: str = request.path_params["execution"]
         sequence: int = request.path_params["sequence"]
         owner = owner_of(context)
-        executions = self._corral.executions
+        executions = self.corral.executions
         waits = any(
             (each.execution_id, owner_of(each.context)) == (execution_id, owner) for each in await executions.waiting()
         )
@@ -478,7 +471,7 @@ class _ChatServer:
         return JSONResponse({"decision": decided.type})
 
     async def _keep(self, record: ExecutionRecord) -> None:
-        await self._store.save_execution(record.owner, record.data)
+        await self.store.save_execution(record.owner, record.data)
 
     # --- requests
 
@@ -489,7 +482,7 @@ class _ChatServer:
         return context
 
     async def _found_caller(self, request: Request) -> ExecutionContext | None:
-        caller = self._authenticate(request)
+        caller = self.authenticate(request)
         return await caller if inspect.isawaitable(caller) else caller
 
     async def _body(self, request: Request) -> bytes:
@@ -499,8 +492,8 @@ class _ChatServer:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > self._bounds.request_bytes:
-                raise HTTPException(413, f"the request is larger than {self._bounds.request_bytes} bytes")
+            if len(body) > self.bounds.request_bytes:
+                raise HTTPException(413, f"the request is larger than {self.bounds.request_bytes} bytes")
         return bytes(body)
 
 

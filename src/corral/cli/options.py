@@ -18,24 +18,23 @@ from corral import ExecutionContext
 _DRAIN_SECONDS = 30.0
 
 
+def add_repeatable(
+    group: argparse._ActionsContainer,  # pyright: ignore[reportPrivateUsage]
+    option: str,
+    metavar: str,
+    text: str,
+    **settings: Any,
+) -> None:
+    """Adds an option whose values become a list; `text` is its help."""
+    settings = {"default": [], "metavar": metavar, "help": f"{text}; can be repeated", **settings}
+    group.add_argument(option, action="append", **settings)
+
+
 def add_tools(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `load_tools`."""
-    parser.add_argument(
-        "--tools",
-        action="append",
-        default=[],
-        metavar="PLACE",
-        help="module, module:name or file.py[:name]; can be repeated",
-    )
-    parser.add_argument(
-        "--mcp-config",
-        dest="mcp_configs",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="JSON file with mcpServers, whose tools are added; can be repeated",
-    )
+    add_repeatable(parser, "--tools", "PLACE", "module, module:name or file.py[:name]")
+    text = "JSON file with mcpServers, whose tools are added"
+    add_repeatable(parser, "--mcp-config", "FILE", text, dest="mcp_configs", type=Path)
 
 
 def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # pyright: ignore[reportPrivateUsage]
@@ -68,22 +67,10 @@ def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  
     group.add_argument(
         "--port", type=int, default=default_port, metavar="N", help=f"0 chooses a free port; default: {default_port}"
     )
-    group.add_argument(
-        "--allow-host",
-        dest="allowed_hosts",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a host name that requests may use, besides this machine's; can be repeated",
-    )
-    group.add_argument(
-        "--allow-origin",
-        dest="allowed_origins",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="a site whose pages may send requests, such as https://app.example; can be repeated",
-    )
+    text = "a host name that requests may use, besides this machine's"
+    add_repeatable(group, "--allow-host", "NAME", text, dest="allowed_hosts")
+    text = "a site whose pages may send requests, such as https://app.example"
+    add_repeatable(group, "--allow-origin", "URL", text, dest="allowed_origins")
 
 
 def add_drain(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, get_args
 
 from corral import Limits
-from corral.cli.options import passed_options
+from corral.cli.options import add_repeatable, passed_options
 from corral.containment import TIERS
 from corral.errors import ConfigError
 from corral.languages import LANGUAGES, language_of_file
@@ -120,14 +120,8 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     containment.add_argument(
         "--containment", choices=TIERS, default="landlock", help="refuse to run in a lower tier; default: landlock"
     )
-    containment.add_argument(
-        "--accept-unenforced",
-        choices=sorted(LIMITS_OF_SANDBOXES),
-        action="append",
-        default=[],
-        metavar="LIMIT",
-        help="run even if the sandbox does not enforce this limit here; can be repeated",
-    )
+    text = "run even if the sandbox does not enforce this limit here"
+    add_repeatable(containment, "--accept-unenforced", "LIMIT", text, choices=sorted(LIMITS_OF_SANDBOXES))
     add_surroundings(parser)
     add_limits(parser, {name: field.default for name, field in Limits.model_fields.items()})
 
@@ -135,38 +129,13 @@ def add_running(parser: argparse.ArgumentParser) -> None:
 def add_surroundings(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `surroundings`, and `--python-package`."""
     group = parser.add_argument_group("resources of programs")
-    group.add_argument(
-        "--network",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="an origin that they may request, such as https://api.example.com; can be repeated",
-    )
-    group.add_argument(
-        "--packages",
-        type=_folder,
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="npm or Python packages: a folder of `corral packages add`; can be repeated",
-    )
-    group.add_argument(
-        "--python-package",
-        dest="python_packages",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a Python package that is installed beside corral; can be repeated",
-    )
-    group.add_argument(
-        "--skill",
-        dest="skills",
-        type=_folder,
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="with SKILL.md; can be repeated",
-    )
+    text = "an origin that they may request, such as https://api.example.com"
+    add_repeatable(group, "--network", "ORIGIN", text)
+    text = "npm or Python packages: a folder of `corral packages add`"
+    add_repeatable(group, "--packages", "FOLDER", text, type=_folder)
+    text = "a Python package that is installed beside corral"
+    add_repeatable(group, "--python-package", "NAME", text, dest="python_packages")
+    add_repeatable(group, "--skill", "FOLDER", "with SKILL.md", dest="skills", type=_folder)
 
 
 def add_limits(parser: argparse.ArgumentParser, defaults: Mapping[str, int | float]) -> None:
@@ -195,13 +164,8 @@ def mounts(workspace: Path | None) -> list[Mount]:
 
 def add_env(parser: argparse.ArgumentParser) -> None:
     """Adds the option of `env_of`."""
-    parser.add_argument(
-        "--env",
-        action="append",
-        type=_variable,
-        metavar="NAME=VALUE",
-        help="a variable for process.env, or os.environ in Python; can be repeated",
-    )
+    text = "a variable for process.env, or os.environ in Python"
+    add_repeatable(parser, "--env", "NAME=VALUE", text, default=None, type=_variable)
 
 
 def surroundings(arguments: argparse.Namespace) -> Surroundings:

@@ -24,7 +24,7 @@ from pydantic_core import to_json
 
 from corral import Corral, ExecutionContext
 from corral.cli.http_server import Drainable, http_server, is_loopback, listening, url_of
-from corral.cli.options import add_address, add_caller, add_drain, add_tools, caller, interruptible
+from corral.cli.options import add_address, add_caller, add_drain, add_repeatable, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.run_options import add_env, add_running, env_of, running
@@ -90,14 +90,7 @@ def add_mcp(commands: Commands) -> None:
     add_drain(http)
     http.add_argument("--oauth-issuer", metavar="URL", help="only accept access tokens of this OAuth issuer")
     http.add_argument("--oauth-resource", metavar="URL", help="audience (aud) of those tokens; default: the served URL")
-    http.add_argument(
-        "--oauth-scope",
-        dest="oauth_scopes",
-        action="append",
-        default=[],
-        metavar="SCOPE",
-        help="required in those tokens; can be repeated",
-    )
+    add_repeatable(http, "--oauth-scope", "SCOPE", "required in those tokens", dest="oauth_scopes")
     add_env(parser)
     context = add_caller(parser)
     context.add_argument(
