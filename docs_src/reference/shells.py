@@ -8,7 +8,7 @@ from pathlib import Path
 from corral.containment import ContainmentKind
 from corral.shells import DaytonaShell, E2BShell, LocalShell, MemoryShell, ShellCapabilities, VercelShell
 from corral.testing import FilesSuite, ShellSuite
-from corral.testing.behaviours import behaviours
+from corral.testing.shells import behaviours
 
 __all__ = ["CAPABILITIES", "table_of_shells"]
 

@@ -40,7 +40,7 @@ def test_every_module_that_an_extra_brings_is_in_the_reference() -> None:
     named = {
         f"corral.{path.relative_to(ROOT / 'src/corral').with_suffix('').as_posix().replace('/', '.')}"
         for path in (ROOT / "src/corral/integrations").glob("*.py")
-        if "MissingExtra(" in path.read_text(encoding="utf-8") and not path.stem.endswith(("_own", "_tools"))
+        if "requires_extra(" in path.read_text(encoding="utf-8") and not path.stem.endswith(("_own", "_tools"))
     }
     assert named
     assert named <= {*MODULES}

@@ -12,7 +12,7 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from corral.egress.lookups import SystemResolver
+from corral.egress.connections import SystemResolver
 from tests.egress.conftest import ClientFactory, both_loops
 from tests.egress.wire import Server
 from tests.until import LIMIT_SECONDS, until

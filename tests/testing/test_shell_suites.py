@@ -14,7 +14,7 @@ import pytest
 from corral.containment import ContainmentKind
 from corral.shells import Completed, MemoryShell, Process, Shell, ShellCapabilities
 from corral.testing import FilesSuite, ShellSuite
-from corral.testing.behaviours import behaviours
+from corral.testing.shells import behaviours
 
 CASES = [case for suite in (ShellSuite, FilesSuite) for name, case in vars(suite).items() if name.startswith("test_")]
 NO_DIFFERENCES = {"containment"}

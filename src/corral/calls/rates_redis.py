@@ -9,16 +9,14 @@ from typing import Literal, TypeAlias
 
 from corral.arguments import checked
 from corral.calls.rates import Bucket, MemoryRates, RateStore, Refusal
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError, requires_extra
 from corral.logs import get_logger
 
-try:
+with requires_extra("RedisRates", "redis"):
     from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
     from redis.asyncio.connection import parse_url
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-except ModuleNotFoundError as error:
-    raise MissingExtra(f"RedisRates needs the module {error.name}: pip install 'corral[redis]'") from error
 
 __all__ = ["RedisRates", "WhenAway"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 
-try:
+with requires_extra("corral.egress", "egress"):
     from corral.egress.client import SafeClient
-    from corral.egress.lookups import Resolver
+    from corral.egress.connections import Resolver
     from corral.egress.network import Header, Network
-except ModuleNotFoundError as error:
-    raise MissingExtra(f"corral.egress needs the module {error.name}: pip install 'corral[egress]'") from error
 from corral.egress.policy import EgressPolicy
 
 __all__ = ["EgressPolicy", "Header", "Network", "Resolver", "SafeClient"]

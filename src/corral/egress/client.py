@@ -16,8 +16,7 @@ import idna
 from typing_extensions import Unpack
 
 from corral.arguments import checked
-from corral.egress.connections import BoundedStream, GuardedBackend
-from corral.egress.lookups import Resolver, SystemResolver
+from corral.egress.connections import BoundedStream, GuardedBackend, Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import EgressBlocked
 

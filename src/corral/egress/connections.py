@@ -1,21 +1,59 @@
-"""Guarded connections: names are resolved once, all addresses are checked, and a checked one is dialled. Received bytes
-are counted as they are read."""
+"""Guarded connections: names are resolved once, all addresses are checked, and a checked one is dialled."""
 
 from __future__ import annotations
 
 import math
+import socket
 import ssl
-from collections.abc import Iterable
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import ip_address
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 import httpcore
 
+from corral.concurrency.threads import run_in_own_thread
 from corral.egress.addresses import Address, read_host
-from corral.egress.lookups import Resolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.logs import get_logger
+
+Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+"""Returns the IPv4 and IPv6 addresses of a name, best first. Raises `OSError` if the name has none."""
+
+
+class SystemResolver:
+    """The default resolver of a client: the system's `getaddrinfo`.
+
+    Lookups cannot be interrupted: an abandoned one keeps its place until it has ended.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._count = places
+        self._places = threading.BoundedSemaphore(places)
+
+    async def __call__(self, host: str) -> list[str]:
+        """Returns the addresses of `host`.
+
+        Raises:
+            OSError: the name has none.
+            httpcore.ConnectTimeout: all places are taken.
+        """
+        # Not anyio's limiter, which does not count abandoned threads.
+        return await run_in_own_thread(self._look_up, host, abandon_on_cancel=True)
+
+    def _look_up(self, host: str) -> list[str]:
+        if not self._places.acquire(blocking=False):
+            raise httpcore.ConnectTimeout(f"{host} was not resolved: {self._count} other lookups have not ended yet")
+        try:
+            infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
+        finally:
+            self._places.release()
+        addresses = [sockaddr[0] for *_, sockaddr in infos]
+        return list(dict.fromkeys(address for address in addresses if isinstance(address, str)))  # not without IPv6
+
+
+# --- connections --------------------------------------------------------------------------------------------
 
 logger = get_logger("corral.egress")
 

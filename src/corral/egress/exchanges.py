@@ -20,7 +20,7 @@ import httpx
 from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
 from corral.egress.addresses import read_host
 from corral.egress.client import SafeClient
-from corral.egress.lookups import Resolver
+from corral.egress.connections import Resolver
 from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy, blocked
 from corral.errors import (

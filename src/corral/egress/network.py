@@ -20,8 +20,8 @@ from pydantic import BeforeValidator, Field
 from corral.audit import AuditLog
 from corral.egress.addresses import read_host
 from corral.egress.client import SAFE_HEADERS
+from corral.egress.connections import Resolver
 from corral.egress.exchanges import Caller, Exchanges
-from corral.egress.lookups import Resolver
 from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy
 from corral.egress.sockets import Sockets

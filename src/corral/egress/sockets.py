@@ -36,9 +36,8 @@ from wsproto.utilities import ProtocolError
 
 from corral.audit import Outcome
 from corral.egress.client import host_of, objection_to
-from corral.egress.connections import BoundedStream, GuardedBackend
+from corral.egress.connections import BoundedStream, GuardedBackend, SystemResolver
 from corral.egress.exchanges import Exchanges, Hop, pairs, place_of
-from corral.egress.lookups import SystemResolver
 from corral.egress.policy import blocked, too_late
 from corral.errors import (
     AccessDenied,

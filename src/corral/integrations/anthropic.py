@@ -7,19 +7,15 @@ from contextvars import ContextVar
 from typing import Any, TypedDict, cast
 
 from corral.arguments import checked
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.integrations.kit import CodeModeBase, Context, OnEvent, own_tools, parts_of
 from corral.model import ModelTool
 from corral.rendering.images import Picture
 
-try:
+with requires_extra("corral.integrations.anthropic", "anthropic"):
     from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError, beta_async_tool
     from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaTextBlockParam
     from anthropic.types.beta.beta_tool_result_block_param import Content
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
-    ) from error
 
 __all__ = ["TOOL_USE_ID", "CodeMode"]
 

@@ -8,21 +8,17 @@ from typing import Any
 
 from corral import ExecutionContext
 from corral.arguments import checked
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.integrations.kit import CodeModeBase, Context, OnEvent, context_for, own_tools, parts_of
 from corral.model import ModelTool
 from corral.rendering.images import Picture
 
-try:
+with requires_extra("corral.integrations.google_adk", "google-adk"):
     from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.tool_context import ToolContext
     from google.adk.utils.instructions_utils import InstructionProvider, inject_session_state
     from google.genai.types import FunctionDeclaration, Part
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.google_adk needs the module {error.name}: pip install 'corral[google-adk]'"
-    ) from error
 
 __all__ = ["CodeMode"]
 

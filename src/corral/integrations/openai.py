@@ -10,7 +10,7 @@ import anyio
 
 from corral import ExecutionContext, ExecutionResult
 from corral.arguments import checked
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.integrations.kit import (
     CodeModeBase,
     Kit,
@@ -23,7 +23,7 @@ from corral.integrations.kit import (
 from corral.model import ModelTool
 from corral.rendering.images import Picture
 
-try:
+with requires_extra("corral.integrations.openai", "openai"):
     from openai.types.chat import (
         ChatCompletion,
         ChatCompletionMessageFunctionToolCall,
@@ -34,10 +34,6 @@ try:
     from openai.types.responses import Response, ResponseFunctionToolCall, ToolParam
     from openai.types.responses.response_function_call_output_item_param import ResponseFunctionCallOutputItemParam
     from openai.types.responses.response_input_item_param import FunctionCallOutput
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.openai needs the module {error.name}: pip install 'corral[openai]'"
-    ) from error
 
 __all__ = ["CodeMode", "FunctionCall"]
 

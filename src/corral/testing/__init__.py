@@ -4,12 +4,11 @@ A suite is a class of asynchronous tests for pytest. Subclass it in a test modul
 implement its factory, and mark it with `pytest.mark.anyio`. Nothing here imports pytest.
 """
 
-from corral.testing.bridges import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
-from corral.testing.extensions import SinkSuite, SourceSuite
+from corral.testing.bridge_world import CallTool
+from corral.testing.bridges import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, SendMessage
+from corral.testing.extensions import SandboxSuite, SinkSuite, SourceSuite
 from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
-from corral.testing.sandboxes import SandboxSuite
-from corral.testing.shell_files import FilesSuite
-from corral.testing.shells import ShellSuite
+from corral.testing.shells import FilesSuite, ShellSuite
 
 __all__ = [
     "BridgeMessageSuite",

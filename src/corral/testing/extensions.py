@@ -1,14 +1,19 @@
-"""Conformance suites of audit sinks and tool sources."""
+"""Conformance suites of audit sinks, tool sources and sandbox providers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 import anyio
 
-from corral import Corral
+from corral import Corral, ExecutionResult, Limits, tool
 from corral.audit import AuditEvent, AuditLog, AuditSink, new_event_id
+from corral.errors import ToolError
+from corral.sandboxes import SandboxProvider
 from corral.tools import Tool, ToolSource
+from corral.types import LIMITS_OF_SANDBOXES, Containment, Language
 
 
 def _event(number: int) -> AuditEvent:
@@ -97,3 +102,180 @@ class SourceSuite:
                 tasks.start_soon(run)
                 tasks.start_soon(run)
         assert values == [self.expected] * 4
+
+
+# --- sandbox providers --------------------------------------------------------------------------------------
+
+_PATIENCE_SECONDS = 30.0
+
+
+class _Programs(NamedTuple):
+    """The same programs in each language."""
+
+    value: str
+    console: str
+    error_in_line_3: str
+    refused: str
+    parallel: str
+    caught: str
+    environment: str
+    endless: str
+    wait: str
+    state: str
+
+
+_PROGRAMS: Mapping[Language, _Programs] = {
+    "typescript": _Programs(
+        value='return { text: "größer\\n\\u2028", list: [1, 2.5, null, true], nested: { a: [] } }',
+        console='console.log("one"); console.error("two"); return 1',
+        error_in_line_3='const a = 1;\nconst b = 2;\nthrow new RangeError("too far");',
+        refused="return await tools.refuse({ reason: 'not today' })",
+        parallel="return await Promise.all([1, 2, 3].map((n) => tools.double({ n })))",
+        caught="try { await tools.refuse({ reason: 'no' }) } catch (e) { return e.message }",
+        environment="return process.env.MODE",
+        endless="while (true) {}",
+        wait="return await tools.wait({})",
+        state="const before = globalThis.kept; globalThis.kept = 1; return before ?? null",
+    ),
+    "python": _Programs(
+        value='{"text": "größer\\n\\u2028", "list": [1, 2.5, None, True], "nested": {"a": []}}',
+        console='import sys\nprint("one")\nprint("two", file=sys.stderr)\n1',
+        error_in_line_3='a = 1\nb = 2\nraise ValueError("too far")',
+        refused="await tools.refuse(reason='not today')",
+        parallel="import asyncio\nawait asyncio.gather(*(tools.double(n=n) for n in [1, 2, 3]))",
+        caught="try:\n    await tools.refuse(reason='no')\nexcept Exception as e:\n    result = str(e)\nresult",
+        environment='import os\nos.environ["MODE"]',
+        endless="while True:\n    pass",
+        wait="await tools.wait()",
+        state="import builtins\nbefore = getattr(builtins, 'kept', None)\nbuiltins.kept = 1\nbefore",
+    ),
+}
+
+
+class SandboxSuite:
+    """Tests that every sandbox provider must pass. Implement `provider`; each test closes its provider."""
+
+    language: Language = "typescript"
+
+    def provider(self) -> SandboxProvider:
+        """Makes the provider to test. Can return the same one for all tests; inside its `async with` it stays open."""
+        raise NotImplementedError
+
+    async def test_a_value_and_the_console_leave_the_program(self) -> None:
+        async with self._corral() as corral:
+            result = await self._run(corral, self._programs.value)
+            assert result.value == {
+                "text": "größer\n\u2028",
+                "list": [1, 2.5, None, True],
+                "nested": {"a": []},
+            }, result
+            printed = await self._run(corral, self._programs.console)
+            assert sorted(entry.text for entry in printed.logs) == ["one", "two"]
+
+    async def test_an_error_has_the_models_own_line(self) -> None:
+        async with self._corral() as corral:
+            result = await self._run(corral, self._programs.error_in_line_3)
+            assert result.status == "failed"
+            assert result.error is not None
+            assert result.error.message.endswith("too far")
+            assert result.error.line == 3, result.error
+
+    async def test_calls_run_at_the_same_time_and_their_errors_can_be_caught(self) -> None:
+        async with self._corral() as corral:
+            assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
+            refused = await self._run(corral, self._programs.refused)
+            assert refused.error is not None
+            assert (refused.error.code, refused.error.name) == ("tool_error", "ToolError")
+            caught = await self._run(corral, self._programs.caught)
+            assert str(caught.value).endswith("no"), caught
+
+    async def test_the_environment_is_what_was_passed(self) -> None:
+        async with self._corral() as corral:
+            assert (await self._run(corral, self._programs.environment, env={"MODE": "test"})).value == "test"
+
+    async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self) -> None:
+        async with self._corral() as corral:
+            limits = Limits(wall_seconds=0.4)  # the program uses the processor all that time
+            result = await self._run(corral, self._programs.endless, limits=limits)
+            assert result.status == "timed_out"
+            assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
+
+    async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
+        """Only for providers that enforce `cpu_seconds`."""
+        provider = self.provider()
+        if "cpu_seconds" in provider.capabilities.enforces:
+            async with self._corral(provider) as corral:
+                result = await self._run(corral, self._programs.endless, limits=Limits(cpu_seconds=0.2))
+                assert result.error is not None
+                assert "processor time" in result.error.message, result
+
+    async def test_a_cancelled_program_ends_with_its_calls(self) -> None:
+        async with self._corral() as corral, corral.start(self._programs.wait, language=self.language) as run:
+            with anyio.fail_after(_PATIENCE_SECONDS):
+                async for event in run:
+                    if event.type == "tool_call_started":
+                        run.cancel()
+            result = await run.result()
+            assert result.status == "cancelled"
+            assert len(result.tool_calls) == 1
+
+    async def test_limits_of_the_session_are_held(self) -> None:
+        async with self._corral() as corral:
+            many = await self._run(corral, self._programs.parallel, limits=Limits(calls=2))
+            assert many.error is not None
+            assert many.error.code == "call_budget_exceeded"
+            short = await self._run(corral, self._programs.value, limits=Limits(value_bytes=10))
+            assert short.error is not None
+            assert short.error.code == "output_exceeded"
+
+    async def test_programs_share_nothing(self) -> None:
+        async with self._corral() as corral:
+            assert [(await self._run(corral, self._programs.state)).value for _ in range(2)] == [None] * 2
+
+    async def test_executions_at_the_same_time_do_not_mix(self) -> None:
+        values: dict[str, Any] = {}
+        async with self._corral() as corral:
+
+            async def run(mode: str) -> None:
+                values[mode] = (await self._run(corral, self._programs.environment, env={"MODE": mode})).value
+
+            async with anyio.create_task_group() as tasks:
+                for mode in "abc":
+                    tasks.start_soon(run, mode)
+        assert values == {mode: mode for mode in "abc"}
+
+    @property
+    def _programs(self) -> _Programs:
+        return _PROGRAMS[self.language]
+
+    @asynccontextmanager
+    async def _corral(self, provider: SandboxProvider | None = None) -> AsyncGenerator[Corral]:
+        @tool
+        async def double(n: int) -> int:
+            """Doubles a number."""
+            return 2 * n
+
+        @tool
+        async def refuse(reason: str) -> None:
+            """Fails."""
+            raise ToolError(reason)
+
+        @tool
+        async def wait() -> None:
+            """Waits until it is cancelled."""
+            await anyio.sleep_forever()
+
+        provider = provider or self.provider()
+        accepted = LIMITS_OF_SANDBOXES - provider.capabilities.enforces
+        corral = Corral(
+            [double, refuse, wait],
+            sandbox=provider,
+            check=False,
+            containment=Containment(required="none", accept_unenforced=accepted),
+            limits=Limits(wall_seconds=_PATIENCE_SECONDS),
+        )
+        async with corral:
+            yield corral
+
+    async def _run(self, corral: Corral, source: str, **options: Any) -> ExecutionResult:
+        return await corral.execute(source, language=self.language, **options)

@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from corral import Corral
 from corral.events import Event, ExecutionFinished
-from corral.integrations.mcp import mcp_server, notifications
+from corral.integrations.mcp import mcp_server
+from corral.integrations.mcp import server as notifications
 from tests.integrations.mcp.serving import MODES, listening, make_corral, run
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,8 @@ import pytest
 from mcp.server import MCPServer
 
 from corral.errors import ToolError
-from corral.sources.mcp import McpServer, connection
+from corral.sources.mcp import McpServer
+from corral.sources.mcp import server as connection
 from tests.sources.mcp.opening import opened, rogue, unanswered
 from tests.until import until
 

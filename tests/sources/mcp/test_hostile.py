@@ -20,7 +20,8 @@ from mcp.server import MCPServer
 from corral import Corral, ExecutionContext, Tool
 from corral.errors import InvalidArguments, InvalidToolOutput, StartFailed, ToolError
 from corral.sandboxes import DenoSandbox
-from corral.sources.mcp import McpServer, connection
+from corral.sources.mcp import McpServer
+from corral.sources.mcp import server as connection
 from corral.sources.mcp import stdio as transport
 from tests.processes import assert_ending, descendants
 from tests.sources.mcp.opening import Offered, opened, rogue, unanswered

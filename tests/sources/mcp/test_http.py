@@ -19,7 +19,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from corral.errors import ToolError
-from corral.sources.mcp import McpServer, connection
+from corral.sources.mcp import McpServer
+from corral.sources.mcp import server as connection
 from tests.ports import held_port
 from tests.sources.mcp.opening import opened
 from tests.until import until

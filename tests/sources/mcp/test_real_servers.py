@@ -20,7 +20,8 @@ from deno import find_deno_bin
 from typing_extensions import override
 
 from corral import Corral
-from corral.sources.mcp import connection, mcp_servers
+from corral.sources.mcp import mcp_servers
+from corral.sources.mcp import server as connection
 from tests.foreign import OLD_SERVERS, deno_arguments, deno_environment
 from tests.ports import held_port
 from tests.until import until

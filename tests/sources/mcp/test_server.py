@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from corral import ExecutionContext, tools_from
 from corral.errors import ConfigError, ToolDefinitionError, ToolError
-from corral.sources.mcp import McpServer, connection, tools_of
+from corral.sources.mcp import McpServer, tools_of
+from corral.sources.mcp import server as connection
 from tests.sources.mcp.opening import opened
 from tests.until import until
 

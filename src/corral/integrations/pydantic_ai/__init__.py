@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 
-try:
+with requires_extra("corral.integrations.pydantic_ai", "pydantic-ai"):
     from corral.integrations.pydantic_ai.code_mode import (
         CodeMode,
         ProgramCallEvent,
@@ -13,10 +13,6 @@ try:
         ProgramResultEvent,
     )
     from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
-    ) from error
 
 __all__ = [
     "RUN_CONTEXT",

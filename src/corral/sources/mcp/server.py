@@ -1,13 +1,15 @@
-"""`McpServer`: the address of an MCP server, and the selection of its tools for programs."""
+"""`McpServer`: the address of an MCP server, the selection of its tools, and the connection of each Corral."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -15,25 +17,456 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import anyio
 import mcp_types as types
-from mcp import Client
-from mcp.client import Transport
+from mcp import Client, MCPError
+from mcp.client import ClientSession, Transport
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.server import MCPServer, Server
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.task_groups import plain_task_group
-from corral.errors import ConfigError, StartFailed
+from corral.concurrency.threads import run_in_own_thread
+from corral.errors import ConfigError, InvalidArguments, StartFailed, ToolDefinitionError, ToolError
+from corral.logs import get_logger
 from corral.rendering.secret_names import names_a_secret
-from corral.sources.mcp.bounded_transport import BoundedMessages
-from corral.sources.mcp.connection import Connection, Link
-from corral.sources.mcp.http import streamable_http
+from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
+from corral.sources.mcp.http import FORGOTTEN, streamable_http
 from corral.sources.mcp.stdio import stdio
-from corral.sources.mcp.tool_listing import CallTool, Log, made
+from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools, made, needs_task
+from corral.sources.mcp.tool_results import as_sent, failure, oddity
 from corral.tools import Approval, Offer, Tool, ToolSource
+from corral.tools.json_schema.problems import cut
 from corral.tools.rates import RateLimit
 from corral.tools.tool import OutputValidation, ToolSettings, check_settings
 from corral.types import ExecutionContext
+
+logger = get_logger("corral.sources.mcp")
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LAST_PAUSE_SECONDS = 60.0
+_STABLE_SECONDS = 10.0
+"""After a connection of at least this length, the pause before the next one is the shortest again."""
+_FRESH_SECONDS = 5.0
+"""A call fails at once if an attempt to connect has failed within this time."""
+_WAIT_SECONDS = 5.0
+"""Seconds that a call waits for an attempt to connect."""
+_GRACE_SECONDS = 4.0
+"""Seconds that closing a connection may take; a process needs up to three times as long."""
+_RELIST_PAUSE_SECONDS = 0.5
+_RELIST_PAUSE_FACTOR = 10
+"""Pause after a list of tools, as a multiple of the time that reading and converting it took."""
+_MAX_TEXT_CHARACTERS = 1_000
+_MAX_ERROR_CHARACTERS = 2_000
+_MAX_LOG_CHARACTERS = 500
+_LINES_PER_SECOND = 50
+_REFUSALS_SECONDS = 1.0
+"""Seconds that other calls have to end with their own refusals, once one was refused for lack of a session."""
+_LOST = ("Connection closed", "SSE stream ")
+"""Beginnings of mcp's messages for a request that gets no answer."""
+
+_Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+
+
+class _TooLargeList(RuntimeError):
+    """A server lists more than the maximum."""
+
+
+class Connection:
+    """State of one connection."""
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        """Set once the connection is lost or no longer needed."""
+        self.changed = anyio.Event()
+        """Set when the tools of the server may have changed."""
+        self.messages: BoundedMessages | None = None
+        self.lists = ListRoom()
+        self.reason: str | None = None
+        self.refused_with: int | None = None
+        """The HTTP status of the last answer if it was an error."""
+        self.stood = False
+        """True once the connection has been made."""
+        self.scope = anyio.CancelScope()
+        self.idle = anyio.Event()
+        """Set while there are no calls."""
+        self.idle.set()
+        self._calls = 0
+
+    @contextmanager
+    def calling(self) -> Generator[None]:
+        """Counts a call."""
+        if not self._calls:
+            self.idle = anyio.Event()
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self.idle.set()
+
+    def leave(self) -> None:
+        """Closes the connection gracefully if it has been made, else at once."""
+        self.over.set()
+        if not self.stood:
+            self.scope.cancel()
+
+    def lose(self, reason: str) -> None:
+        """Marks the connection as lost; the first reason counts."""
+        if not self.over.is_set():
+            self.reason = reason
+            self.over.set()
+
+    def refuse(self, status: int | None) -> None:
+        self.refused_with = status
+
+
+class Link:
+    """Connects to a server whenever it is disconnected, offers its tools as they change, and calls them.
+
+    `run` is the task that does so, until `close`. Everything belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        offer: Offer,
+        *,
+        connect: Callable[[Connection, Link], Client],
+        make: Callable[[Sequence[types.Tool], CallTool, Log], Sequence[Tool]],
+        without_secrets: Callable[[str], str],
+        connect_timeout_seconds: float,
+        meta: Callable[[ExecutionContext], Mapping[str, Any]] | None,
+    ) -> None:
+        self.settled = anyio.Event()
+        """Set once the first attempt to connect has ended."""
+        self.refused: ToolDefinitionError | None = None
+        """The reason why the tools of the first attempt cannot be offered."""
+        self.problem: str | None = None
+        """The reason why it is not connected."""
+        self._label = f"the MCP server {name!r}"
+        self._offer = offer
+        self._connect = connect
+        self._make = make
+        self._without_secrets = without_secrets
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._meta = meta
+        self._connection: Connection | None = None
+        self._session: ClientSession | None = None
+        self._listed = b""
+        """A digest of the list that its tools were made of."""
+        self._tools: Sequence[Tool] = ()
+        self._as_tasks: frozenset[str] = frozenset()
+        """Tools that run only as tasks."""
+        self._wanted = anyio.Event()
+        self._attempted = anyio.Event()
+        self._failed_at = -math.inf
+        self._closing = anyio.Event()
+        self._limit = RateLimiter(_LINES_PER_SECOND)
+
+    # --- keeping the connection
+
+    async def run(self) -> None:
+        """Connects again and again, with growing pauses; a call that needs it shortens a pause."""
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._closing.is_set():
+            began = anyio.current_time()
+            self._wanted = anyio.Event()
+            await self._attempt()
+            lasted = anyio.current_time() - began
+            if lasted >= _STABLE_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            with anyio.move_on_after(pause):
+                await self._wanted.wait()
+                with anyio.move_on_after(_FIRST_PAUSE_SECONDS - lasted):
+                    await self._closing.wait()
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Lets `run` end; calls fail from now on."""
+        self._closing.set()
+        self._session = None
+        self.problem = f"{self._label} is closed"
+        self._wanted.set()
+        self._wake_calls()
+        if self._connection is not None:
+            self._connection.leave()
+
+    async def _attempt(self) -> None:
+        """Connects, and stays connected until the connection ends."""
+        self._connection = connection = Connection()
+        try:
+            reason = await self._stay(connection)
+        except Exception as error:  # a server, or a library that handles its data, can cause any error
+            logger.debug("%s: the connection failed", self._label, exc_info=True)
+            reason = connection.reason or _describe_error(error, connection)
+        self._connection = self._session = None
+        if not self._closing.is_set():
+            self._out_of_order(reason, connection)
+
+    async def _stay(self, connection: Connection) -> str:
+        """Returns or raises the reason why it is no longer connected."""
+        reason = f"it did not answer within {self._connect_timeout_seconds:g} s"
+        with connection.scope as scope:
+            scope.deadline = anyio.current_time() + self._connect_timeout_seconds
+            async with self._connect(connection, self) as client:
+                await self._build(await self._listed_by(client, connection))
+                self._in_order(client.session)
+                scope.deadline = math.inf
+                reason = "the connection was lost"
+                connection.stood = True
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._listen, client, connection)
+                    tasks.start_soon(self._list_again, client, connection)
+                    await connection.over.wait()
+                    tasks.cancel_scope.cancel()
+                self._session = None
+                if connection.reason == FORGOTTEN:
+                    with anyio.move_on_after(_REFUSALS_SECONDS):
+                        await connection.idle.wait()
+                scope.deadline = anyio.current_time() + _GRACE_SECONDS
+        return connection.reason or reason
+
+    def _in_order(self, session: ClientSession) -> None:
+        if self._closing.is_set():
+            return
+        if self.problem is not None and self.settled.is_set():
+            logger.info("%s is connected", self._label)
+        self._session, self.problem = session, None
+        self._offer_them()
+        self._failed_at = -math.inf
+        self.settled.set()
+        self._wake_calls()
+
+    def _out_of_order(self, reason: str, connection: Connection) -> None:
+        known = self.problem
+        self.problem = f"{self._label} is not connected: {cut(self._without_secrets(reason), _MAX_TEXT_CHARACTERS)}"
+        if self.problem != known:
+            logger.warning("%s", self.problem)
+            self._offer_them()
+        self.settled.set()
+        if not connection.stood:  # otherwise calls wait for the next attempt
+            self._failed_at = anyio.current_time()
+            self._wake_calls()
+
+    def _wake_calls(self) -> None:
+        self._attempted.set()
+        self._attempted = anyio.Event()
+
+    # --- its tools
+
+    async def _listed_by(self, client: Client, connection: Connection) -> Sequence[types.Tool]:
+        try:
+            return await listed_tools(client, self.log)
+        except MCPError as error:
+            if connection.lists.left < 0:
+                raise _TooLargeList(connection.lists.problem) from error
+            raise
+        except ValidationError:
+            if connection.messages is None or connection.messages.mends:
+                raise
+            self.log(logging.WARNING, "its list of tools violates the protocol; it is read as far as possible")
+            connection.messages.mends = True
+            return await listed_tools(client, self.log)
+
+    async def _build(self, listed: Sequence[types.Tool]) -> bool:
+        """Makes tools of the list, in a thread, since it may take a second; returns True if they have changed."""
+        digest = await run_in_own_thread(_digest, listed)
+        if digest == self._listed:
+            return False
+        self._tools = await run_in_own_thread(self._make, listed, self.call, self.log)
+        self._as_tasks = frozenset(tool.name for tool in listed if needs_task(tool))
+        self._listed = digest
+        return True
+
+    def _offer_them(self) -> None:
+        if self._closing.is_set():
+            return
+        try:
+            self._offer(self._tools, problem=self.problem)
+        except ToolDefinitionError as error:
+            if self.settled.is_set():
+                self.log(logging.WARNING, f"its tools cannot be offered: {error}")
+            else:
+                self.refused = error
+
+    async def _listen(self, client: Client, connection: Connection) -> None:
+        """Subscribes to changes of the tools, as required since 2026-07-28; earlier servers notify anyway."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as subscription:
+                    connection.changed.set()  # they may have changed since they were listed
+                    async for _ in subscription:
+                        connection.changed.set()
+            except (MCPError, SubscriptionLost) as error:
+                self.log(logging.DEBUG, f"does not report changes: {error}")
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    async def _list_again(self, client: Client, connection: Connection) -> None:
+        """Lists the tools again whenever they change, with growing pauses while changes continue."""
+        pause = _RELIST_PAUSE_SECONDS
+        while True:
+            if not connection.changed.is_set():
+                pause = _RELIST_PAUSE_SECONDS
+            await connection.changed.wait()
+            connection.changed = anyio.Event()
+            began = anyio.current_time()
+            try:
+                with anyio.fail_after(self._connect_timeout_seconds):
+                    listed = await self._listed_by(client, connection)
+            except (MCPError, ValidationError, TimeoutError, _TooLargeList) as error:
+                self.log(logging.WARNING, f"does not list its tools again: {_describe_error(error, connection)}")
+            else:
+                if await self._build(listed):
+                    self._offer_them()
+            await anyio.sleep(max(pause, _RELIST_PAUSE_FACTOR * (anyio.current_time() - began)))
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    # --- calls
+
+    async def call(self, name: str, arguments: Any, context: ExecutionContext) -> object:
+        """Calls a tool, and returns the result as it was sent. Cancelling the caller cancels the request at the server.
+
+        Raises:
+                ToolError: the server is not connected, or its answer is invalid.
+                InvalidArguments: the arguments cannot be written as JSON.
+        """
+        params = types.CallToolRequestParams(
+            name=name,
+            arguments=_as_json(arguments),
+            task=types.TaskMetadata() if name in self._as_tasks else None,
+            _meta=None if self._meta is None else dict(self._meta(context)),  # pyright: ignore[reportArgumentType]
+        )
+        result = await self._request(types.CallToolRequest(params=params))
+        match result:
+            case {"task": {"taskId": str(task)}} if params.task is not None:
+                result = await self._result_of(task)
+            case {"resultType": "input_required"}:
+                raise ToolError(f"{self._label} asks for user input before it does {name}, which is not supported here")
+            case _:
+                pass
+        if error := failure(result, f"{self._label}: {name}", self._without_secrets):
+            raise error
+        if problem := oddity(result):
+            self.log(logging.WARNING, f"{name} returned {problem}, which MCP does not allow; the value was delivered")
+        return result
+
+    async def _result_of(self, task: str) -> object:
+        """Returns the result of a task, once it has ended. Cancelling the caller cancels the task."""
+        try:
+            return await self._request(
+                types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=task))
+            )
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_FIRST_PAUSE_SECONDS, shield=True), suppress(ToolError):
+                await self._request(types.CancelTaskRequest(params=types.CancelTaskRequestParams(task_id=task)))
+            raise
+
+    async def _request(self, request: types.Request[Any, Any], *, again: bool = False) -> object:
+        session, connection = await self._connected()
+        progress = self._progress if logger.isEnabledFor(logging.DEBUG) else None
+        try:
+            with connection.calling():
+                result = await session.send_request(request, _Answer, progress_callback=progress)
+        except MCPError as error:
+            if error.message != FORGOTTEN or again:
+                raise self._call_failed(error, connection) from error
+        except ValidationError as error:
+            raise ToolError(f"{self._label} sent an answer that MCP does not allow", outcome_known=False) from error
+        else:
+            return as_sent(result)
+        connection.lose(FORGOTTEN)
+        self._session = None
+        return await self._request(request, again=True)
+
+    async def _connected(self) -> tuple[ClientSession, Connection]:
+        if self._standing is None and anyio.current_time() - self._failed_at > _FRESH_SECONDS:
+            self._wanted.set()
+            with anyio.move_on_after(0 if self._closing.is_set() else _WAIT_SECONDS):
+                await self._attempted.wait()
+        if self._standing is None:
+            raise ToolError(self.problem or f"{self._label} is not connected")
+        return self._standing
+
+    @property
+    def _standing(self) -> tuple[ClientSession, Connection] | None:
+        session, connection = self._session, self._connection
+        return None if session is None or connection is None or connection.over.is_set() else (session, connection)
+
+    def _call_failed(self, error: MCPError, connection: Connection) -> ToolError:
+        lost = error.message.startswith(_LOST)  # many servers use its code for their own errors
+        if lost:
+            reason = connection.reason or error.message
+            text = f"{self._label} was lost during the call: {reason}; the call may have taken effect"
+        else:
+            text = f"{self._label} refused the call: {_describe_error(error, connection)}"
+        return ToolError(cut(self._without_secrets(text), _MAX_ERROR_CHARACTERS), outcome_known=not lost)
+
+    # --- for the host only
+
+    async def notified(self, message: types.ServerNotification | Exception) -> None:
+        """Handles notifications of the server."""
+        if isinstance(message, types.ToolListChangedNotification):
+            if self._connection is not None:
+                self._connection.changed.set()
+        elif isinstance(message, types.LoggingMessageNotification):
+            self.log(logging.DEBUG, f"{message.params.level}: {message.params.data}")
+
+    async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.log(logging.DEBUG, f"progress {progress:g} of {total}: {message}")
+
+    def log(self, level: int, text: str) -> None:
+        """Logs a text as one line, without secrets and at a limited rate. Can be called from any thread."""
+        if logger.isEnabledFor(level) and self._limit.take():
+            logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
+
+
+def _digest(listed: Sequence[types.Tool]) -> bytes:
+    return hashlib.sha256(to_json([each.model_dump(by_alias=True) for each in listed])).digest()
+
+
+def _as_json(arguments: Any) -> dict[str, Any]:
+    """Converts arguments to JSON: bytes as base64, dates as strings, NaN as null."""
+    try:
+        return from_json(to_json(arguments, by_alias=True, bytes_mode="base64"))
+    except (ValueError, PydanticSerializationError) as error:
+        raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
+
+
+def _describe_error(error: BaseException, connection: Connection | None) -> str:
+    """Describes an error to a program: with the server's message, without details of the host."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    match error:
+        case MCPError():
+            status = connection and connection.refused_with
+            text = f"{error.message} (HTTP {status})" if status else error.message
+            return f"{text}: {json.dumps(error.data, ensure_ascii=False, default=str)}" if error.data else text
+        case ValidationError():
+            return "its answer is not allowed by MCP"
+        case TimeoutError():
+            return "it did not answer in time"
+        case OSError():
+            return f"it cannot be started: {error.strerror}: {error.filename}"
+        case RuntimeError():
+            return str(error)
+        case _:
+            return f"the connection failed ({type(error).__name__})"
+
+
+# --- the server ---------------------------------------------------------------------------------------------
 
 Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
 """Tools by name, or a function that decides for each tool."""

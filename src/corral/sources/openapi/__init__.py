@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 
-try:
+with requires_extra("corral.sources.openapi", "openapi"):
     # first, because corral.egress would name another extra
     import httpx  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from corral.sources.openapi.source import OpenApi
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.sources.openapi needs the module {error.name}: pip install 'corral[openapi]'"
-    ) from error
 from corral.sources.openapi.operations import Operation, Skipped
 from corral.sources.openapi.security import ApiKey, Basic, Bearer, Credential
 

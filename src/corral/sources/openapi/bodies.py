@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from corral.sources.openapi.documents import DocumentNode
-from corral.sources.openapi.parameter_styles import Style, Unwritable, pairs, plain_text, quoted_all
-from corral.sources.openapi.parameters import header_value
+from corral.sources.openapi.parameters import Style, Unwritable, header_value, pairs, plain_text, quoted_all
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias, cast
 from corral.arguments import checked
 from corral.errors import ConfigError, ToolError
 from corral.sources.openapi.documents import DocumentNode
-from corral.sources.openapi.parameter_styles import Place, Unwritable, in_cookie, quoted_all
-from corral.sources.openapi.parameters import Line, header_value
+from corral.sources.openapi.parameters import Line, Place, Unwritable, header_value, in_cookie, quoted_all
 from corral.types import ExecutionContext
 
 

@@ -22,17 +22,14 @@ from corral.egress import EgressPolicy, SafeClient
 from corral.egress.policy import ANY_NETWORK
 from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
-from corral.sources.lazy_schema import DeferredSchema
 from corral.sources.openapi.bodies import Body, read_body
-from corral.sources.openapi.documents import DocumentNode, Unusable, is_swagger, read_document
+from corral.sources.openapi.documents import DocumentNode, Unusable, converted, is_swagger, read_document
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
-from corral.sources.openapi.parameter_styles import Unwritable
-from corral.sources.openapi.parameters import BODY, Line, Parameter, PathTemplate, read_parameters
+from corral.sources.openapi.parameters import BODY, Line, Parameter, PathTemplate, Unwritable, read_parameters
 from corral.sources.openapi.responses import Headers, Responses, read_responses
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 from corral.sources.openapi.security import Credential, Identity, Security
-from corral.sources.openapi.swagger import converted
-from corral.sources.opening import bind_context, closed
+from corral.sources.opening import DeferredSchema, bind_context, closed
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
 from corral.types import ExecutionContext, JsonSchema

@@ -10,9 +10,8 @@ from pydantic_core import from_json
 
 from corral import Corral
 from corral.errors import ConfigError
-from corral.protocols.graphql.source import GraphqlApi
-from corral.protocols.graphql.source.schema import TypeRef, read_schema
-from corral.protocols.graphql.source.selections import Budget, select
+from corral.protocols.graphql.service_schema import TypeRef, read_schema
+from corral.protocols.graphql.source import Budget, GraphqlApi, select
 from tests.foreign import npm_folder
 
 pytestmark = pytest.mark.anyio

@@ -1,44 +1,185 @@
-"""`GrpcApi`: the methods of a gRPC server as a source of tools."""
+"""`GrpcApi`: the methods of a gRPC server as a source of tools. Needs the extra `grpc`."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
-import grpc
-import grpc.aio
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, MethodOptions
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
-from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
-from corral.egress import EgressPolicy, Resolver
-from corral.egress.addresses import read_host
-from corral.egress.lookups import SystemResolver
-from corral.egress.policy import blocked
-from corral.errors import AccessDenied, ConfigError, EgressBlocked, ToolDefinitionError, ToolError
+from corral.errors import AccessDenied, ConfigError, EgressBlocked, ToolDefinitionError, ToolError, requires_extra
 from corral.logs import get_logger
-from corral.protocols.grpc.source.descriptors import Comments, pool_of
-from corral.protocols.grpc.source.messages import Messages
-from corral.protocols.grpc.source.methods import Credentials, Metadata, Method, Skipped, failure_text
-from corral.sources.lazy_schema import DeferredSchema
-from corral.sources.opening import asked, bind_context, closed, closed_stream
+from corral.sources.opening import DeferredSchema, asked, bind_context, closed, closed_stream
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
+from corral.types import ExecutionContext
+
+with requires_extra("corral.protocols.grpc.source", "grpc"):
+    import grpc
+    import grpc.aio
+    from google.protobuf.descriptor import MethodDescriptor
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, MethodOptions
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import DecodeError
+    from google.protobuf.message_factory import GetMessageClass
+    from google.rpc.error_details_pb2 import BadRequest
+    from google.rpc.status_pb2 import Status
+    from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+    from corral.egress import EgressPolicy, Resolver
+    from corral.egress.addresses import read_host
+    from corral.egress.connections import SystemResolver
+    from corral.egress.policy import blocked
+    from corral.protocols.grpc.service_messages import Comments, Messages, pool_of
+
+__all__ = ["GrpcApi", "Skipped"]
+
+Metadata: TypeAlias = Mapping[str, str]
+Credentials: TypeAlias = (
+    Metadata | Callable[[ExecutionContext], Metadata | None] | Callable[[ExecutionContext], Awaitable[Metadata | None]]
+)
+"""Metadata of each call, or a function that returns a caller's; None fails the call."""
+
+_UNTOUCHED = frozenset(
+    {
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Statuses that imply that the call had no effect."""
+_MESSAGE_CHARACTERS = 2_000
+_VIOLATIONS = 10
+
+
+class Skipped(NamedTuple):
+    """A method that is not offered as a tool, and the reason."""
+
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A method that is called as a tool."""
+
+    described: MethodDescriptor
+    messages: Messages
+    credentials: Credentials
+    timeout_seconds: float
+
+    @property
+    def label(self) -> str:
+        service: Any = self.described.containing_service
+        return f"{service.full_name}/{self.described.name}"
+
+    async def call(self, channel: grpc.aio.Channel, input: object, context: ExecutionContext) -> object:
+        """Calls a unary method.
+
+        Raises:
+            ToolError: the input does not fit, the server did not answer, or it answered with an error.
+        """
+        metadata = await _metadata(self.credentials, context)
+        make: Any = channel.unary_unary
+        call = make(f"/{self.label}", self._serialize, self._parse)
+        try:
+            reply = await call(self._request(input), metadata=tuple(metadata.items()), timeout=self.timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(self.label, error, metadata) from None
+        return self.messages.read(reply)
+
+    async def stream(
+        self, channel: grpc.aio.Channel, input: object, context: ExecutionContext
+    ) -> AsyncGenerator[object]:
+        """Calls a method that streams its responses; leaving the loop cancels the call. Raises as `call`."""
+        metadata = await _metadata(self.credentials, context)
+        make: Any = channel.unary_stream
+        call = make(f"/{self.label}", self._serialize, self._parse)(
+            self._request(input), metadata=tuple(metadata.items())
+        )
+        try:
+            async for reply in call:
+                yield self.messages.read(reply)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(self.label, error, metadata) from None
+        finally:
+            call.cancel()
+
+    def _request(self, input: object) -> Any:
+        return self.messages.write(self.described.input_type, {} if input is None else input)
+
+    def _serialize(self, message: Any) -> bytes:
+        return message.SerializeToString()
+
+    def _parse(self, data: bytes) -> Any:
+        return GetMessageClass(self.described.output_type).FromString(data)
+
+
+async def _metadata(credentials: Credentials, context: ExecutionContext) -> Metadata:
+    if not callable(credentials):
+        return credentials
+    metadata: Any = credentials(context)
+    metadata = await metadata if inspect.isawaitable(metadata) else metadata
+    if metadata is None:
+        raise ToolError("there is no credential for this caller")
+    return {key.lower(): value for key, value in metadata.items()}
+
+
+def _failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> ToolError:
+    """Converts the error of a call for a program."""
+    known = error.code() in _UNTOUCHED
+    text = failure_text(label, error, metadata)
+    return ToolError(text if known else f"{text}; it may have taken effect", outcome_known=known)
+
+
+def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> str:
+    """Describes a status, without the metadata that servers may echo."""
+    code = error.code()
+    message = f"{label} failed with {code.name}: {error.details() or 'no details'}"
+    if violations := _violations(error):
+        message = f"{message}; {violations}"
+    for secret in sorted(metadata.values(), key=len, reverse=True):
+        for text in (secret, secret.rpartition(" ")[2]):
+            message = message.replace(text, "[redacted]") if text else message
+    return message[:_MESSAGE_CHARACTERS]
+
+
+def _violations(error: grpc.aio.AioRpcError) -> str:
+    """Returns the details of a status about single fields."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin" and isinstance(value, bytes):
+            try:
+                details = Status.FromString(value).details
+            except DecodeError:
+                return ""
+            request = BadRequest()
+            for each in details:
+                if each.Unpack(request):
+                    listed = request.field_violations[:_VIOLATIONS]
+                    return "; ".join(f"{violation.field}: {violation.description}" for violation in listed)
+    return ""
+
+
+# --- connections --------------------------------------------------------------------------------------------
 
 _MAX_ADDRESSES = 20
 _METADATA_BYTES = 65_536

@@ -1,25 +1,31 @@
-"""Tests of the calls of a bridge protocol."""
+"""Conformance suites of bridge protocols: calls, streams, and malformed messages."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
-from corral.testing.bridges.world import (
+from corral.bridges import BridgeHost, BridgeProtocol
+from corral.testing.bridge_world import (
     APPROVAL_SECONDS,
+    FLOOD_ITEM_BYTES,
+    FLOOD_ITEMS,
     LINES,
     SLOW_EUROS,
     VALUES,
     BridgeHarness,
+    World,
     at_once,
     code_of,
     nested,
     same,
 )
 from corral.tools import tool
-from corral.types import CallRequest, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
+from corral.types import CallRequest, Endpoint, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
 
 
 class BridgeSuite(BridgeHarness):
@@ -539,3 +545,304 @@ class BridgeSuite(BridgeHarness):
                 if document is not None:
                     assert b"whoami" in document.content
                     assert (b"secret" in document.content) is shown
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+_MOST_AHEAD_BYTES = 20_000_000
+"""Limit for the bytes of an unread stream in host, operating systems and guest together."""
+
+
+class BridgeStreamSuite(BridgeSuite):
+    """`BridgeSuite` for a protocol with streams: also implement `stream`."""
+
+    def stream(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
+    ) -> AbstractAsyncContextManager[AsyncIterator[Reply]]:
+        """Calls a streaming tool, as a guest, for the duration of the block: each reply is an item.
+
+        A failure is the last reply. Items are requested when the block reads them. The block's end closes the stream.
+        """
+        raise NotImplementedError
+
+    async def test_items_arrive_in_order_and_then_the_end(self) -> None:
+        async with self._world() as world:
+            for number in (0, 1, 200):
+                async with self._items(world, "count", {"to": number}) as items:
+                    assert [reply.value async for reply in items] == [*range(number)]
+
+    async def test_an_item_arrives_before_the_tool_has_the_next_one(self) -> None:
+        async with self._world() as world, self._items(world, "steps") as items:
+            assert (await anext(items)).value == "first"
+            await world.waiting.wait()
+            assert not world.closed.is_set()
+            world.released.set()
+            assert [reply.value async for reply in items] == ["second"]
+            assert world.closed.is_set()
+
+    async def test_items_of_all_kinds_arrive_as_they_are(self) -> None:
+        async with self._world() as world, self._items(world, "values") as items:
+            items_read = [reply.value async for reply in items]
+        assert len(items_read) == len(VALUES)
+        for one, other in zip(items_read, VALUES, strict=True):
+            assert same(one, other), f"{other!r} came as {one!r}"
+
+    async def test_a_tool_that_fails_after_some_items_ends_its_stream_with_the_error(self) -> None:
+        async with self._world() as world, self._items(world, "stumble") as items:
+            replies = [reply async for reply in items]
+        assert [reply.value for reply in replies[:2]] == [1, 2]
+        [last] = replies[2:]
+        assert last.error is not None
+        assert (last.error.code, last.error.message) == ("tool_error", "no more today")
+
+    async def test_a_stream_that_is_left_is_closed(self) -> None:
+        async with self._world() as world:
+            async with self._items(world, "steps") as items:
+                assert (await anext(items)).value == "first"
+            await world.closed.wait()
+
+    async def test_a_stream_that_is_not_read_keeps_its_tool_waiting_and_nobody_else(self) -> None:
+        async with self._world() as world:
+            async with self._items(world, "flood") as items, self._guest(world) as call:
+                assert (await anext(items)).value == "x" * FLOOD_ITEM_BYTES
+                for number in range(200):
+                    assert (await call("double", {"number": number})).value == 2 * number
+                assert world.yielded * FLOOD_ITEM_BYTES <= _MOST_AHEAD_BYTES < FLOOD_ITEMS * FLOOD_ITEM_BYTES
+            await world.closed.wait()
+
+    async def test_streams_and_calls_at_the_same_time_have_their_own_answers(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            self._items(world, "count", {"to": 5}) as one,
+            self._items(world, "count", {"to": 3}) as other,
+        ):
+            assert [(await anext(one)).value, (await anext(other)).value] == [0, 0]
+            assert (await call("double", {"number": 4})).value == 8
+            assert [reply.value async for reply in other] == [1, 2]
+            assert [reply.value async for reply in one] == [1, 2, 3, 4]
+
+    async def test_a_stream_runs_only_with_its_scope(self) -> None:
+        async with self._world() as world:
+            async with self._items(world, "secrets") as items:
+                assert [code_of(reply) async for reply in items] == ["scope_denied"]
+            assert world.ran == []
+            async with self._items(world, "secrets", context=ExecutionContext(scopes={"secrets"})) as items:
+                assert [reply.value async for reply in items] == ["hunter2"]
+
+    async def test_a_stream_that_is_refused_says_why(self) -> None:
+        async with self._world() as world:
+            refused: dict[str, tuple[str, object]] = {
+                "tool_not_found": ("missing", {}),
+                "invalid_arguments": ("count", {"to": "many"}),
+            }
+            for code, (tool, input) in refused.items():
+                async with self._items(world, tool, input) as items:
+                    assert [code_of(reply) async for reply in items] == [code]
+            assert {event.outcome for event in await world.recorded()} == {"failed"}
+
+    async def test_a_stream_that_is_read_slowly_arrives_whole(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            self._items(world, "count", {"to": 60}) as items,
+        ):
+            for number in range(60):
+                assert (await anext(items)).value == number
+                if number % 3 == 0:
+                    assert (await call("double", {"number": number})).value == 2 * number
+            assert [reply async for reply in items] == []
+
+    async def test_a_stream_outlives_the_token_that_it_was_made_with(self) -> None:
+        async with self._world() as world, self._items(world, "steps") as items:
+            assert (await anext(items)).value == "first"
+            await world.waiting.wait()
+            world.kill_tokens()
+            world.released.set()
+            assert [reply.value async for reply in items] == ["second"]
+
+    async def test_the_items_of_a_stream_together_are_bounded(self) -> None:
+        async with self._world() as world:
+            async with self._items(world, "flood", limits=Limits(tool_output_bytes=300_000)) as items:
+                replies = [reply async for reply in items]
+            assert code_of(replies[-1]) == "message_too_large"
+            assert 1 <= len(replies) <= 6
+            await world.closed.wait()
+
+    async def test_a_stream_is_one_call_on_record(self) -> None:
+        async with self._world() as world:
+            async with self._items(world, "count", {"to": 50}) as items:
+                assert len([reply async for reply in items]) == 50
+            [event] = await world.recorded()
+            assert (event.tool, event.outcome, event.sequence) == ("count", "succeeded", 1)
+
+    async def test_the_end_of_an_execution_ends_its_streams(self) -> None:
+        async with self._world() as world:
+            grant = world.grant()
+            async with world.protocol.serve(world.host, grant) as endpoint:
+                if not isinstance(endpoint, HttpEndpoint):  # the client of a pipe ends with its execution
+                    return
+                async with self.stream(world.protocol, world.host, endpoint, "steps", dict[str, object]()) as items:
+                    assert (await anext(items)).value == "first"
+                    world.grants.close(grant)
+                    await world.closed.wait()
+                    rest = [reply async for reply in items]
+                    assert all(reply.error is not None for reply in rest)
+
+    @asynccontextmanager
+    async def _items(
+        self,
+        world: World,
+        tool: str,
+        input: object = None,
+        context: ExecutionContext | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncGenerator[AsyncIterator[Reply]]:
+        """Opens the stream of a call in a new execution."""
+        grant = world.grant(context, limits)
+        try:
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.stream(world.protocol, world.host, endpoint, tool, {} if input is None else input) as items,
+            ):
+                yield items
+        finally:
+            world.grants.close(grant)
+
+
+# --- malformed messages -------------------------------------------------------------------------------------
+
+
+class SendMessage(Protocol):
+    """Sends bytes instead of a message with calls; returns the error code, or None after success."""
+
+    async def __call__(self, message: bytes, pause: Callable[[], Awaitable[object]] | None = None, /) -> str | None:
+        """With `pause`, sends the message byte by byte, and awaits `pause()` after each.
+
+        Returns as soon as there is a reply, even if bytes are still missing.
+        """
+        ...
+
+
+_DEEP = 100_000
+_LONG = 20_000_000
+_SLOW_SENDERS = 12
+_BROKEN: dict[str, bytes] = {
+    "nothing": b"",
+    "a byte": b"\x00",
+    "no UTF-8": b'{"calls":"\xff\xfe"}',
+    "half a message": b'{"calls":[{"sequence":1,"tool":"dou',
+    "another shape": b'{"calls":{"tool":"double"}}',
+    "a list": b"[]",
+    "a number": b"7",
+    "no JSON": b"double(1)",
+    "numbers that are none": b'{"calls":[{"sequence":NaN,"tool":"double","input":{"number":Infinity}}]}',
+    "depth": b"[" * _DEEP + b"]" * _DEEP,
+    "depth without an end": b'{"a":' * _DEEP,
+    "a long number": b"9" * 100_000,
+    "tags of protobuf without an end": b"\xff" * 1_000,
+    "a length of protobuf beyond its end": b"\x0a\xff\xff\xff\xff\x0f",
+    "a group of protobuf within itself": b"\x0b" * 10_000,
+}
+
+
+class BridgeMessageSuite(BridgeSuite):
+    """`BridgeSuite` for a protocol with untrusted clients: also implement `raw` and `message`."""
+
+    def raw(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
+    ) -> AbstractAsyncContextManager[SendMessage]:
+        """Opens an endpoint for arbitrary bytes, for the duration of the block."""
+        raise NotImplementedError
+
+    def message(self, tool: str, input: object) -> bytes:
+        """Encodes a message with one call, for `raw`."""
+        raise NotImplementedError
+
+    async def test_what_is_no_message_is_refused_and_harms_nobody(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            world.protocol.serve(world.host, world.grant()) as endpoint,
+            self.raw(world.protocol, world.host, endpoint) as send,
+        ):
+            for name, message in _BROKEN.items():
+                assert await send(message) is not None, name
+                assert (await call("double", {"number": 1})).value == 2
+            assert world.ran == ["double"] * len(_BROKEN)
+
+    async def test_a_message_over_its_bound_is_refused(self) -> None:
+        async with (
+            self._world() as world,
+            world.protocol.serve(world.host, world.grant(limits=Limits(tool_input_bytes=1_000))) as endpoint,
+            self.raw(world.protocol, world.host, endpoint) as send,
+        ):
+            assert await send(b"1" * _LONG) is not None
+
+    async def test_a_message_of_nobody_is_refused_as_such(self) -> None:
+        async with (
+            self._world() as world,
+            self._world() as other,
+            world.protocol.serve(world.host, world.grant()) as endpoint,
+        ):
+            assert isinstance(endpoint, HttpEndpoint)
+            for token in other.grants.issue(other.grant()), "x":
+                async with self.raw(world.protocol, world.host, replace(endpoint, token=token)) as send:
+                    for message in b"", b"{", b"[" * _DEEP:
+                        assert await send(message) == "invalid_token"
+
+    async def test_a_message_that_comes_drop_by_drop_is_served_and_keeps_nobody_waiting(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            world.protocol.serve(world.host, world.grant()) as endpoint,
+            self.raw(world.protocol, world.host, endpoint) as send,
+        ):
+            message = self.message("nothing", {})
+            sent = 0
+
+            async def pause() -> None:
+                nonlocal sent
+                sent += 1
+                if sent % 16 == 0:
+                    assert (await call("double", {"number": sent})).value == 2 * sent
+
+            assert await send(message, pause) is None
+            assert (world.ran[0], world.ran.count("nothing")) == ("double", 1)
+
+    async def test_messages_that_stop_halfway_keep_nobody_waiting_and_end_with_their_execution(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            grant, codes = world.grant(), list[str | None]()
+            message = self.message("double", {"number": 1})
+            started_count = 0
+            all_started = anyio.Event()
+
+            async def send_half(send: SendMessage) -> None:
+                sent = 0
+
+                async def pause() -> None:
+                    nonlocal started_count, sent
+                    sent += 1
+                    if sent == len(message) // 2:
+                        started_count += 1
+                        if started_count == _SLOW_SENDERS:
+                            all_started.set()
+                        await anyio.sleep_forever()
+
+                codes.append(await send(message, pause))
+
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.raw(world.protocol, world.host, endpoint) as send,
+                anyio.create_task_group() as tasks,
+            ):
+                for _ in range(_SLOW_SENDERS):
+                    tasks.start_soon(send_half, send)
+                await all_started.wait()
+                for number in range(10):
+                    assert (await call("double", {"number": number})).value == 2 * number
+                assert codes == []
+                world.grants.close(grant)
+            assert len(codes) == _SLOW_SENDERS
+            assert None not in codes
+            assert world.ran == ["double"] * 10
