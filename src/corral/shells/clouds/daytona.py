@@ -17,9 +17,9 @@ from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
 from corral.containment import ContainmentKind
-from corral.errors import MissingExtra, ShellLost
+from corral.errors import MissingExtra
 from corral.sessions.shell import ShellCapabilities, StreamName
-from corral.shells.clouds.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
+from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 
 _START_SECONDS = 60.0
 _LINE_BYTES = 48_000
@@ -59,21 +59,14 @@ class DaytonaShell(RemoteShell):
             sdk = import_module("daytona")
         except ImportError as error:
             raise MissingExtra("DaytonaShell needs the Daytona SDK: pip install 'corral[daytona]'") from error
-        client: Any = None
-        try:
+        async with cls._starting():
             minutes = -(-lifetime_seconds // 60)
             params = sdk.CreateSandboxFromSnapshotParams(
                 **{"snapshot": snapshot, "ttl_minutes": minutes, "auto_delete_interval": 0, **options}
             )
             client = sdk.AsyncDaytona()
+        async with cls._starting(client.close):
             return cls(await client.create(params, timeout=_START_SECONDS), client)
-        except BaseException as error:
-            if client is not None:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(KILL_SECONDS), suppress(Exception):
-                    await client.close()
-            if not isinstance(error, Exception):
-                raise
-            raise ShellLost(f"cannot start a Daytona sandbox: {refusal(error)}") from error
 
     @property
     @override
@@ -111,7 +104,6 @@ class _DaytonaProcess(RemoteProcess):
         self._command = ""
         self._sending = anyio.Lock()
         self._input_ended = False
-        self._watching = anyio.CancelScope()
         self._freed = False
         end = f"corral-end-{uuid.uuid4().hex}:"
         self._end_mark = end
@@ -132,7 +124,7 @@ class _DaytonaProcess(RemoteProcess):
             command=f"/bin/bash -c -- {shlex.quote(script)}", run_async=True, suppress_input_echo=True
         )
         self._command = (await self._api.execute_session_command(self._session, request, math.ceil(seconds))).cmd_id
-        spawn(self._watch)
+        spawn(partial(self._watch, self._follow))
 
     @override
     async def run_script(self, script: str, seconds: float) -> None:
@@ -172,18 +164,11 @@ class _DaytonaProcess(RemoteProcess):
         if None not in codes:
             self.finish(codes.pop())
 
-    async def _watch(self) -> None:
-        lost: Exception | None = None
-        try:
-            with self._watching:
-                await self._api.get_session_command_logs_async(
-                    self._session, self._command, partial(self._take_text, "stdout"), partial(self._take_text, "stderr")
-                )
-                lost = ConnectionError("its output ended too soon")
-        except Exception as error:
-            lost = error
-        finally:
-            self.finish(None, lost)
+    async def _follow(self) -> int | None:
+        await self._api.get_session_command_logs_async(
+            self._session, self._command, partial(self._take_text, "stdout"), partial(self._take_text, "stderr")
+        )
+        raise ConnectionError("its output ended too soon")
 
 
 class _Tail:

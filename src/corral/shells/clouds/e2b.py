@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
 from corral.containment import ContainmentKind
-from corral.errors import MissingExtra, ShellLost
+from corral.errors import MissingExtra
 from corral.sessions.shell import ShellCapabilities, StreamName
-from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
+from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 
 
 class E2BShell(RemoteShell):
@@ -44,10 +44,8 @@ class E2BShell(RemoteShell):
             sdk = import_module("e2b")
         except ImportError as error:
             raise MissingExtra("E2BShell needs the E2B SDK: pip install 'corral[e2b]'") from error
-        try:
+        async with cls._starting():
             return cls(await sdk.AsyncSandbox.create(template, timeout=lifetime_seconds, **options))
-        except Exception as error:
-            raise ShellLost(f"cannot start an E2B sandbox: {refusal(error)}") from error
 
     @property
     @override
@@ -89,7 +87,7 @@ class _E2BProcess(RemoteProcess):
             retain_output=False,
         )
         self.pid = self._handle.pid
-        spawn(self._watch)
+        spawn(partial(self._watch, self._follow))
 
     @override
     async def run_script(self, script: str, seconds: float) -> None:
@@ -120,11 +118,11 @@ class _E2BProcess(RemoteProcess):
     async def _take_text(self, name: StreamName, text: str) -> None:
         await self.take(name, text.encode())
 
-    async def _watch(self) -> None:
+    async def _follow(self) -> int | None:
         try:
-            self.finish((await self._handle.wait()).exit_code)
+            return (await self._handle.wait()).exit_code
         except Exception as error:
             code = getattr(error, "exit_code", None)  # the SDK raises for every code but 0
-            self.finish(code if isinstance(code, int) else None, error)
-        finally:
-            self.finish(None)
+            if not isinstance(code, int):
+                raise
+            return code

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
-
-from typing_extensions import override
-
-from corral.errors import FileError, ShellLost
-from corral.sessions.shell import FileInfo, FileKind, Files, expect_deletable, sorted_entries
-from corral.sessions.text_files import MAX_READ_BYTES
-
-if TYPE_CHECKING:
-    from corral.sessions.shell import Completed, Shell
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import ClassVar, NoReturn, cast
 
 import anyio
+from typing_extensions import override
 
-from corral.errors import ConfigError
-from corral.sessions.shell import Process, Shell
+from corral.errors import ConfigError, FileError, ShellLost
+from corral.sessions.shell import Completed, FileInfo, FileKind, Files, Process, Shell, expect_deletable, sorted_entries
+from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.processes import MARK, PushedProcess, checked_environment, expect_command
 
 _MISSING = 44
@@ -166,6 +157,20 @@ class RemoteShell(Shell):
         self._live: set[RemoteProcess] = set()
         self.description = f"Bash on a Linux computer at {self.service}."
 
+    @classmethod
+    @asynccontextmanager
+    async def _starting(cls, close: Callable[[], Awaitable[object]] | None = None) -> AsyncGenerator[None]:
+        """Raises ShellLost for an error of the block, which starts the computer, and closes the client then."""
+        try:
+            yield
+        except BaseException as error:
+            if close is not None:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(KILL_SECONDS), suppress(Exception):
+                    await close()
+            if not isinstance(error, Exception):
+                raise
+            raise ShellLost(f"cannot start a sandbox at {cls.service}: {refusal(error)}") from error
+
     @abstractmethod
     def process(self, *, stdin: bool) -> RemoteProcess:
         """Makes a command without starting it."""
@@ -233,6 +238,7 @@ class RemoteProcess(PushedProcess):
         super().__init__(service, stdin=stdin)
         self._service = service
         self.mark = uuid.uuid4().hex
+        self._watching = anyio.CancelScope()
 
     @abstractmethod
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
@@ -245,6 +251,18 @@ class RemoteProcess(PushedProcess):
     @abstractmethod
     async def free(self) -> None:
         """Frees its resources at the service and in the SDK. Never raises; idempotent."""
+
+    async def _watch(self, follow: Callable[[], Awaitable[int | None]]) -> None:
+        """Has `follow` forward the output and return the exit code, until `_watching` is cancelled."""
+        code: int | None = None
+        lost: Exception | None = None
+        try:
+            with self._watching:
+                code = await follow()
+        except Exception as error:
+            lost = error
+        finally:
+            self.finish(code, lost)
 
     def marked(self, command: str, env: Mapping[str, str] | None = None) -> str:
         """Returns the command for bash with the mark, and with variables if the service does not support any."""

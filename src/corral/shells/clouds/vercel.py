@@ -5,17 +5,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
-import anyio
 from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
 from corral.containment import ContainmentKind
-from corral.errors import MissingExtra, ShellLost
+from corral.errors import MissingExtra
 from corral.sessions.shell import ShellCapabilities
-from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
+from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 
 _GONE = {404, 410}
 _SIGNAL_CODES = 128
@@ -54,15 +54,9 @@ class VercelShell(RemoteShell):
         except ImportError as error:
             raise MissingExtra("VercelShell needs the Vercel Sandbox SDK: pip install 'corral[vercel]'") from error
         client = client or sdk.SandboxClient.create()
-        try:
+        async with cls._starting(client.aclose):
             params = {"image": image, "execution_time_limit": lifetime_seconds, "persistent": False, **options}
             return cls(await client.create_sandbox(**params), client)
-        except BaseException as error:
-            with anyio.CancelScope(shield=True), suppress(Exception):
-                await client.aclose()
-            if not isinstance(error, Exception):
-                raise
-            raise ShellLost(f"cannot start a Vercel sandbox: {refusal(error)}") from error
 
     @property
     @override
@@ -98,7 +92,6 @@ class _VercelProcess(RemoteProcess):
         super().__init__(VercelShell.service, stdin=stdin)
         self._session = session
         self._handle: Any = None
-        self._watching = anyio.CancelScope()
 
     @override
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
@@ -106,7 +99,7 @@ class _VercelProcess(RemoteProcess):
         self._handle = await self._session.create_process(
             "/bin/bash", ["-c", script], env=dict(env), stdin=subprocess.PIPE if self._stdin else None
         )
-        spawn(self._watch)
+        spawn(partial(self._watch, self._follow))
 
     @override
     async def run_script(self, script: str, seconds: float) -> None:
@@ -129,18 +122,11 @@ class _VercelProcess(RemoteProcess):
     async def free(self) -> None:
         self._watching.cancel()
 
-    async def _watch(self) -> None:
-        code: int | None = None
-        lost: Exception | None = None
-        try:
-            with self._watching:
-                # The SDK's readers wait for whole lines, however long, and keep all unread output.
-                logs = self._handle._service.process_logs  # noqa: SLF001
-                async with aclosing(logs(session_id=self._session.id, process_id=self._handle.id)) as events:
-                    async for event in events:
-                        await self.take(event.stream.value, event.data.encode())
-                code = await self._handle.wait()
-        except Exception as error:
-            lost = error
-        finally:
-            self.finish(code if code is None or code >= 0 else _SIGNAL_CODES - code, lost)
+    async def _follow(self) -> int | None:
+        # The SDK's readers wait for whole lines, however long, and keep all unread output.
+        logs = self._handle._service.process_logs  # noqa: SLF001
+        async with aclosing(logs(session_id=self._session.id, process_id=self._handle.id)) as events:
+            async for event in events:
+                await self.take(event.stream.value, event.data.encode())
+        code = await self._handle.wait()
+        return code if code is None or code >= 0 else _SIGNAL_CODES - code
