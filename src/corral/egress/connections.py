@@ -162,11 +162,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         await self._stream.write(buffer, timeout)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Reads available bytes, up to the limit.
-
-        Raises:
-            EgressBlocked: the limit or the deadline is exceeded.
-        """
+        """Reads available bytes, up to the limit. Raises EgressBlocked if the limit or the deadline is exceeded."""
         if self._left == 0:
             raise self._over
         with anyio.CancelScope(deadline=self._deadline):

@@ -260,11 +260,7 @@ def by_label(corrals: Corrals) -> dict[str, Corral]:
 
 
 def own_tools(tools: Iterable[T]) -> list[T]:
-    """Checks the caller's own tools.
-
-    Raises:
-        ConfigError: one is a tool of Corral, which frameworks cannot call.
-    """
+    """Checks the caller's own tools. Raises ConfigError if one is a tool of Corral, which frameworks cannot call."""
     own = list(tools)
     if any(isinstance(each, Tool | ToolSource) for each in own):
         raise ConfigError("tools of Corral go into Corral(tools=[...]); tools= here are the framework's own")

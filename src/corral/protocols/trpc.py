@@ -405,11 +405,7 @@ class _TrpcApp(BridgeApp):
         return self.refuse(head, watch.reason)
 
     def _read_calls(self, head: RequestHead, path: str, body: bytes | None) -> _CallBatch:
-        """Reads the calls of a request.
-
-        Raises:
-            BridgeError: the request is malformed.
-        """
+        """Reads the calls of a request. Raises BridgeError if the request is malformed."""
         parameters = dict(parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         batch = parameters.get("batch") == "1"
         paths = path.split(",") if batch else [path]

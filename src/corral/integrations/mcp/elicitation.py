@@ -32,11 +32,7 @@ class Client(ABC):
 
     @abstractmethod
     async def ask(self, request: ApprovalRequest) -> Approved | Denied | Later:
-        """Asks the client about a call.
-
-        Raises:
-            ApprovalDenied: the client does not support questions.
-        """
+        """Asks the client about a call. Raises ApprovalDenied if the client does not support questions."""
 
 
 class ClientInTouch(Client):

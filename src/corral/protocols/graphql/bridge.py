@@ -666,11 +666,7 @@ async def _execute(
 
 
 def _read(raw: object) -> Operation:
-    """Checks the shape of a request.
-
-    Raises:
-        MalformedMessage: the shape is wrong.
-    """
+    """Checks the shape of a request. Raises MalformedMessage if the shape is wrong."""
     if isinstance(raw, list):
         raise MalformedMessage("batches are not supported; send one operation per request")
     try:

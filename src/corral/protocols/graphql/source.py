@@ -279,11 +279,7 @@ class Service:
     credentials: Credentials | None
 
     async def identify(self, context: ExecutionContext) -> dict[str, str]:
-        """Returns the headers that identify a caller.
-
-        Raises:
-            ToolError: the caller has no credentials.
-        """
+        """Returns the headers that identify a caller. Raises ToolError if the caller has no credentials."""
         own: Any = {}
         if self.credentials is not None:
             own = self.credentials(context)

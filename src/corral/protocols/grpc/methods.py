@@ -239,11 +239,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def read_root(plan: RootPlan, message: Any) -> object:
-    """Reads the JSON value of a message.
-
-    Raises:
-        InvalidArguments: a field is unknown.
-    """
+    """Reads the JSON value of a message. Raises InvalidArguments if a field is unknown."""
     _refuse_unknown(message, plan.message)
     if plan.whole is None:
         return _read_message(plan.message, message)
@@ -251,11 +247,7 @@ def read_root(plan: RootPlan, message: Any) -> object:
 
 
 def write_root(plan: RootPlan, value: object, message: Any) -> None:
-    """Writes a value into an empty message.
-
-    Raises:
-        InvalidToolOutput: the value does not fit the message.
-    """
+    """Writes a value into an empty message. Raises InvalidToolOutput if the value does not fit the message."""
     try:
         if plan.whole is None:
             _write_message(plan.message, value, message)

@@ -161,11 +161,7 @@ def _digest(operation: Operation) -> str:
 
 
 def selected(operations: Iterable[Operation], select: Select, option: str) -> set[Operation]:
-    """Returns the chosen operations.
-
-    Raises:
-        ConfigError: a pattern matches no operation.
-    """
+    """Returns the chosen operations. Raises ConfigError if a pattern matches no operation."""
     known = list(operations)
     if callable(select):
         return {each for each in known if select(each)}

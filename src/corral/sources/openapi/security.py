@@ -134,11 +134,7 @@ class Security:
         return f"it needs a credential: {schemes}"
 
     async def identify(self, names: Sequence[str], context: ExecutionContext) -> Identity:
-        """Returns the credentials of a caller.
-
-        Raises:
-            ToolError: the caller has no credential.
-        """
+        """Returns the credentials of a caller. Raises ToolError if the caller has no credential."""
         identity = Identity()
         for name in names:
             credential = self._credentials[name]
