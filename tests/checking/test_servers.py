@@ -340,6 +340,7 @@ async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Languag
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.1)
+        patch.setattr(checkers, "_CHECK_SECONDS", SECONDS)  # the next one has to start first
         await assert_checked_by_the_next(corral, language)
     await assert_replaced(corral, language, pid)
 

@@ -33,7 +33,7 @@ MORE = [
     "const t = new EventTarget(); const seen = []; t.addEventListener('x', () => seen.push(1), {once: true}); const c = new AbortController(); t.addEventListener('x', () => seen.push(2), {signal: c.signal}); t.dispatchEvent(new Event('x')); c.abort(); t.dispatchEvent(new Event('x')); return seen",
     "const r = new Response('a'); await r.text(); try { await r.text() } catch (error) { return [error.name, r.bodyUsed] }",
     "return [await new Response(new Uint8Array([104, 105])).text(), new Response(new Blob(['x'], {type: 'a/b'})).headers.get('content-type'), (await new Response(new URLSearchParams('a=b')).blob()).type]",
-    "const out = []; setTimeout(() => out.push(2), 2); setImmediate(() => out.push(0)); setTimeout(() => out.push(1)); await new Promise((done) => setTimeout(done, 50)); return out",
+    "const out = []; setImmediate(() => out.push(0)); await new Promise((done) => setImmediate(done)); await new Promise((done) => { setTimeout(() => done(out.push(2)), 60); setTimeout(() => out.push(1)); }); return out",
     "const c = {a: [1]}; c.self = c; const d = structuredClone(c); return [d.self === d, d.a !== c.a, structuredClone(new DOMException('m', 'AbortError')).name]",
 ]
 SHOWN = """(value) => JSON.stringify(value, (_, each) => each === undefined ? "undefined" : typeof each === "bigint" ? `${each}n`
