@@ -344,7 +344,7 @@ class StreamSink(Protocol):
     """Passes the items of a call's stream to the program. The reply to the call ends it."""
 
     def put(self, item: EncodedValue) -> bool:
-        """Takes an item. False: `room` must be awaited before the next one."""
+        """Queues an item. Returns False if `room` must be awaited before the next one."""
         ...
 
     async def room(self) -> None:

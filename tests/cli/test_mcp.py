@@ -249,16 +249,16 @@ def test_lists_are_counted(here: Here) -> None:
 def test_what_is_wrong_is_said_in_one_line(here: Here) -> None:
     for arguments, error in (
         ([], "there are no tools; pass --tools PLACE or --mcp-config FILE"),
-        (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin are for --http"),
-        (["--tools", "app.tools", "--python-package", "numpy"], "--python-package is for Python programs"),
+        (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin require --http"),
+        (["--tools", "app.tools", "--python-package", "numpy"], "--python-package applies only to Python programs"),
         (["--mcp-config", "missing.json"], "missing.json cannot be read: No such file or directory"),
         (
             ["--tools", "app.tools", "--oauth-issuer", "https://a.example"],
-            "--oauth-issuer, --oauth-resource and --oauth-scope are for --http",
+            "--oauth-issuer, --oauth-resource and --oauth-scope require --http",
         ),
         (
             ["--tools", "app.tools", "--http", "--oauth-scope", "a"],
-            "--oauth-resource and --oauth-scope are for --oauth-issuer",
+            "--oauth-resource and --oauth-scope require --oauth-issuer",
         ),
     ):
         assert here.main("mcp", *arguments) == (2, "", f"error: {error}\n"), arguments

@@ -132,7 +132,7 @@ async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(
 ) -> None:
     corral = Corral([caller], sandbox=warm_deno, check=False)
     for own in framework.taken:
-        with pytest.raises(ConfigError, match=r"already; name the Corral to distinguish them: \{'name': corral\}"):
+        with pytest.raises(ConfigError, match=r"already a tool .*; name the Corral to distinguish"):
             await framework.run(calling(runs("return 1")), corral, tools=[own])
     script = calling(runs("return 1", "execute_code_sales"))
     async with corral:

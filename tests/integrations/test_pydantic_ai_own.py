@@ -315,5 +315,5 @@ async def test_what_does_not_fit_together_is_refused(warm_deno: DenoSandbox) -> 
     with pytest.raises(ConfigError, match="outside= excludes tools"):
         CodeMode(Corral(sandbox=warm_deno, check=False), outside=["cancel"])
     agent = agent_of(PydanticModel("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
-    with pytest.raises(ConfigError, match="there is a tool 'execute_code' already"):
+    with pytest.raises(ConfigError, match="there is already a tool 'execute_code'"):
         await agent.run("?", deps=DEPS)

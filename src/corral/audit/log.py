@@ -74,8 +74,8 @@ class Receipt:
 class Writer:
     """Queue with a thread that runs while it is not empty, and for some seconds more.
 
-    A failed batch is retried at once, as a connection can have been closed meanwhile, then with growing pauses and at
-    each flush. It stays at the head of the queue until it is written, without events that the sink rejects while it
+    A failed batch is retried at once, as a connection could have been closed meanwhile, then after growing pauses and
+    at each flush. It stays at the head of the queue until it is written, without events that the sink rejects while it
     accepts others. Callers that wait are notified of the failure.
     """
 

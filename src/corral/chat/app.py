@@ -189,7 +189,7 @@ def chat_app(
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
 ) -> ASGIApp:
-    """Makes an ASGI app of a chat page and its server, to mount or to serve.
+    """Makes an ASGI app from a chat page and its server, to mount or to serve.
 
     The page shows the programs that `corral` runs for the caller and conversation of a turn. Calls that need approval
     get buttons, if the Corral's `approve` returns `Later`. The app must run in the event loop of the Corral, which the

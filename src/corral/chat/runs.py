@@ -43,7 +43,7 @@ _SHORT_SOURCE = 20_000
 _MOST_CALLS = 2_000
 _SHORT_CALLS = 100
 _GROUPED_FROM = 12
-"""Number of calls of a tool that makes a group."""
+"""Number of calls to one tool that form a group."""
 _MOST_GROUPS = 50
 _SPANS = 40
 """Number of spans in a group's density."""
@@ -186,7 +186,7 @@ class ExecutionRecord:
         self.data["calls"].append(self._calls[call.sequence])
 
     def _count(self, tool: str, started: float) -> None:
-        """Counts a call of a tool. The length of the group's spans doubles once they are all used."""
+        """Counts a call to a tool. The length of the group's spans doubles once they are all used."""
         if tool not in self._tools and len(self._tools) >= _MOST_CALLS:
             return
         counted = {"tool": tool, "count": 0, "failed": 0, "shortest": None, "longest": 0.0, "started": started}

@@ -206,7 +206,7 @@ class Inputs:
                 yield Flaw(node, problem.public(), of_value=True)
 
     def _leads_plainly(self, path: Path, partial: Iterable[Path]) -> bool:
-        """True if the schema of the value at a path does not depend on a hole beside it."""
+        """True if the schema of the value at a path does not depend on a hole next to it."""
         schema: object = self._root
         for number, step in enumerate(path):
             if path[:number] not in partial:

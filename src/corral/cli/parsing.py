@@ -33,7 +33,7 @@ _ELSEWHERE = {
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
-"""Value of CORRAL_PORT in Kubernetes pods beside a service called corral."""
+"""Value of CORRAL_PORT in Kubernetes pods whose namespace has a service called corral."""
 _VARIABLES = """
 An option that is not passed is read from a variable, such as --drain-seconds from CORRAL_DRAIN_SECONDS. For options
 that can be repeated, it has several values, split as by a shell; for flags, it is 1 or 0.

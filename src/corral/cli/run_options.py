@@ -211,7 +211,7 @@ def env_of(arguments: argparse.Namespace) -> dict[str, str] | None:
 def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int | None) -> SandboxProvider:
     name, packages, tier = arguments.sandbox, arguments.python_packages, arguments.tier
     if packages and language == "typescript":
-        raise ConfigError("--python-package is for Python programs")
+        raise ConfigError("--python-package applies only to Python programs")
     if name not in ("auto", "deno", "cpython") and (packages or tier != "auto"):
         raise ConfigError(f"--python-package and --tier cannot be used with --sandbox {name}")
     if name == "deno" or (name == "auto" and language == "typescript"):

@@ -208,7 +208,7 @@ class Shares:
         self._held: Counter[Hashable] = Counter(holders)
 
     def take(self, owner: Hashable) -> bool:
-        """Takes a place. False if the owner has its share, and all places are taken."""
+        """Takes a place. Returns False if the owner has its share and all places are taken."""
         if not self.has_room(owner):
             return False
         self._held[owner] += 1

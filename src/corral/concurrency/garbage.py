@@ -44,7 +44,7 @@ class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
 def spare_young() -> None:
     """Moves all objects to the oldest generation, uncollected, after many long-lived ones were made.
 
-    Otherwise some ten thousand of them would make the collector visit all objects of the process.
+    Otherwise ten thousand of them or so would make the collector visit all objects of the process.
     """
     global _spared
     _spared += 1

@@ -68,8 +68,8 @@ class EgressPolicy(Frozen):
 
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] | None = None
     """Allowed hosts: names ("api.example.com"), all names below one ("*.example.com", without example.com itself) and
-    addresses. None: all public hosts. Empty: no host. A listed name can be internal; its addresses are checked all the
-    same. Wildcards below public suffixes ("*.com", "*.github.io") are refused."""
+    addresses. None: all public hosts. Empty: no host. A listed name can be internal; its addresses are still
+    checked. Wildcards below public suffixes ("*.com", "*.github.io") are refused."""
     ports: frozenset[int] = frozenset({80, 443})
     schemes: frozenset[Literal["http", "https"]] = frozenset({"http", "https"})
     exempt_networks: tuple[IPv4Network | IPv6Network, ...] = ()

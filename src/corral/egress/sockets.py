@@ -110,7 +110,7 @@ class Sockets:
     def _new(self, number: int) -> Socket:
         most = self.exchanges.rules.websockets
         if number in self._open:
-            raise InvalidArguments("a WebSocket with this number is open already")
+            raise InvalidArguments("a WebSocket with this number is already open")
         if len(self._open) >= most:
             raise CallBudgetExceeded(f"Network(websockets={most}) are open, the maximum; close one of them first")
         socket = self._open[number] = Socket(self, number)

@@ -271,12 +271,12 @@ def require_distinct(added: Kit, own: Iterable[str]) -> None:
     """Raises ConfigError if one of the caller's tools has the name of a tool of the kit."""
     if taken := sorted({tool.name for tool in added.tools} & {*own}):
         raise ConfigError(
-            f"there is a tool {taken[0]!r} already; name the Corral to distinguish them: {{'name': corral}}"
+            f"there is already a tool {taken[0]!r}; name the Corral to distinguish them: {{'name': corral}}"
         )
 
 
 def context_for(configured: Context[[T]], call: T, passed: object = None) -> ExecutionContext:
-    """Returns the caller for a call of a model's tool: `configured`, else the framework's own context if it is one."""
+    """Returns the caller for a call to a model's tool: `configured`, else the framework's own context if it is one."""
     if configured is not None:
         return configured(call) if callable(configured) else configured
     return passed if isinstance(passed, ExecutionContext) else ExecutionContext()

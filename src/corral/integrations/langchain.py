@@ -49,7 +49,7 @@ def runtime_of(context: ExecutionContext) -> ToolRuntime[Any, Any] | None:
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
-    """Makes the tool for programs of a `BaseTool`: from `@tool`, a `StructuredTool`, or a subclass.
+    """Turns a `BaseTool` into a tool for programs: the result of `@tool`, a `StructuredTool`, or a subclass.
 
     Raises:
         ToolDefinitionError: it is not a `BaseTool`, or has an injected parameter other than a `ToolRuntime`.

@@ -38,7 +38,7 @@ with requires_extra("corral.integrations.openai", "openai"):
 __all__ = ["CodeMode", "FunctionCall"]
 
 FunctionCall: TypeAlias = ResponseFunctionToolCall | ChatCompletionMessageFunctionToolCall
-"""A model's call of a function: an item of a response's output, or a tool call of a chat completion's message."""
+"""A model's function call: an item of a response's output, or a tool call of a chat completion's message."""
 
 
 class _Kwargs(TypedDict):

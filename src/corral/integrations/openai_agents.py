@@ -80,7 +80,7 @@ _logger = get_logger("corral.tools")
 
 
 def tools_of(thing: object, namespace: str | None) -> Sequence[Tool | ToolSource]:
-    """Makes a tool of a `FunctionTool`, and a source of an `MCPServer`.
+    """Makes a tool from a `FunctionTool`, or a source from an `MCPServer`.
 
     Raises:
         ToolDefinitionError: it does not run in this process, or cannot be declared.
@@ -153,7 +153,7 @@ def _refuse_guardrails(function: FunctionTool) -> None:
 
 
 def _call_of(function: FunctionTool, context: ExecutionContext, arguments: str) -> ToolContext[Any]:
-    """Makes the tool's context of a call, from the agent run's context if the program is part of one."""
+    """Makes a tool's context for a call, from the agent run's context if the program is part of one."""
     run: RunContextWrapper[Any] = context.local.get(RUN_CONTEXT) or RunContextWrapper(context)
     return ToolContext[Any].from_agent_context(
         run,
@@ -334,7 +334,7 @@ def _function_tool(tool: ModelTool, context: Context[[ToolContext[Any]]], on_eve
 
 @contextmanager
 def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEvent]:
-    """Makes an SDK function span for each call of a program, below the program's span."""
+    """Makes an SDK function span for each call by a program, below the program's span."""
     parent = get_current_span()
     shows_data = call.run_config is None or call.run_config.trace_include_sensitive_data
     open_spans: dict[int, Span[FunctionSpanData]] = {}

@@ -37,9 +37,9 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_beneath(parent: int, name: str) -> bool:
-    """Removes a file, or a folder and its contents. False if it does not exist.
+    """Removes a file, or a folder and its contents. Returns False if it does not exist.
 
-    A folder's own folders first move up beside it, so that any depth works.
+    A folder's subfolders are first moved up next to it, so that any depth works.
 
     Raises:
         OSError: as the system calls; EBUSY if a program adds files as fast as they are removed.

@@ -540,7 +540,7 @@ class LearntResults:
             )
 
     def forget(self, tool: str | None = None, context: ExecutionContext | None = None) -> None:
-        """Forgets a tool in all its versions, or all tools; for all users, or for one."""
+        """Forgets all versions of one tool or of all tools, for one user or for all."""
         with self._lock:
             self._is_changed = True
             for owner, of_owner in list(self._owners.items()):

@@ -170,7 +170,7 @@ class PythonFolder:
         return sha256(self.lock.read_bytes()).hexdigest()
 
     def _locked(self) -> dict[str, tuple[Wheel, bool]]:
-        """Returns the locked packages by name, each with True if the user named it."""
+        """Returns the locked packages by name, with True for those that the user named."""
         lines = self.lock.read_text(encoding="utf-8").splitlines() if self.lock.exists() else []
         wheels: dict[str, tuple[Wheel, bool]] = {}
         for line in lines:

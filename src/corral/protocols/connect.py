@@ -136,7 +136,7 @@ def expanded(content: bytes, most_bytes: int) -> bytes:
 
 
 def error_json(error: CallError, code: StatusCode | None = None) -> dict[str, Any]:
-    """Makes an error of the protocol. `code` replaces that of the error."""
+    """Makes a protocol error. `code` replaces the code of the error."""
     code = code or code_of(error)
     name = "canceled" if code is StatusCode.CANCELLED else code.name.lower()
     details = [

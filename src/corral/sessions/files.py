@@ -166,7 +166,7 @@ class SessionFiles:
         self._trees = tuple(trees)
         self._owner = owner
         self.host_has_written = any(not tree.own for tree in trees)
-        """True if the host can have changed files since the last look."""
+        """True if the host could have changed files since the last check."""
 
     @checked
     async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:

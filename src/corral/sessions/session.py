@@ -102,7 +102,7 @@ class OpenSession:
                 tasks.cancel_scope.cancel()
 
     async def look(self, over: Callable[[str], None] | None = None) -> FileChanges:
-        """Lists changes since the last look, and stores them within the directories' quotas.
+        """Lists changes since the last check, and stores them within the directories' quotas.
 
         Calls `over` with an error if files have grown beyond the quota of their directory since the last look.
 

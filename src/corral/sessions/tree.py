@@ -133,7 +133,7 @@ class FileTree:
         """Replaces a file atomically, and makes its folders.
 
         Raises:
-            OSError: EISDIR, ENOTDIR, or ENOSPC if there is no room for it beside the old file.
+            OSError: EISDIR, ENOTDIR, or ENOSPC if there is no room for it in addition to the old file.
         """
         *folders, name = path
         with self._acting():
@@ -390,7 +390,7 @@ class FileTree:
 
 @contextmanager
 def acting_as(owner: tuple[int, int] | None) -> Generator[None]:
-    """Makes file system calls of this thread only as a user and group: setfsuid(2). None changes nothing."""
+    """Makes this thread alone access the file system as a user and group: setfsuid(2). None changes nothing."""
     if owner is None:
         yield
         return

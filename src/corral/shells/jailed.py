@@ -171,7 +171,7 @@ class SpaceShell(Shell):
         )
 
     async def open_network(self, network: CommandNetwork, audit: AuditLog | None) -> None:
-        """Gives commands access to the origins of a network only, through a proxy that only they can reach.
+        """Gives commands access only to the origins of a network, through a proxy that only they can reach.
 
         Raises:
             StartFailed: network namespaces do not work here.
@@ -202,7 +202,7 @@ class SpaceShell(Shell):
         )
 
     async def probe(self) -> None:
-        """Runs a first command, with each variant of the jail until one works.
+        """Runs a test command, with each variant of the jail until one works.
 
         Raises:
             StartFailed: no command can run here.
@@ -219,8 +219,8 @@ class SpaceShell(Shell):
                 if done.exit_code == 0:
                     return
                 reason = done.stderr.strip() or f"exit code {done.exit_code}"
-            raise StartFailed(f"a first command failed: {reason}")
-        raise StartFailed(f"a first command did not end within {_PROBE_SECONDS:g} s")
+            raise StartFailed(f"a test command failed: {reason}")
+        raise StartFailed(f"a test command did not end within {_PROBE_SECONDS:g} s")
 
     @override
     async def spawn(
@@ -325,7 +325,7 @@ class JailedShell(Shell):
     @override
     async def __aenter__(self) -> Self:
         if self._shell is not None:
-            raise ConfigError("this shell is open already")
+            raise ConfigError("this shell is already open")
         try:
             self._session, self._shell = await open_shell(
                 self._launcher,

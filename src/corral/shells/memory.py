@@ -78,8 +78,8 @@ class MemoryShell(Shell):
     and no standard input. Commands need asyncio.
 
     A command ends after `command_seconds`, or `command_steps` commands and loop iterations. At most `commands` run at
-    the same time. Files have at most 10 MB each and 100 MB together, and number at most 10,000. If a command crashes
-    the process, all commands of the shell end; files are restored to their state when a command last ended.
+    the same time. There can be at most 10,000 files, of at most 10 MB each and 100 MB in total. If a command crashes
+    the process, all commands of the shell end, and files are restored to their state when a command last ended.
 
     Raises:
         MissingExtra: bashkit is not installed.
@@ -150,7 +150,7 @@ class MemoryShell(Shell):
         self._running = {each for each in self._running if not each.ended}
         if len(self._running) + self._starting >= self._commands:
             raise ShellError(
-                f"{self._commands} commands are running in this MemoryShell already; wait for one, or raise commands="
+                f"{self._commands} commands are already running in this MemoryShell; wait for one, or raise commands="
             )
         request = {"command": command, "cwd": _full(cwd or ""), "env": variables}
         self._starting += 1

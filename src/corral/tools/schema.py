@@ -201,7 +201,7 @@ class TypeOutput:
             return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
 
     def _of_data(self, value: object) -> object:
-        """Validates the plain data of an invalid value; returns ABSENT if it is not valid either."""
+        """Validates the plain data of an invalid value; returns ABSENT if the data is invalid too."""
         with suppress(Exception):
             data = to_plain_data(value)
             before = value
@@ -217,12 +217,12 @@ class TypeOutput:
 
 
 def input_schema_of(source: object, *, owner: str) -> InputSchema:
-    """Makes an input schema of a JSON Schema document, a pydantic model or another type; None accepts anything."""
+    """Makes an input schema from a JSON Schema document, a pydantic model or another type; None accepts anything."""
     return _schema_of(source, owner, TypeInput)
 
 
 def output_schema_of(source: object, *, owner: str) -> OutputSchema:
-    """Makes an output schema of a JSON Schema document, a pydantic model or another type; None accepts anything."""
+    """Makes an output schema from a JSON Schema document, a pydantic model or another type; None accepts anything."""
     return _schema_of(source, owner, TypeOutput)
 
 

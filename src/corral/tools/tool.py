@@ -478,7 +478,7 @@ def tool(
     stream: bool = False,
     **settings: Unpack[ToolSettings],
 ) -> Any:
-    """Makes a tool of a function, a bound method, a partial or a callable object.
+    """Makes a tool from a function, a bound method, a partial or a callable object.
 
     Name, description and schemas come from the function, its docstring and its type hints, unless set here. A parameter
     annotated `ExecutionContext` receives the caller's context, and one annotated `ToolCall` the call. They are hidden

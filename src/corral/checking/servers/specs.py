@@ -97,7 +97,7 @@ def _tsgo_places() -> Iterator[Path]:
 
 
 def _native(executable: Path) -> Iterator[Path]:
-    """Yields the executable itself, and those in npm's platform packages beside it."""
+    """Yields the executable itself, and those in npm's platform packages next to it."""
     yield executable
     for modules in (parent for parent in executable.parents if parent.name == "node_modules"):
         yield from sorted(modules.glob("@typescript/*-*/lib/tsgo*"))
@@ -111,7 +111,7 @@ def _deno() -> Engine | None:
 
 
 def _ty() -> Engine | None:
-    """Finds ty beside the interpreter, where its wheel installs it, or on PATH."""
+    """Finds ty next to the interpreter, where its wheel installs it, or on PATH."""
     beside = Path(sys.executable).with_name("ty")
     executable = beside if beside.is_file() else shutil.which("ty")
     return None if executable is None else Engine(Path(executable).resolve())

@@ -83,7 +83,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _corral(arguments: argparse.Namespace, program: GivenProgram) -> Corral:
     if arguments.python_packages and program.language != "python":
-        raise ConfigError("--python-package is for Python programs")
+        raise ConfigError("--python-package applies only to Python programs")
     return Corral(
         load_tools(arguments.tools, arguments.mcp_configs),
         sandbox=CPythonSandbox(packages=arguments.python_packages) if arguments.python_packages else "auto",

@@ -106,11 +106,11 @@ def _mcp(arguments: argparse.Namespace) -> int:
     served = import_module("corral.integrations.mcp")
     elsewhere = arguments.port != _PORT or arguments.allowed_hosts or arguments.allowed_origins
     if elsewhere and not arguments.http:
-        raise ConfigError("--port, --allow-host and --allow-origin are for --http")
+        raise ConfigError("--port, --allow-host and --allow-origin require --http")
     if not arguments.http and (arguments.oauth_issuer or arguments.oauth_resource or arguments.oauth_scopes):
-        raise ConfigError("--oauth-issuer, --oauth-resource and --oauth-scope are for --http")
+        raise ConfigError("--oauth-issuer, --oauth-resource and --oauth-scope require --http")
     if not arguments.oauth_issuer and (arguments.oauth_resource or arguments.oauth_scopes):
-        raise ConfigError("--oauth-resource and --oauth-scope are for --oauth-issuer")
+        raise ConfigError("--oauth-resource and --oauth-scope require --oauth-issuer")
     with ExitStack() as stack:
         wire = stack.enter_context(_wire()) if not (arguments.http or arguments.list) else None
         view = stack.enter_context(screen())

@@ -390,7 +390,7 @@ def mcp_server(
     programs_at_once: int = 64,
     env: Mapping[str, str] | None = None,
 ) -> Server[Programs]:
-    """Makes an MCP server of an open Corral, for the SDK's `run` and `streamable_http_app`.
+    """Makes an MCP server from an open Corral, for the SDK's `run` and `streamable_http_app`.
 
     `context` is the caller of all programs, or a function of the request; by default all callers are the same anonymous
     user. The budget is for the declarations of tools in a description. Programs beyond `programs_at_once` are refused,
@@ -461,7 +461,7 @@ class _Served:
             return known[1]
 
     def _make(self, context: ExecutionContext | None) -> Sequence[ModelTool]:
-        """Makes the tools; takes tenths of a second for hundreds of tools."""
+        """Makes the tools, which takes tenths of a second for hundreds of them."""
         catalog = self._corral.model.catalog(self._language, budget_tokens=self._budget_tokens, context=context)
         return self._corral.model.tools(self._language, catalog=catalog, search=True, env=self._env)
 
@@ -523,7 +523,7 @@ class _Served:
 
     @asynccontextmanager
     async def _counted(self, context: ExecutionContext) -> AsyncGenerator[None]:
-        """Gives back the place of a program at the end of the block."""
+        """Releases the place of a program at the end of the block."""
         try:
             yield
         finally:

@@ -103,7 +103,7 @@ def text_result(result: ExecutionResult) -> CallToolResult:
 
 
 def failed(error: CorralError, language: Language) -> ExecutionResult:
-    """Makes the result of a program that could not be started."""
+    """Makes the result for a program that could not be started."""
     shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
     return ExecutionResult(execution_id="", status="failed", language=language, error=shown)
 

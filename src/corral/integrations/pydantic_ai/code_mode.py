@@ -166,7 +166,7 @@ class OwnTools(WrapperToolset[Any]):
             self.registry.exchange([self._registered.pop(name) for name in gone], ())
 
     def carried_by(self, context: ExecutionContext) -> ExecutionContext:
-        """Returns a copy of the context that routes calls of a program back here."""
+        """Returns a copy of the context that routes a program's calls back here."""
         return carrying(context, _OWN, self)
 
     @override
@@ -282,7 +282,7 @@ class ProgramCallEvent(CapabilityEvent, namespace="corral", name="call"):
 
 @dataclass(kw_only=True)
 class ProgramProgressEvent(CapabilityEvent, namespace="corral", name="progress"):
-    """A tool reported the progress of a call of a program."""
+    """A tool reported the progress of a program's call."""
 
     tool: str
     sequence: int
@@ -293,7 +293,7 @@ class ProgramProgressEvent(CapabilityEvent, namespace="corral", name="progress")
 
 @dataclass(kw_only=True)
 class ProgramResultEvent(CapabilityEvent, namespace="corral", name="result"):
-    """A call of a program was answered."""
+    """A program's call was answered."""
 
     tool: str
     sequence: int

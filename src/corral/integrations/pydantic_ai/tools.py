@@ -41,7 +41,7 @@ def run_context(context: ExecutionContext) -> RunContext[Any]:
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
-    """Makes tools for programs of a `pydantic_ai.Tool` or a toolset.
+    """Turns a `pydantic_ai.Tool` or a toolset into tools for programs.
 
     Tools of a `FunctionToolset` are declared at once; any other toolset is listed when the Corral opens.
 

@@ -1,7 +1,7 @@
 """The worker process. It reads requests from standard input and writes replies to standard output.
 
 It prints READY once it has imported the modules named by its arguments, and by their `WORKER_IMPORTS`, and is locked
-down: from then on it can open no file, start nothing and reach no network, as far as the kernel can enforce that.
+down: from then on it cannot open files, start processes or use a network, as far as the kernel can enforce that.
 """
 
 from __future__ import annotations

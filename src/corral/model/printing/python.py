@@ -301,7 +301,7 @@ class PythonTypes:
         return [*commented(description_lines(pending.doc)), alias + self.show(shape, pending.name, pending.scope)]
 
     def _typed_dict(self, pending: _Pending, shape: Object) -> list[str]:
-        """Writes a class, or a call of `TypedDict` where member names are not valid in a class."""
+        """Writes a class, or a call to `TypedDict` where member names are not valid in a class."""
         base, extra, arguments = self._word("TypedDict", pending.scope), extra_items(shape), ""
         properties = listed(shape)
         is_total = any(each.required for each in properties)
@@ -433,7 +433,7 @@ def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = Fa
 
 
 def python_call(name: ToolName, signature: Signature) -> str | None:
-    """Prints the call of a tool that mentions no definitions on one line; None if it needs more than a line."""
+    """Prints the call to a tool that mentions no definitions on one line; None if it does not fit on one line."""
     types = PythonTypes({}, TypeNames())
     path = _attribute("tools" if name.namespace is None else _attribute("tools", name.namespace), name.name)
     parameters, returned = _parameters(name, _with_keywords(name, signature), types, ExpressionScope(name.name))

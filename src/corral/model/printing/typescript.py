@@ -231,7 +231,7 @@ def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool 
 
 
 def typescript_call(name: ToolName, signature: Signature) -> str:
-    """Prints the call of a tool that mentions no definitions on one line, without comments."""
+    """Prints the call to a tool that mentions no definitions on one line, without comments."""
     return f"tools.{name}{_parameters(signature, partial(type_expression, names={}))}"
 
 

@@ -67,9 +67,9 @@ def _goes_on(line: str, is_after_blank: bool) -> bool:
 
 
 def description_lines(doc: Doc, *, default: str | None = None) -> list[str]:
-    """Returns the lines for a reader: the text, then in parentheses the details that the type cannot express.
+    """Returns the lines for a reader: the text, followed by the details that the type cannot express, in parentheses.
 
-    `default` is the default of `doc` in the language's notation.
+    `default` is the default value, in the language's notation.
     """
     lines = text_lines(doc.text)
     tags: list[str] = []

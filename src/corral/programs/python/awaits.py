@@ -58,7 +58,7 @@ _IDENTITY = frozenset({"is", "is not"})
 
 
 class NotAwaited(ProgramRejected):
-    """A call of a tool is not awaited."""
+    """A call to a tool is not awaited."""
 
     program: Program | None = None
     """The program as it would run without the missing `await`."""

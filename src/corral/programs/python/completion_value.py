@@ -94,7 +94,7 @@ class _Program:
         return self._ending
 
     def _fills(self, last: Node | None) -> bool:
-        """True for a call of the program's own function without `return`, which may fill the result variable."""
+        """True for a call to the program's own function without `return`, which may fill the result variable."""
         called = unwrapped(last.named_children[0]) if is_a(last, "expression_statement") else None
         called = inside(called) if is_a(called, "await") else called
         function = self._functions.named(text_of(part(called, "function")))

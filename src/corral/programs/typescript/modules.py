@@ -1,4 +1,4 @@
-"""Turns imports into calls of the loader, and exports into the program's entry: engines run a function, not a module.
+"""Turns imports into calls to the loader, and exports into the program's entry: engines run a function, not a module.
 
 No other `import` may reach the engine, since it would bypass the loader's allowlist.
 """
@@ -98,7 +98,7 @@ def _used_names(root: Node, apart: Sequence[tuple[int, int]]) -> frozenset[str]:
 
 
 def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: frozenset[str]) -> str | None:
-    """Turns an import into a `const` or `var` declaration with a call of the loader. Returns its specifier.
+    """Turns an import into a `const` or `var` declaration with a call to the loader. Returns its specifier.
 
     An unused import declares nothing, and can fail without effect.
     """
@@ -238,7 +238,7 @@ def _replace(edits: Edits, node: Node | None, word: str) -> None:
 def guard_words(root: Node, edits: Edits) -> None:
     """Makes sure that no `import` reaches the engine.
 
-    Text that looks like a call of it is blanked in comments and escaped in strings, so that it is harmless even if the
+    Text that looks like a call to it is blanked in comments and escaped in strings, so that it is harmless even if the
     engine parses the source differently.
     """
     text, replaced = edits.text, edits.replaced()

@@ -21,7 +21,7 @@ _MAX_CHARACTERS = 2_000
 
 
 def pool_of(files: Mapping[str, FileDescriptorProto]) -> DescriptorPool:
-    """Makes a pool of files, with protobuf's own files from the library.
+    """Makes a pool from files, with protobuf's own files from the library.
 
     Raises:
         ConfigError: a file is missing, or contradicts another.
@@ -252,7 +252,7 @@ class Messages:
         return value
 
     def write(self, described: Descriptor, value: Any) -> Any:
-        """Makes a message of a JSON value.
+        """Makes a message from a JSON value.
 
         Raises:
             ToolError: the value does not fit; the text says where.

@@ -275,7 +275,7 @@ async def reflected(
     """Requests a server's services, and the files that describe them.
 
     Raises:
-        ConfigError: the server has no reflection, or its answer is too large or invalid.
+        ConfigError: the server does not support reflection, or its answer is too large or invalid.
         grpc.aio.AioRpcError: the server did not answer.
     """
     for version in _VERSIONS:
@@ -284,7 +284,7 @@ async def reflected(
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-    raise ConfigError("the server has no reflection; pass GrpcApi(descriptors=...), which `protoc -o` writes")
+    raise ConfigError("the server does not support reflection; pass GrpcApi(descriptors=...), which `protoc -o` writes")
 
 
 class _Questions:

@@ -384,7 +384,7 @@ def _path(argument: Any) -> str:
 
 
 def _for_program(error: OSError, path: str) -> OSError:
-    """Returns the error with its final text: exceptions in Monty have nothing else."""
+    """Returns the error with its final text: exceptions in Monty have no other attributes."""
     number = error.errno or 0
     text = os.strerror(number)
     reason = _REASONS.get(number, "") if error.strerror in (text, None) else error.strerror

@@ -36,7 +36,7 @@ class _Output:
         self.kept = KeptOutput(self._most)
 
     async def until(self, mark: bytes) -> str | None:
-        """Reads up to the mark, and returns the rest of its line; None if the output ended first."""
+        """Reads up to the marker, and returns the rest of the marker's line; None if the output ended first."""
         while True:
             at = self._rest.find(mark)
             if at >= 0 and (end := self._rest.find(b"\n", at + len(mark))) >= 0:
@@ -405,7 +405,7 @@ class _Memory(_Editor):
     async def _rename(self, old: str, new: str) -> str:
         source, target = self.place(old), self.place(new)
         if await self.files.stat(target) is not None:
-            raise ToolError(f"the file {new!r:.300} exists already")
+            raise ToolError(f"the file {new!r:.300} already exists")
         data = await self.files.read_bytes(source, max_bytes=_READ_BYTES)
         if data is None:
             raise ToolError(f"there is no file {old!r:.300}")

@@ -190,7 +190,7 @@ async def apply_operation(
     try:
         if kind == "create_file":
             if await files.stat(path) is not None:
-                raise ToolError("the file exists already; update it")
+                raise ToolError("the file already exists; update it")
             await files.write_text(path, created(diff or ""))
         elif kind == "update_file":
             if (text := await files.read_text(path)) is None:

@@ -207,7 +207,7 @@ def _kind(value: object) -> str:
 
 
 def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
-    """Makes a source of a server in this process, of `StdioServerParameters`, or of the target of a `Client`.
+    """Makes a source from a server in this process, `StdioServerParameters`, or the target of a `Client`.
 
     Without a namespace, the server's name is used: that of the server, the program, or the host of its URL.
 

@@ -73,7 +73,7 @@ async def streamable_http(
 
 
 class _Client(httpx2.AsyncClient):
-    """Reports why a request could not be sent, and that a server has forgotten a session, in whatever words."""
+    """Reports why a request could not be sent, and detects a forgotten session, however the server words it."""
 
     def __init__(self, lost: Callable[[str], None], **options: Any) -> None:
         super().__init__(**options)

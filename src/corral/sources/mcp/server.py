@@ -277,7 +277,7 @@ class Link:
             return await listed_tools(client, self.log)
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
-        """Makes tools of the list, in a thread, since it may take a second; returns True if they have changed."""
+        """Builds tools from the list, in a thread because it can take a second; returns True if they have changed."""
         digest = await run_in_own_thread(_digest, listed)
         if digest == self._listed:
             return False

@@ -234,7 +234,7 @@ class PathTemplate:
                 else:
                     raise template.refused(f"its path has {{{piece[:50]}}}, which is not one of its parameters")
             if unquote(segment) in (".", ".."):
-                raise template.refused("its path has a segment of dots")
+                raise template.refused("its path has the segment '.' or '..'")
             self._segments.append(parts)
 
     def fill(self, values: dict[str, Any]) -> str:

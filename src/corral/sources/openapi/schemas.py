@@ -31,7 +31,7 @@ _TEXTS = frozenset({"contentEncoding", "contentMediaType", "description", "forma
 _FLAGS = frozenset({"deprecated", "nullable", "uniqueItems", "writeOnly", "readOnly"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly", "x-nullable"})
-"""Keywords that also apply beside a `$ref` in OpenAPI 3.0. The standard ignores them, but authors mean them."""
+"""Keywords that also apply next to a `$ref` in OpenAPI 3.0. The standard ignores them, but authors use them."""
 
 Schema: TypeAlias = dict[str, Any] | bool
 

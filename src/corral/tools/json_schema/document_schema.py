@@ -192,7 +192,7 @@ class _Reader:
         return place
 
     def _place(self, schema: Any) -> _Place:
-        """Reads a schema and whatever applies to the same part of the value; queues its members."""
+        """Reads a schema and everything else that applies to the same part of the value; queues its members."""
         identity = id(cast("object", schema))
         if identity in self._known:
             return self._known[identity]

@@ -66,7 +66,7 @@ def _of_no_draft(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def enumerated(schema: dict[str, Any]) -> list[object]:
-    """Returns the constants of a schema's `enum`, read as its type."""
+    """Returns the constants of a schema's `enum`, converted to the schema's type."""
     kind, constants = schema.get("type"), cast("list[object]", schema["enum"])
     if kind == "string":
         read = [json.dumps(each) if isinstance(each, bool | int | float) else each for each in constants]

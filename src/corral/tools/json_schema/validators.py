@@ -291,10 +291,10 @@ _DOCUMENT = "json-schema:///document"
 
 
 class _Quick:
-    """Finds the first problem of a value without looking for the others.
+    """Finds the first problem in a value without looking for the others.
 
-    The validator can stop at the first error, but an error of `anyOf` or `oneOf` lists all errors of each alternative.
-    So these are turned into conditions, which are merely true or false, until a false one is reached.
+    The validator can stop at the first error, but an error in `anyOf` or `oneOf` lists all errors of each alternative.
+    So these keywords become conditions, which are merely true or false. Only a false one is examined further.
     """
 
     def __init__(self, document: JsonSchema) -> None:

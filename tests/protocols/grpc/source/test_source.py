@@ -206,7 +206,7 @@ async def test_private_addresses_are_refused(shop: Shop, target: str) -> None:
 async def test_what_is_out_of_order_is_a_problem(descriptors: bytes) -> None:
     with Shop(descriptors, reflects=False) as shop:
         async with calling(source(shop)) as call:
-            assert "has no reflection" in (call.problem or "")
+            assert "does not support reflection" in (call.problem or "")
         async with calling(source(shop, tls=True, timeout_seconds=5)) as call:
             assert "UNAVAILABLE" in (call.problem or "")
             assert "if the server has no TLS, set tls=False" in (call.problem or "")
