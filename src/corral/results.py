@@ -248,7 +248,7 @@ class ExecutionResult(JsonData):
 
     @cached_property
     def images(self) -> tuple[Picture, ...]:
-        """Pictures anywhere in the value, 20 at most. `model_text` has a few words in their place."""
+        """Pictures anywhere in the value, 20 at most. `model_text` has a short note in their place."""
         return pictures_in(self.value)[1]
 
     def raise_for_error(self) -> Self:

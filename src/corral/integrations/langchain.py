@@ -150,9 +150,7 @@ def _input_schema(tool: BaseTool) -> JsonSchema:
         # pydantic ignores unknown arguments; programs get an error instead
         schema = {"additionalProperties": False, **schema.model_json_schema()}
     if not isinstance(schema, dict):
-        raise ToolDefinitionError(
-            f"tool {tool.name!r}: args_schema is a model of pydantic 1; make it one of pydantic 2"
-        )
+        raise ToolDefinitionError(f"tool {tool.name!r}: args_schema is a pydantic 1 model; make it a pydantic 2 model")
     return {key: value for key, value in schema.items() if key not in {"title", "description"}}
 
 

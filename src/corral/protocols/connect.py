@@ -203,12 +203,12 @@ class ConnectExchange:
         try:
             return Parse(body or b"{}", kind()) if self._form.json else kind.FromString(body)
         except DecodeError:
-            raise MalformedMessage("the message is not of its type") from None
+            raise MalformedMessage("the message does not match its type") from None
         except RecursionError:
             raise MalformedMessage("the message is nested too deeply") from None
         except (JsonError, ValueError) as error:
             reason = str(error).partition("\n")[0][:_MOST_REASON]
-            raise MalformedMessage(f"the message is not of its type: {reason}") from None
+            raise MalformedMessage(f"the message does not match its type: {reason}") from None
 
     async def write(self, message: Any, *, last: bool = False) -> None:
         data = await self._by_size(message.ByteSize(), lambda: self._serialize(message))

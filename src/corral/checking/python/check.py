@@ -617,7 +617,7 @@ class PythonCheck(Check):
         return part(node, "right") or part(node, "value")
 
     def _iterated(self, name: Node) -> Node | None:
-        """Returns the iterable of the loop whose variable a name is."""
+        """Returns the iterable of the loop that has the name as its variable."""
         own = [each for each in self.definitions(name) if each.own]
         bound = self.node_at(own[0]) if len(own) == 1 else None
         return None if bound is None else iterable_of(bound)
@@ -762,7 +762,7 @@ def _not_awaited(node: Node, message: str, hint: str) -> Finding:
 
 
 def _is_relevant(remark: Remark) -> bool:
-    """True if a diagnostic can be about a real problem."""
+    """True if a diagnostic can indicate a real problem."""
     return remark.severity in _WARNED and remark.code != _SYNTAX
 
 

@@ -814,7 +814,7 @@ def _is_undefined(key: Node) -> bool:
 
 
 def _is_relevant(remark: Remark) -> bool:
-    """True if a diagnostic can be about a real problem."""
+    """True if a diagnostic can indicate a real problem."""
     return remark.severity in _WARNED and _number(remark) not in _SILENT
 
 

@@ -385,7 +385,7 @@ class _Eraser:
         return any(each.type in _STATEMENT_LIKE for each in around)
 
     def _runs_on(self, types: Sequence[Node]) -> int | None:
-        """Returns the real end of a type that the parser extended by a `[` on the next line, a new statement."""
+        """Returns the real end of a type that the parser extended by a new statement, a `[` on the next line."""
         if not _BRACKET_LINE.search(self._text, types[0].start_byte, types[-1].end_byte):
             return None
         ends = [

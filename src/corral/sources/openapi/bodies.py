@@ -185,7 +185,7 @@ def _as_file(schema: Any) -> Any:
 
 
 def _file(value: object) -> dict[str, Any] | None:
-    """Converts a file in either form of `_FILE` to the second one."""
+    """Converts a file in either form of `_FILE` to the second form."""
     if isinstance(value, bytes):
         return {"data": value}
     if not isinstance(value, dict):

@@ -22,9 +22,9 @@ _DOCUMENT = frozenset({"$anchor", "$defs", "$id", "definitions"})
 
 
 def upgraded(schema: Any, *, has_draft: bool = False) -> Any:
-    """Returns the schema in the terms of draft 2020-12; parts that need no change are copied unchanged.
+    """Converts the schema to draft 2020-12; parts that need no change are copied unchanged.
 
-    With `has_draft`, the schema names its draft, so forms of drafts stay.
+    With `has_draft`, the schema names its draft, so forms that belong to a draft stay.
     """
     match schema:
         case dict():
