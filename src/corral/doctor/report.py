@@ -58,24 +58,24 @@ class Difference(NamedTuple):
 DIFFERENCES = (
     Difference(
         "quotas of scratch directories",
-        "held by the kernel, which counts blocks; lengths are looked at when a program has ended, and bound what is "
-        "stored and exported",
-        "looked at 4 to 200 times a second, by length; what is written between two looks is beyond them, and beyond "
-        "twice the quota and 64 MB no program starts",
+        "enforced by the kernel, which counts blocks; lengths are checked when a program has ended, and limit the "
+        "files that are stored and exported",
+        "checked 4 to 200 times a second, by length; a program can exceed them between two checks, and no program "
+        "starts in a directory with more than twice its quota plus 64 MB",
     ),
     Difference(
         "files that no list shows",
         "counted by the kernel like others",
-        "deep ones are counted; unlinked ones that are open, if the host may see the guest's descriptors "
-        "(`/proc/PID/fd`): as an ordinary user, or as root without CAP_SYS_PTRACE, not those of programs; "
-        "of those that are mapped only, what is mapped, unless the host has CAP_CHECKPOINT_RESTORE; "
-        "never those on their way through a socket pair",
+        "deeply nested files are counted; deleted files that are still open are counted if the host can see the "
+        "guest's descriptors (`/proc/PID/fd`), but an ordinary user, or root without CAP_SYS_PTRACE, cannot see those "
+        "of programs; of deleted files that are only mapped, the mapped part is counted, or all of it if the host has "
+        "CAP_CHECKPOINT_RESTORE; files in transit through a socket pair are never counted",
     ),
     Difference(
         "locks and watches of the host's files",
-        "commands have inodes of their session's own (Linux 5.11), of `/dev/null` and the like only where the host is "
-        "root; futexes on pages of these files are still common to all, and so are `Directory` mounts",
-        "commands have those of the host's inodes, which has to be accepted (`locks`), and no watches",
+        "commands have inodes that belong to their session (Linux 5.11), for `/dev/null` and the like only if the "
+        "host is root; futexes on pages of these files are still shared by all, and so are `Directory` mounts",
+        "commands share the locks of the host's inodes, which has to be accepted (`locks`), and have no watches",
     ),
     Difference(
         "what `stat` tells of the host's files",
@@ -84,39 +84,39 @@ DIFFERENCES = (
     ),
     Difference(
         "numbers of processes",
-        "the guest's own, from 1 on; commands have a `/proc` of these",
+        "the guest's own, starting at 1; commands have a `/proc` that shows these",
         "the host's: `kill -0`, and `stat` of `/proc/PID`, tell which exist; nothing in `/proc` can be read",
     ),
     Difference(
         "signals",
         "reach no process outside, as there is none",
-        "reach no process outside: programs send none, and Landlock keeps those of commands within (Linux 6.12)",
+        "reach no process outside: programs cannot send any, and Landlock confines those of commands (Linux 6.12)",
     ),
     Difference(
         "memory",
-        "bounded for each process by the kernel, for all commands together by looks; scratch files are memory of the "
-        "host's",
-        "bounded in the same way; scratch files are on disk",
+        "limited for each process by the kernel, and for all commands together by polling; scratch files use the "
+        "host's memory",
+        "limited in the same way; scratch files are on disk",
     ),
     Difference(
         "network of commands",
-        "none, or listed origins through a proxy that only they reach",
-        "none, and none can be given; no unix sockets but pairs",
+        "none, or listed origins through a proxy that only they can reach",
+        "none, and none can be configured; no unix sockets except pairs",
     ),
     Difference(
         "modes, owners and times of files",
         "work on the session's own files",
-        "work where the session has a user of its own (as root); else changes succeed without effect",
+        "work if each session has its own user (as root); otherwise changes succeed without effect",
     ),
     Difference(
         "paths",
         "those of the mounts",
-        "those of the host for commands, and for programs by a table in the guest",
+        "those of the host for commands; a table in the guest translates them for programs",
     ),
     Difference(
         "checks of programs",
-        "the language server sees no file but its own",
-        "the language server may ask by `stat` which files exist",
+        "the language server sees only its own files",
+        "the language server can find out with `stat` which files exist",
     ),
 )
 
