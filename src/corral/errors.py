@@ -1,7 +1,8 @@
 """Every error that corral raises or reports.
 
 Each branch below `CorralError` shows who must act: `ConfigError` the caller, `ProgramError` and `ToolError` the model,
-`AccessDenied` a policy, `SandboxError` and `BridgeError` the operator.
+`AccessDenied` a policy, `SandboxError`, `BridgeError` and `LedgerError` the
+operator.
 
 A failed program is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` raises it as one of these. Tool
 calls throw `ToolError` and `AccessDenied` inside the program. Each class has a stable `code`, which crosses process
@@ -23,19 +24,26 @@ __all__ = [
     "CommandFailed",
     "ConfigError",
     "CorralError",
+    "Diverged",
     "EgressBlocked",
     "ExecutionCancelled",
     "ExecutionEnded",
     "FileError",
     "FilesExceeded",
+    "HeldElsewhere",
     "InvalidArguments",
     "InvalidToken",
     "InvalidToolOutput",
+    "JournalFull",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerFailed",
     "LimitNotEnforceable",
     "MalformedMessage",
     "MemoryExceeded",
     "MessageTooLarge",
     "MissingExtra",
+    "Outdated",
     "OutputExceeded",
     "ProgramError",
     "ProgramFailed",
@@ -52,6 +60,7 @@ __all__ = [
     "ToolError",
     "ToolFailed",
     "ToolNotFound",
+    "UncertainCall",
     "UnknownProvider",
     "error_class",
 ]
@@ -160,6 +169,10 @@ class InvalidToolOutput(ToolError):
     """The tool ran, but its result was withheld: it violates a strict output schema or cannot be encoded."""
 
 
+class UncertainCall(ToolError):
+    """The call had started when its host was lost, so its effect is unknown; it was not made again."""
+
+
 class AccessDenied(CorralError):
     """A policy of the host does not permit the call."""
 
@@ -238,6 +251,34 @@ class MalformedMessage(BridgeError):
 
 class MessageTooLarge(BridgeError):
     """A message is larger than its kind allows; it was rejected before parsing."""
+
+
+class LedgerError(CorralError):
+    """A durable execution could not be recorded or continued."""
+
+
+class LedgerFailed(LedgerError):
+    """The ledger could not be written or read. Earlier records stay."""
+
+
+class LedgerDamaged(LedgerError):
+    """A row was altered, belongs elsewhere or is missing, or its key is gone."""
+
+
+class JournalFull(LedgerError):
+    """The execution has recorded more than `Limits.journal_bytes`."""
+
+
+class HeldElsewhere(LedgerError):
+    """Another host runs the execution, or it has ended."""
+
+
+class Outdated(LedgerError):
+    """Another version of an engine, an interpreter or a package recorded the execution."""
+
+
+class Diverged(LedgerError):
+    """The program did something else than when it was recorded."""
 
 
 class ExecutionCancelled(CorralError):

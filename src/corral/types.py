@@ -120,6 +120,8 @@ class Limits(Frozen):
     """One tool call's input, encoded."""
     tool_output_bytes: Positive = 4_000_000
     """One tool call's output, encoded."""
+    journal_bytes: Positive = 64_000_000
+    """Inputs and outputs that a durable execution records, and 200 bytes for each call and timer."""
 
 
 def _scopes(value: object) -> object:
@@ -229,6 +231,23 @@ class Later:
     """Leaves a call waiting for a decision by `Corral.executions.settle`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Makes an uncertain call again, with the same idempotency key. `by`: who decided, for the record."""
+
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["retry"] = field(default="retry", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Answers an uncertain call with the value that it returned, without making it again."""
+
+    value: Any = None
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["settled"] = field(default="settled", init=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """Call that waits for approval. `input` is the tool's validated input, not a copy."""
@@ -244,6 +263,10 @@ class ApprovalRequest:
     context: ExecutionContext
     execution_id: str
     sequence: int
+    reason: str | None = None
+    """Reason other than the tool's `needs_approval`: the effect of an uncertain call is unknown."""
+    asked_at: float = field(default_factory=time.time)
+    """Time of the request, in seconds since the Unix epoch."""
 
     def shown(self, max_chars: int = 10_000) -> str:
         """Formats the whole input for a person: JSON, one member per line unless it is short.
@@ -258,6 +281,8 @@ class ApprovalRequest:
 
 
 Decision: TypeAlias = Approved | Denied
+Settlement: TypeAlias = Approved | Denied | Retry | Settled
+"""Decision on a call of a durable execution; `Retry` and `Settled` are for uncertain calls."""
 
 Approve: TypeAlias = Callable[[ApprovalRequest], bool | Decision | Later | Awaitable[bool | Decision | Later]]
 """Function that decides on a call that needs an approval. Only `Approved`, or True, allows it. `Denied` denies it with
@@ -338,6 +363,17 @@ class Reply(NamedTuple):
     error: CallError | None = None
     nothing: bool = False
     parked: bool = False
+    stamp: tuple[float, float] | None = None
+    """Clocks of a durable program once it has this reply: wall clock and active time, in milliseconds."""
+
+
+class GuestState(NamedTuple):
+    """Statement of a guest about its durable program so far: equal for two runs that went the same way."""
+
+    calls: int
+    """Number of its calls and timers."""
+    digest: str
+    """Digest of the chance that it has drawn, its timers and its console output."""
 
 
 class StreamSink(Protocol):
@@ -494,7 +530,7 @@ class Exit:
 
     value: object = None
     error: ExecutionError | None = None
-    status: Literal["succeeded", "failed", "timed_out", "rejected"] = "succeeded"
+    status: Literal["succeeded", "failed", "timed_out", "rejected", "paused"] = "succeeded"
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     dropped_log_bytes: int = 0
@@ -530,12 +566,17 @@ class SandboxConfig(Frozen):
     """Packages for Python programs, besides the provider's."""
     preloads: NpmModules | None = None
     """Packages for TypeScript programs that a server evaluates before it forks."""
+    durable: bool = False
+    """True if its program must run the same way each time that it gets the same replies."""
 
     @property
     def unowned(self) -> SandboxConfig:
         """Returns the settings without their owner. Unused sandboxes with equal ones are interchangeable."""
         return self if self.owner is None else self.model_copy(update={"owner": None})
 
+
+TIMER = "$timer"
+"""Service of durable executions: its input is a number of milliseconds, after which it replies."""
 
 LimitName: TypeAlias = Literal["cpu_seconds", "memory_mb", "value_bytes", "log_bytes"]
 """Limits that only a sandbox can enforce. The host enforces the others for every sandbox."""
@@ -572,5 +613,7 @@ class Capabilities:
     """Bridge protocols that its guests speak."""
     modules: bool = False
     """True if its guests can load packages."""
+    durable: bool = False
+    """True if it has guests for durable executions, whose programs run the same way each time."""
     start_timeout_seconds: float = 30.0
     """Maximum time for any start, including the first. On a loaded machine a local engine takes tenths of a second."""

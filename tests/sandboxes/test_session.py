@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.session import WINDOW_BYTES, GuestSession
 from corral.sandboxes.jailed.guest_starter import GuestProcess
 from corral.types import CallRequest, EncodedValue, Exit, PipeEndpoint, Reply
+from tests.sandboxes.recording import Recording
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
@@ -319,6 +321,64 @@ async def served(host: Host) -> AsyncGenerator[SlowLink]:
         await anyio.wait_all_tasks_blocked()
         yield link
         await link.says(FrameKind.EXIT, to_json(EXITED))
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (FrameKind.PONG, b'[1,0,""]'),
+        (FrameKind.EXIT, b'["value",1,[],0,[]]'),
+        (FrameKind.EXIT, b'["value",1,[],0,[],1,""]'),
+        (FrameKind.EXIT, b'["value",1,[],0,[],0,"%b"]' % (b"x" * 65)),
+        (FrameKind.OUTCOME, b'["value",1,false,1,""]'),
+        (FrameKind.CANCEL, b"[1]"),
+    ],
+)
+async def test_a_durable_guest_that_lies_about_its_program_ends_the_run(
+    host: Host, kind: FrameKind, payload: bytes
+) -> None:
+    link = SlowLink()
+    job = replace(host.job(), durable=Recording(wrong, ""))
+    session = GuestSession(link, job, PipeEndpoint(handler=host.handle))
+    async with anyio.create_task_group() as tasks:
+        ended = anyio.Event()
+
+        async def run() -> None:
+            with pytest.raises(BridgeError):
+                await session.run({})
+            ended.set()
+
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(kind, payload)
+        await ended.wait()
+
+
+async def test_a_ping_follows_the_reply_that_was_being_made(host: Host) -> None:
+    link = SlowLink()
+    link.may_read.set()
+    journal = Recording(wrong, "")
+
+    async def handle(call: CallRequest) -> Reply:
+        journal.ask()
+        return host.reply._replace(stamp=(1.5, 2.0))
+
+    session = GuestSession(link, replace(host.job(), durable=journal), PipeEndpoint(handler=handle))
+    async with anyio.create_task_group() as tasks:
+        start: dict[str, object] = {}
+        tasks.start_soon(session.run, start)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(FrameKind.CALL, b'[1,"a",{}]')
+        await until(lambda: b"[1]" in link.read)
+        assert link.read[22:].startswith(b"[1,true,1,1.500,2.000]")
+        await link.says(FrameKind.PONG, b'[1,1,"x"]')
+        assert journal.idle_states == [(1, "x")]
+        await link.says(FrameKind.EXIT, b'["value",1,[],0,[],1,"x"]')
+    assert journal.state == (1, "x")
+
+
+async def wrong(tool: str, input: object) -> Reply:
+    raise AssertionError
 
 
 async def test_the_end_is_heard_while_calls_have_to_wait_for_room(host: Host) -> None:

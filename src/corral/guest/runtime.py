@@ -53,6 +53,11 @@ _PROCESS = (
     "bigints",
     "globals",
     "network",
+    "platform/intrinsics",
+    "platform/base",
+    "platform/timers",
+    "platform/performance",
+    "durable",
     "run",
     "engine",
     "frames",
@@ -75,6 +80,7 @@ _PLATFORM = (
     "events",
     "blobs",
     "buffer",
+    "timers",
     "platform",
 )
 """Modules of the platform, each after its dependencies."""
@@ -90,6 +96,7 @@ _PYTHON = (
     "errors",
     "loop",
     "network",
+    "durable",
     "program",
 )
 """Parts of the Python guest, each after its dependencies."""

@@ -6,17 +6,66 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 from corral.containment import TIERS, ContainmentKind, Tier
 from corral.errors import StartFailed
 from corral.jail.spaces import SpaceHost
 from corral.npm import ModuleTexts
 from corral.sessions import ProgramFiles
-from corral.types import Capabilities, Endpoint, Exit, Limits, LogEntry, Program, SandboxConfig, ToolName
+from corral.types import Capabilities, Endpoint, Exit, GuestState, Limits, LogEntry, Program, SandboxConfig, ToolName
 
 GRACE_SECONDS = 0.25
 """Grace period for calls that still run when their program has ended, unless their tool must finish."""
+
+
+class GuestJournal(Protocol):
+    """Host's half of a durable execution, as the session of its guest sees it.
+
+    Its calls are answered by the handler of the endpoint, timers (`TIMER`) among them. A reply enters the guest's
+    buffer in the turn in which the handler returns it: the handler has just given it its place in the order. At a
+    pause the journal cancels the session.
+    """
+
+    @property
+    def start(self) -> Mapping[str, object]:
+        """Returns the member `durable` of START: `seed`, 64 hexadecimal digits, and `now`, in milliseconds."""
+        ...
+
+    def attach(self, ask: Callable[[], None]) -> None:
+        """Takes the function that asks the guest, by PING, if anything is left to run. The answer goes to `idle`.
+
+        PING goes behind all replies that the handler has returned, and only the answer to the last PING counts.
+        """
+        ...
+
+    def arrived(self) -> None:
+        """Notes a received CALL."""
+        ...
+
+    def cleared(self, sequence: int) -> None:
+        """Notes that the program has cancelled a timer. Its call gets no reply, unless that is under way."""
+        ...
+
+    def idle(self, state: GuestState) -> None:
+        """Takes a PONG: nothing is left to run until another reply arrives."""
+        ...
+
+    def ending(self, state: GuestState) -> None:
+        """Takes an OUTCOME that does not wait for the calls that are left."""
+        ...
+
+    async def grace(self) -> None:
+        """Waits, after `ending`, until the calls that are left have to be cut short."""
+        ...
+
+    def finishing(self) -> None:
+        """Notes that FINISH enters the guest's buffer now."""
+        ...
+
+    def ended(self, state: GuestState) -> None:
+        """Takes an EXIT."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +75,8 @@ class Job:
     `env` is the program's whole environment; None hides even an empty one. `mounts` are the paths of its session's
     directories, whether they are writable, and their real places if these differ; `files` are their contents, for an
     engine that sees no directories. `modules` are packages that it can import, `types` a text that defines the
-    declared types that it uses as values, and `services` the names of the host's services. `on_log` gets each console
+    declared types that it uses as values, and `services` the names of the host's services. `durable` is the journal of
+    a durable execution, for a sandbox with that setting. `on_log` gets each console
     entry as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive
     whatever ends the program.
     """
@@ -43,6 +93,7 @@ class Job:
     modules: ModuleTexts | None = None
     types: str = ""
     services: tuple[str, ...] = ()
+    durable: GuestJournal | None = None
 
 
 class SandboxProvider(ABC):
@@ -69,6 +120,13 @@ class SandboxProvider(ABC):
         Raises:
             StartFailed: with the reason and the remedy.
         """
+
+    def engine_version(self, config: SandboxConfig) -> str:  # noqa: ARG002
+        """Returns the versions of everything that decides how a program runs, such as an engine and its packages.
+
+        A durable execution only continues where they are the same.
+        """
+        return self.name
 
     async def warm(self, config: SandboxConfig) -> None:
         """Checks that sandboxes of this kind can be started, and keeps some ready until `aclose`.

@@ -5,12 +5,15 @@ A server serves only one owner, as processes of a server could learn its address
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
 
 import anyio
+from typing_extensions import override
 
 from corral.arguments import checked
 from corral.containment import Tier
@@ -23,12 +26,15 @@ from corral.logs import get_logger
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.jailed.fork_provider import ForkProvider
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestCommand, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, VARIABLE, GuestCommand, GuestStarter
 from corral.sandboxes.jailed.python_runtime import OWN_PACKAGES, PACKAGES, find_packages, installation
 from corral.types import Capabilities, Language, SandboxConfig
 
 _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """The interpreter's whole environment. A server with a library's threads could not fork."""
+_ISOLATED = ("-I", "-S", "-B")
+_DURABLE = ("-s", "-P", "-S", "-B", f"{VARIABLE}PYTHONHASHSEED=0")
+"""The same, with a hash seed, which `-I` would ignore: sets of texts must have the same order each time."""
 _GARBAGE_MB = 8
 """Memory for a thread, and for reserves of the interpreter's allocator."""
 
@@ -64,12 +70,19 @@ class CPythonSandbox(ForkProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, modules=True)
+        return replace(super().capabilities, modules=True, durable=True)
+
+    @override
+    def engine_version(self, config: SandboxConfig) -> str:
+        own = () if config.packages is None else (f"packages {config.packages.version}",)
+        interpreter = f"{sys.implementation.name} {platform.python_version()}"
+        return ", ".join((interpreter, *find_packages(self.packages).versions, *own))
 
 
 def _command(packages: tuple[str, ...], config: SandboxConfig) -> GuestCommand:
     engine, installed = installation(packages)
-    arguments = ("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin")
+    interpreter, durable = (_DURABLE, ("--durable",)) if config.durable else (_ISOLATED, ())
+    arguments = (*interpreter, f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin", *durable)
     arguments += ("--modules", *installed.modules, "--path", GUEST_FILE, PACKAGES)
     own = config.packages
     if own is None:
@@ -100,6 +113,10 @@ class PythonSandbox(SandboxProvider):
     @property
     def capabilities(self) -> Capabilities:
         return (self._chosen or self._cpython).capabilities
+
+    @override
+    def engine_version(self, config: SandboxConfig) -> str:
+        return (self._chosen or self._cpython).engine_version(config)
 
     async def warm(self, config: SandboxConfig) -> None:
         await (await self._choose(config)).warm(config)

@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
 import anyio
 import deno
 from anyio.abc import Process
+from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
@@ -187,7 +189,7 @@ class DenoSandbox(JailedProvider):
                 instead=_INSTEAD,
             ),
         )
-        self._capabilities = replace(self._capabilities, modules=True)
+        self._capabilities = replace(self._capabilities, modules=True, durable=True)
         self._unjailed = None if can_limit else UnjailedDeno(allow_eval=allow_eval, allow_wasm=allow_wasm)
         self._forks: _ForkingDeno | None = None
         if forks:
@@ -222,7 +224,13 @@ class DenoSandbox(JailedProvider):
             if provider is not None:
                 await provider.aclose()
 
+    @override
+    def engine_version(self, config: SandboxConfig) -> str:
+        return f"deno {version('deno')}"
+
     async def start(self, config: SandboxConfig) -> Sandbox:
+        if config.durable:  # the same guest, without what packages did while they loaded
+            config = config.model_copy(update={"durable": False, "preloads": None})
         if self._unjailed is not None:
             return await self._unjailed.start(self._with_tier(config))
         if self._forks is not None and config.owner is not None and self._may_fork(self._forks, config):

@@ -78,7 +78,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
     Any other use is a forgotten `await`, and raises an error that says so.
     """
 
-    __slots__ = ("_calls", "_input", "_path", "_steps", "_stream", "site", "tool")
+    __slots__ = ("_calls", "_input", "_path", "_steps", "_stream", "number", "site", "tool")
 
     def __init__(self, calls: Caller, tool: str, path: str, input: object) -> None:
         self._calls = calls
@@ -380,6 +380,17 @@ class Calls:
             else:
                 self._waiting.append((pending, path, encoded))
         return future
+
+    @property
+    def made(self) -> int:
+        """Number of calls and timers that were sent."""
+        return self._sequence
+
+    def timer(self, service: str, input: Encoded) -> int:
+        """Sends the call of a timer in a durable execution, and returns its number."""
+        self._sequence += 1
+        self._send(self._sequence, f'"{service}"', input)
+        return self._sequence
 
     def settle(self, sequence: int, value: Any) -> None:
         """Settles a call with its result, or ends its stream."""

@@ -29,6 +29,7 @@ FAILURES: dict[str, type[CorralError]] = {
     "InvalidArguments": ToolError,
     "ToolFailed": ToolError,
     "InvalidToolOutput": ToolError,
+    "UncertainCall": ToolError,
     "InvalidToken": AccessDenied,
     "ExecutionEnded": AccessDenied,
     "ScopeDenied": AccessDenied,

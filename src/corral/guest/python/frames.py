@@ -27,6 +27,7 @@ class FrameKind(IntEnum):
     REPLY = 2
     FINISH = 4
     CHUNK = 5
+    PING = 6
     READY = 16
     CALL = 17
     LOG = 18
@@ -34,6 +35,7 @@ class FrameKind(IntEnum):
     OUTCOME = 20
     CREDIT = 21
     CANCEL = 22
+    PONG = 23
 
 
 def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:

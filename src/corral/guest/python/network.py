@@ -36,8 +36,9 @@ _numbers = itertools.count(1)
 class _Asker:
     """Asks the host, in a running loop or without one."""
 
-    def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop, *, durable: bool) -> None:
         self._calls = calls
+        self._durable = durable
         self._loop = loop
         self._turn = threading.RLock()
         self._postponed: deque[object] = deque()
@@ -45,9 +46,11 @@ class _Asker:
     def postpone(self, request: object) -> None:
         """Queues a request to be sent before the next one; its reply is ignored.
 
-        A finalizer can run at any moment, even during another request, so it cannot send its own.
+        A finalizer can run at any moment, even during another request, so it cannot send its own. In a durable
+        execution, whose calls must not depend on that moment, connections end with the program.
         """
-        self._postponed.append(request)
+        if not self._durable:
+            self._postponed.append(request)
 
     def _take_postponed(self) -> Generator[object]:
         with contextlib.suppress(IndexError):
@@ -316,9 +319,9 @@ class _Changes(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install_network(calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+def install_network(calls: Calls, loop: asyncio.AbstractEventLoop, *, durable: bool) -> None:
     """Enables the program's network access."""
-    asker = _Asker(calls, loop)
+    asker = _Asker(calls, loop, durable=durable)
     network[:] = ["`urllib.request`", *(f"`{name}`" for name in ("requests", "httpx") if name in packages)]
     GuestLoop.create_connection = _refuse_connection  # type: ignore[method-assign]
     for name, change in _CHANGES.items():

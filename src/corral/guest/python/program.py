@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, cast
 
 from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Pending, PendingCall, Tools
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
+from corral.guest.python.durable import DurableSource, begin_durably, note_output
 from corral.guest.python.errors import (
     Parts,
     described,
@@ -181,6 +182,7 @@ class Execution:
         self._calls = Calls(self._send_call, self._tell, CallLimits(0, 0, 0))
         self._console = Console(self._send_log)
         self._streams = Stream(self._console, "log", "<stdout>"), Stream(self._console, "error", "<stderr>")
+        self._durable: DurableSource | None = None
         self._remarks: list[str] = []
         self._reserve: mmap.mmap | None = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE)
         self._module = ModuleType("__main__")
@@ -239,8 +241,11 @@ class Execution:
             services=frozenset(start.get("services", ())),
         )
         self._console.left = limits["log_bytes"]
+        if (durable := start.get("durable")) is not None:
+            self._durable = begin_durably(durable, self._pipes, self._calls)
+            self.receive = self._durable.receive
         if "$http" in self._calls.limits.services:
-            install_network(self._calls, self.loop)
+            install_network(self._calls, self.loop, durable=self._durable is not None)
         loop = self.loop
         outcome = self._outcome(loop)
         if not outcome.lasts:
@@ -256,7 +261,7 @@ class Execution:
         if self._calls.replaced:
             self._remark(_replaced("a tool call's input"))
         rest = _json([unawaited[:_MAX_UNAWAITED], self._console.dropped, self._remarks])
-        payload = b'["%b",%b,%b' % (outcome.kind.encode(), outcome.content.text, rest[1:])
+        payload = b'["%b",%b,%b%b]' % (outcome.kind.encode(), outcome.content.text, rest[1:-1], self._state())
         self._pipes.append(FrameKind.EXIT, payload, tagged=outcome.content.tagged)
         self._pipes.flush()
 
@@ -376,10 +381,11 @@ class Execution:
         late: list[Pending] = []
         if outcome.lasts and outcome.value is not None:
             late = self._calls.late = [call for call in self._calls.pending if call.future not in alone]
-        payload = b'["%b",%b,%b]' % (
+        payload = b'["%b",%b,%b%b]' % (
             outcome.kind.encode(),
             outcome.content.text,
             b"true" if outcome.lasts else b"false",
+            self._state(),
         )
         self._pipes.append(FrameKind.OUTCOME, payload, tagged=outcome.content.tagged)
         try:
@@ -404,7 +410,13 @@ class Execution:
     def _tell(self, message: str, sequence: int, /) -> None:
         self._pipes.append(_MESSAGE_KINDS[message], b"[%d]" % sequence)
 
+    def _state(self) -> bytes:
+        """Returns the last members of a frame in a durable execution."""
+        return b"" if self._durable is None else self._durable.state
+
     def _send_log(self, payload: bytes) -> None:
+        if self._durable is not None:
+            note_output(payload)
         self._pipes.append(FrameKind.LOG, payload)
         self._pipes.flush()
 

@@ -25,6 +25,7 @@ import sys
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from corral.guest.python.durable import install_hooks
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
 from corral.guest.python.program import Execution, Pipes, presets, run_program, warm_up
@@ -130,7 +131,7 @@ def serve(arguments: list[str]) -> None:
     """Prepares everything, reports READY, and serves until the host closes the pipe.
 
     `arguments` are groups, each after its name: modules to import (`--modules`), directories for the `--path`, and
-    modules in these to `--preload` and to `--offer` to programs.
+    modules in these to `--preload` and to `--offer` to programs. With `--durable`, it serves durable executions.
     """
     hide()
     options: dict[str, list[str]] = {}
@@ -140,6 +141,8 @@ def serve(arguments: list[str]) -> None:
             group = options[argument] = []
         else:
             group.append(argument)
+    if "--durable" in options:
+        install_hooks()
     for name in _PRELOADED:
         importlib.import_module(name)
     sys.path += options["--path"]
@@ -153,9 +156,10 @@ def serve(arguments: list[str]) -> None:
     for name in options.get("--preload", ()):
         with contextlib.suppress(Exception):  # the program's own import shows the reason
             importlib.import_module(name)
-    if "numpy" in sys.modules:
-        os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)
-    os.register_at_fork(after_in_child=random.seed)
+    if "--durable" not in options:
+        if "numpy" in sys.modules:
+            os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)
+        os.register_at_fork(after_in_child=random.seed)
     sys.argv = ["program.py"]
     warm_up()
     os.dup2(2, _CONNECTION)  # so that no other descriptor gets this number

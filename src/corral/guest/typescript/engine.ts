@@ -8,6 +8,7 @@ interface Core {
   evalContext(code: string, name: string): [unknown, { thrown: unknown } | null];
   destructureError(error: unknown): { message: string; frames: { fileName: string; lineNumber: number; columnNumber: number }[] };
   runMicrotasks(): void;
+  hasTickScheduled(): boolean;
   read(file: number, into: Uint8Array): Promise<number>;
   readSync(file: number, into: Uint8Array): number;
   writeSync(file: number, bytes: Uint8Array): number;
@@ -19,6 +20,8 @@ const core = (Deno as unknown as Record<symbol, { core: Core }>)[(Deno as unknow
 const { destructureError, evalContext } = core;
 
 export const { runMicrotasks } = core;
+/** True if a task of Node's queue waits for the end of this turn. */
+export const hasTicks: () => boolean = core.hasTickScheduled;
 export const readBlocking = (into: Uint8Array): number => core.readSync(0, into);
 export const readAsynchronously = (into: Uint8Array): Promise<number> => core.read(0, into);
 export const write = (bytes: Uint8Array): number => core.writeSync(1, bytes);

@@ -22,7 +22,7 @@ type FailureClass = typeof CorralError;
 /** Subclasses by the name of their base. */
 const BELOW: [base: string, names: string[]][] = [
   ["CorralError", ["ToolError", "AccessDenied", "BridgeError", "CallBudgetExceeded", "ExecutionCancelled"]],
-  ["ToolError", ["ToolNotFound", "InvalidArguments", "ToolFailed", "InvalidToolOutput"]],
+  ["ToolError", ["ToolNotFound", "InvalidArguments", "ToolFailed", "InvalidToolOutput", "UncertainCall"]],
   ["AccessDenied", ["InvalidToken", "ExecutionEnded", "ScopeDenied", "RateLimited", "ApprovalDenied", "EgressBlocked"]],
   ["BridgeError", ["MessageTooLarge", "MalformedMessage"]],
 ];

@@ -113,6 +113,8 @@ function hide(name: string): void {
 
 interface Tripwire {
   arm(): void;
+  /** Returns the engine's own. */
+  load(): unknown;
   /** The value behind it; undefined before the first access. */
   value: unknown;
 }
@@ -123,10 +125,12 @@ const tripwires = new Map<string, Tripwire>();
 export function watch(name: string, onTouch: () => void, adapt = (value: unknown) => value): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
+  const load = (): unknown => (descriptor.get ? loaded(descriptor.get) : descriptor.value);
   const tripwire: Tripwire = {
+    load,
     arm: () =>
       defineLazily(name, () => {
-        tripwire.value ??= adapt(descriptor.get ? loaded(descriptor.get) : descriptor.value);
+        tripwire.value ??= adapt(load());
         onTouch();
         return tripwire.value;
       }),
@@ -139,6 +143,11 @@ export function watch(name: string, onTouch: () => void, adapt = (value: unknown
 /** Resets all tripwires, for the next access. */
 export function rearm(): void {
   for (const tripwire of tripwires.values()) tripwire.arm();
+}
+
+/** Returns the engine's own value of a global behind a tripwire. */
+export function unwatched(name: string): unknown {
+  return tripwires.get(name)!.load();
 }
 
 /** True if a global still has the value behind its tripwire. */

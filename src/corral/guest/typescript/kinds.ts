@@ -5,6 +5,7 @@ export const Kind = {
   reply: 2,
   finish: 4,
   chunk: 5,
+  ping: 6,
   ready: 16,
   call: 17,
   log: 18,
@@ -12,4 +13,5 @@ export const Kind = {
   outcome: 20,
   credit: 21,
   cancel: 22,
+  pong: 23,
 } as const;

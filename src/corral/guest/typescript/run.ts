@@ -4,6 +4,7 @@
 import { type Level, makeConsole } from "./console.ts";
 import { CorralError, failureClasses } from "./failures.ts";
 import { giveBackParsed } from "./bigints.ts";
+import { type Seed, World } from "./durable.ts";
 import { defineGlobal, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
@@ -42,6 +43,8 @@ export interface Start {
   modules?: ModuleTexts | null;
   services?: string[];
   mounts?: Mounts;
+  /** Its run must be repeatable. */
+  durable?: Seed;
   /** The program is the trial of a package: `require` returns what the package does while it loads. */
   rehearses?: boolean;
 }
@@ -98,7 +101,7 @@ interface Held {
 }
 
 interface Started {
-  timer: Timer;
+  timer: Pick<Timer, "_destroyed">;
   /** Its work is part of the program, which does not end before it. */
   awaited: boolean;
 }
@@ -150,6 +153,8 @@ export class Run {
   readonly start: Start;
   /** The engine's event loop serves the program: a timer runs, or the program has used something that completes there. */
   asynchronous = false;
+  /** The world of a durable execution. */
+  readonly world: World | undefined;
   #staysAsynchronous = false;
   #timers = create(null) as Started[];
   #timerCount = 0;
@@ -193,11 +198,14 @@ export class Run {
     };
     this.#calls = new Calls(send, tell, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes, services: start.services });
     this.#toolbox = makeTools(start.tools, this.#calls);
+    if (start.durable) this.world = new World(start.durable, this.#calls, this);
   }
 
   /** Adds this run's globals to a scope that has only the language and the platform. */
   defineGlobals(): void {
-    const { now } = this.#host;
+    const { world } = this;
+    const now = world === undefined ? this.#host.now : () => world.active;
+    world?.install();
     (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
     defineGlobal("tools", this.#toolbox.tools);
     defineGlobal("codemode", this.#toolbox.tools);
@@ -275,7 +283,13 @@ export class Run {
 
   /** Handles the payload of a REPLY. */
   settle(payload: string, tagged: boolean): void {
-    if (!this.#stopped) this.#calls.settle(decodeValue(payload, tagged) as unknown[]);
+    if (this.#stopped) return;
+    const reply = decodeValue(payload, tagged) as unknown[];
+    if (this.world !== undefined) {
+      this.world.advance(reply[3] as number, reply[4] as number);
+      if (reply[5] === 1) reply[2] = undefined;
+    }
+    this.#calls.settle(reply);
   }
 
   /** Handles the payload of a CHUNK. */
@@ -304,12 +318,13 @@ export class Run {
 
   /** Called when the program uses something that completes through the event loop, at an unknown time. */
   leavePump(): void {
+    if (this.world !== undefined) return;
     this.asynchronous = this.#staysAsynchronous = true;
   }
 
   /** Called when the program starts a timer, which completes through the event loop. */
-  startTimer(timer: Timer, callback?: unknown): void {
-    this.asynchronous = true;
+  startTimer(timer: Pick<Timer, "_destroyed">, callback?: unknown): void {
+    this.asynchronous = this.world === undefined;
     if (this.#timerCount === this.#timerRoom) {
       this.#forgetTimers();
       this.#timerRoom = 2 * this.#timerCount + 64;
@@ -344,7 +359,7 @@ export class Run {
 
   /** Call it when no microtask is left: a program that then waits, but for no call, waits forever. */
   checkForDeadlock(): void {
-    if (this.asynchronous || this.#outcome !== undefined || this.#calls.pending > 0) return;
+    if (this.asynchronous || this.#outcome !== undefined || this.#calls.pending > 0 || this.world?.waits) return;
     if (this.#held !== undefined) {
       if (this.#held.closing) this.#concludeValue(this.#held.encoded);
       return;
@@ -399,8 +414,13 @@ export class Run {
     const { kind, text, tagged } = this.#outcome!;
     const unawaited = encodeValue(this.#calls.unawaited(MAX_UNAWAITED), "calls", Infinity).text;
     const remarks = encodeValue(this.#remarks, "remarks", Infinity).text;
-    this.#host.send(Kind.exit, tagged, `["${kind}",${text},${unawaited},${this.#droppedLogBytes},${remarks}]`);
+    this.#host.send(Kind.exit, tagged, `["${kind}",${text},${unawaited},${this.#droppedLogBytes},${remarks}${this.#state()}]`);
     this.#host.flush();
+  }
+
+  /** The last members of a frame in a durable execution. */
+  #state(): string {
+    return this.world === undefined ? "" : `,${this.world.state}`;
   }
 
   /**
@@ -514,7 +534,7 @@ export class Run {
 
   /** Sends the host a preliminary outcome at once: EXIT, which may differ if the program changes it, has to wait for calls. */
   #tell(kind: Outcome["kind"], text: string, tagged: boolean, lasts: boolean): void {
-    this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}]`);
+    this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}${this.#state()}]`);
     this.#host.flush();
   }
 
@@ -535,6 +555,7 @@ export class Run {
     if (size > room) this.#droppedLogBytes += size - (room < 0 ? -1 : room);
     if (room < 0) return;
     this.#logBytes += (size > room ? room : size) + 1;
+    this.world?.note(kept);
     this.#host.send(Kind.log, false, `[${stringify(level)},${stringify(kept)}]`);
     this.#host.flush();
   }

@@ -5,6 +5,8 @@ import { asyncIteratorPrototype, clip, type Encoded, encodeValue, ValueError } f
 
 /** Maximum length of a tool's path as JSON, which a CALL has to hold. */
 const MAX_PATH = 200;
+/** Service of durable executions: replies after a number of milliseconds. */
+const TIMER = "$timer";
 
 export interface CallLimits {
   calls: number;
@@ -270,6 +272,7 @@ type Executor = (resolve: (value: unknown) => void, reject: (reason: unknown) =>
 
 /** State of a call. It does not refer to its output, which lives as long as the program holds it. */
 interface Call {
+  /** Its number among the calls that were sent; 0 until then. */
   sequence: number;
   tool: string;
   site: Site;
@@ -302,7 +305,8 @@ export class Calls {
   #calls: Record<number, Call> = create(null);
   /** Calls that were sent and have no reply yet. */
   inFlight = 0;
-  #waiting: Record<number, () => void> = create(null);
+  /** Calls that were not sent yet. */
+  #waiting: Record<number, { call: Call; path: string; input: Encoded }> = create(null);
   #firstWaiting = 0;
   #lastWaiting = 0;
   /** A lone surrogate in an input was replaced. */
@@ -314,6 +318,9 @@ export class Calls {
   /** Number of open streams whose next item the program does not wait for. */
   unread = 0;
   readonly tell: Tell;
+  #timers: Record<number, () => void> = create(null);
+  /** Number of the host's timers that have not ended. */
+  timersRunning = 0;
 
   constructor(send: Send, tell: Tell, limits: CallLimits) {
     this.#send = send;
@@ -324,22 +331,58 @@ export class Calls {
   /** Number of calls whose replies can still matter: sent or waiting ones without a reply, except streams that are not read. */
   get pending(): number {
     const ofServices = this.#left ? this.#servicesPending : 0; // such as the next message of a WebSocket
-    return this.#abandoned ? 0 : this.inFlight + this.#lastWaiting - this.#firstWaiting - this.unread - ofServices;
+    const waiting = this.#closed ? 0 : this.#lastWaiting - this.#firstWaiting;
+    return this.#abandoned ? 0 : this.inFlight + waiting - this.unread - ofServices;
   }
 
   /** Called when the program has returned its value, and waits neither for pending calls nor for later ones. */
   leave(): void {
     this.#left = true;
+    this.#each((call) => {
+      if (call.pending !== undefined) call.left = call.stream === undefined && !call.service;
+    });
+  }
+
+  /** Calls back for the calls that are kept, in the order in which they were made. */
+  #each(use: (call: Call) => void): void {
     for (let sequence = 1; sequence <= this.#sequence; sequence++) {
       const call = this.#calls[sequence];
-      if (call?.pending !== undefined) call.left = call.stream === undefined && !call.service;
+      if (call !== undefined) use(call);
     }
+    for (let index = this.#firstWaiting; index < this.#lastWaiting; index++) use(this.#waiting[index]!.call);
+  }
+
+  /** Number of calls and timers that were sent. */
+  get sent(): number {
+    return this.#sequence;
+  }
+
+  /** Asks the host for a timer of a durable execution, and returns its number. */
+  startTimer(milliseconds: number, fire: () => void): number {
+    if (this.#closed) return 0;
+    const sequence = ++this.#sequence;
+    this.#timers[sequence] = fire;
+    this.timersRunning += 1;
+    const text = `${milliseconds}`;
+    this.#send(`[${sequence},"${TIMER}",${text}]`, { text, tagged: false, replaced: false }, sequence, `"${TIMER}"`);
+    return sequence;
+  }
+
+  stopTimer(sequence: number): void {
+    if (this.#takeTimer(sequence) !== undefined) this.tell("cancel", sequence);
+  }
+
+  #takeTimer(sequence: number): (() => void) | undefined {
+    const fire = this.#timers[sequence];
+    if (fire === undefined) return undefined;
+    delete this.#timers[sequence];
+    this.timersRunning -= 1;
+    return fire;
   }
 
   /** Stops sending calls: the program has ended, and only calls already sent are waited for. */
   close(): void {
     this.#closed = true;
-    this.#firstWaiting = this.#lastWaiting;
   }
 
   /** Stops waiting for pending calls. */
@@ -409,20 +452,22 @@ export class Calls {
 
   /** `path` is the tool's name as JSON. */
   #submit(tool: string, path: string, input: Encoded, site: Site, service = false): Promise<unknown> {
-    const sequence = ++this.#sequence;
-    const call: Call = { sequence, tool, site, observed: service, left: this.#left && !service, service, error: null, pending: undefined, stream: undefined };
+    const call: Call = { sequence: 0, tool, site, observed: service, left: this.#left && !service, service, error: null, pending: undefined, stream: undefined };
     let settle!: Pick<PendingCall, "resolve" | "reject">;
     const promise = new CallPromise((resolve, reject) => (settle = { resolve, reject }), call);
     call.pending = { promise, resolve: settle.resolve, reject: settle.reject };
     if (service) this.#servicesPending += 1;
-    this.#calls[sequence] = call;
-    const send = () => {
-      this.inFlight += 1;
-      this.#send(`[${sequence},${path},${input.text}]`, input, sequence, path);
-    };
-    if (this.inFlight < this.#limits.callsInFlight) send();
-    else this.#waiting[this.#lastWaiting++] = send;
+    if (this.inFlight < this.#limits.callsInFlight) this.#leave(call, path, input);
+    else this.#waiting[this.#lastWaiting++] = { call, path, input };
     return promise;
+  }
+
+  /** Sends a call, which gets its number now: numbers arrive in order. */
+  #leave(call: Call, path: string, input: Encoded): void {
+    const sequence = call.sequence = ++this.#sequence;
+    this.#calls[sequence] = call;
+    this.inFlight += 1;
+    this.#send(`[${sequence},${path},${input.text}]`, input, sequence, path);
   }
 
   /** Handles a REPLY: `[sequence, true, value?]` or `[sequence, false, [code, name, message, retryAfterSeconds?]]`. */
@@ -430,7 +475,7 @@ export class Calls {
     const sequence = reply[0] as number;
     const call = this.#calls[sequence];
     const pending = call?.pending;
-    if (call === undefined || pending === undefined) return;
+    if (call === undefined || pending === undefined) return this.#takeTimer(sequence)?.();
     const { stream } = call;
     call.pending = call.stream = undefined;
     if (call.observed && !call.left) delete this.#calls[sequence];
@@ -463,21 +508,20 @@ export class Calls {
   }
 
   #sendNext(): void {
-    if (this.#firstWaiting === this.#lastWaiting) return;
-    const send = this.#waiting[this.#firstWaiting]!;
+    if (this.#closed || this.#firstWaiting === this.#lastWaiting) return;
+    const { call, path, input } = this.#waiting[this.#firstWaiting]!;
     delete this.#waiting[this.#firstWaiting++];
-    send();
+    this.#leave(call, path, input);
   }
 
   /** Returns up to `count` calls that the program did not wait for, in the order in which they were made. */
   unawaited(count: number): UnawaitedCall[] {
     const calls: UnawaitedCall[] = [];
-    for (let sequence = 1; sequence <= this.#sequence && calls.length < count; sequence++) {
-      const call = this.#calls[sequence];
-      if (call === undefined || (call.observed && !call.left)) continue;
-      const { tool, error, site, observed } = call;
+    this.#each((call) => {
+      if (calls.length === count || (call.observed && !call.left)) return;
+      const { sequence, tool, error, site, observed } = call;
       calls[calls.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500), observed];
-    }
+    });
     return calls;
   }
 }

@@ -59,6 +59,8 @@ class GuestRun:
             "services": job.services,
             "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
+        if job.durable is not None:
+            start["durable"] = dict(job.durable.start)
         if job.types:
             start["types"] = job.types
         if (modules := job.modules) is not None:

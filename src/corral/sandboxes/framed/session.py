@@ -20,7 +20,17 @@ from corral.guest.python.frames import NO_NONCE
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.framed.link import Link
-from corral.types import MAX_TOOL_PATH, CallRequest, EncodedValue, LogEntry, LogLevel, PipeEndpoint, Reply
+from corral.types import (
+    MAX_TOOL_PATH,
+    TIMER,
+    CallRequest,
+    EncodedValue,
+    GuestState,
+    LogEntry,
+    LogLevel,
+    PipeEndpoint,
+    Reply,
+)
 
 WINDOW_BYTES = 256_000
 """Maximum of one stream's bytes that the program has not read, above which the tool waits. One item may be larger."""
@@ -31,7 +41,8 @@ _MARK_BYTES = WINDOW_BYTES // 2
 class FramedStream:
     """Collects items until they are sent as one CHUNK, and counts the bytes that the program has not read.
 
-    `ready` is called when there is a CHUNK to send, `abandon` when the program stops reading.
+    `ready` is called when there is a CHUNK to send, `abandon` when the program stops reading. With `whole`, there is
+    one CHUNK, which requests no CREDIT: a durable program must not depend on the speed of its reads.
     """
 
     def __init__(
@@ -40,8 +51,11 @@ class FramedStream:
         ready: Callable[[FramedStream], None],
         abandon: Callable[[], object],
         make_one_shot: Callable[[], OneShot[None]],
+        *,
+        whole: bool = False,
     ) -> None:
         self._sequence = sequence
+        self._whole = whole
         self._ready = ready
         self._abandon: Callable[[], object] | None = abandon
         self._make_one_shot = make_one_shot
@@ -63,6 +77,8 @@ class FramedStream:
             self._ready(self)
         self._items.append(item.text)
         self._tagged = self._tagged or item.tagged
+        if self._whole:
+            return True
         self._size += len(item.text)
         self._unread += len(item.text)
         return self._unread < WINDOW_BYTES
@@ -145,6 +161,9 @@ _BURST = 16
 """Replies of one turn that are sent together; with more, the guest would wait instead of working on them."""
 _LARGE = 1_000
 """Size in bytes from which an input is decoded again, rather than kept as objects."""
+_MAX_TIMERS = 10_000
+"""Timers of a durable execution that run at the same time; its guest refuses more."""
+_MAX_DIGEST = 64
 _SERVICE_CALLS = 1_000_000
 """Calls of the host's services; the host keeps only a few bytes of each."""
 _MAX_UNAWAITED = 100
@@ -196,6 +215,7 @@ class GuestSession:
                 FrameKind.EXIT: limits.value_bytes + _EXIT_BYTES,
                 FrameKind.CREDIT: _NUMBER_BYTES,
                 FrameKind.CANCEL: _NUMBER_BYTES,
+                **({} if job.durable is None else {FrameKind.PONG: _NUMBER_BYTES + _MAX_DIGEST}),
             },
         )
         self._take: dict[int, Callable[[Frame], None]] = {
@@ -206,12 +226,26 @@ class GuestSession:
             FrameKind.CREDIT: lambda frame: self._stream_of(frame).credit(),
             FrameKind.CANCEL: lambda frame: self._stream_of(frame).cancel(),
         }
+        self._journal = job.durable
+        self._most_unanswered = limits.calls_in_flight
+        self._service_names = frozenset(job.services)
+        self._received = 0
+        """Number of CALLs."""
+        self._ping_due = False
+        self._pings = self._pongs = 0
+        self._state = GuestState(0, "")
+        if job.durable is not None:
+            job.durable.attach(self._ask)
+            self._most_unanswered += _MAX_TIMERS
+            self._service_names |= {TIMER}
+            self._take[FrameKind.PONG] = self._take_pong
+            self._take[FrameKind.CANCEL] = self._cancel
         self._log_room = limits.log_bytes
         self._lines: dict[LogLevel, list[str]] = {}
         """By level, the parts of an unfinished entry."""
         self._calls_room = limits.calls
         self._service_calls_room = _SERVICE_CALLS
-        self._services = frozenset(name.encode() for name in job.services)
+        self._services = frozenset(name.encode() for name in self._service_names)
         self._replies = bytearray()
         self._unsent = 0
         self._writing = False
@@ -307,12 +341,57 @@ class GuestSession:
     def _take_outcome(self, frame: Frame) -> None:
         if self.held is not None:
             raise MalformedMessage("the sandbox sent more than one outcome")
-        self.held, lasts = _outcome(frame)
+        content = self._stated(frame)
+        self.held, lasts = _outcome(content)
         self._ending = not lasts
+        if self._journal is not None and self._ending:
+            self._journal.ending(self._state)
 
     def _take_exit(self, frame: Frame) -> None:
-        self._outcome = _exit(frame)
+        self._outcome = _exit(self._stated(frame))
         self._over = True
+        if self._journal is not None:
+            self._journal.ended(self._state)
+
+    # --- durable executions
+
+    def _stated(self, frame: Frame) -> Any:
+        """Returns the members of a frame without the state of a durable program, which it keeps.
+
+        Raises:
+            MalformedMessage: the guest states another number of calls than it made.
+        """
+        content: Any = decode_value(frame.payload, tagged=frame.tagged)
+        if self._journal is None:
+            return content
+        match content:
+            case [*parts, int() as calls, str() as digest] if calls == self._received and len(digest) <= _MAX_DIGEST:
+                self._state = GuestState(calls, digest)
+                return parts
+            case _:
+                raise MalformedMessage("the sandbox stated a wrong number of calls")
+
+    def _ask(self) -> None:
+        """Sends a PING behind the replies that are being made."""
+        self._ping_due = self._corked = True
+        self._wake()
+
+    def _take_pong(self, frame: Frame) -> None:
+        match self._stated(frame):
+            case [int() as ping] if self._pongs < ping <= self._pings:
+                self._pongs = ping
+            case _:
+                raise MalformedMessage("the sandbox sent a PONG without a PING")
+        if ping == self._pings and not self._ping_due and self._journal is not None:
+            self._journal.idle(self._state)
+
+    def _cancel(self, frame: Frame) -> None:
+        match decode_value(frame.payload, tagged=False):
+            case [int() as sequence] if 1 <= sequence <= self._received and sequence not in self._streams:
+                assert self._journal is not None
+                self._journal.cleared(sequence)
+            case _:
+                self._stream_of(frame).cancel()
 
     def _wake(self) -> None:
         attention, self._attention = self._attention, None
@@ -333,9 +412,12 @@ class GuestSession:
             self._calls_room -= 1
         self._unanswered += 1
         room = min(self._calls_room, self._service_calls_room)
-        if room < 0 or self._unanswered > self._job.limits.calls_in_flight:
+        if room < 0 or self._unanswered > self._most_unanswered:
             raise MalformedMessage("the sandbox sent more calls than allowed")
         self._unassigned.append(frame)
+        if self._journal is not None:
+            self._received += 1
+            self._journal.arrived()
 
     def _is_service(self, frame: Frame) -> bool:
         """True for a service's call: the name is the first string in a call."""
@@ -356,6 +438,10 @@ class GuestSession:
             if self._corked:
                 await anyio.lowlevel.checkpoint()  # lets all calls of one turn run to their first wait
                 self._corked = False
+                if self._ping_due:
+                    self._ping_due = False
+                    self._pings += 1
+                    self._replies += encode_frame(FrameKind.PING, b"[%d]" % self._pings, NO_NONCE)
                 self._flush(tasks)
             else:
                 self._attention = self._make_one_shot()
@@ -363,9 +449,11 @@ class GuestSession:
 
     async def _grant(self, tasks: TaskGroup) -> None:
         """Gives the calls of a program that has ended a grace period, then makes the guest exit without the rest."""
-        await anyio.sleep(GRACE_SECONDS)
+        await (anyio.sleep(GRACE_SECONDS) if self._journal is None else self._journal.grace())
         self.cut_short += self._cut_short()
         await self._wait_for_workers()
+        if self._journal is not None:
+            self._journal.finishing()
         self._replies += encode_frame(FrameKind.FINISH, b"[]", NO_NONCE)
         self._flush(tasks)
 
@@ -390,12 +478,14 @@ class GuestSession:
         self._unread = True
         for stream in self._streams.values():
             stream.abandon()
-        return [name for name in cut.values() if name not in self._job.services]
+        return [name for name in cut.values() if name not in self._service_names]
 
     # --- streams
 
     def _open_stream(self, sequence: int, abandon: Callable[[], object]) -> FramedStream:
-        stream = self._streams[sequence] = FramedStream(sequence, self._stream_ready, abandon, self._make_one_shot)
+        stream = self._streams[sequence] = FramedStream(
+            sequence, self._stream_ready, abandon, self._make_one_shot, whole=self._journal is not None
+        )
         if self._unread:
             stream.abandon()
         return stream
@@ -408,7 +498,9 @@ class GuestSession:
                 raise MalformedMessage("the sandbox named a stream that it does not have")
 
     def _stream_ready(self, stream: FramedStream) -> None:
-        """Sends its items in the next turn, with those added until then."""
+        """Sends its items in the next turn, with those added until then; in a durable execution with the reply."""
+        if self._journal is not None:
+            return
         self._unsent_streams.append(stream)
         self._wake()
 
@@ -508,7 +600,7 @@ class GuestSession:
             case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
                 if type(sequence) is not int or sequence != len(self.seen.called) + 1:
                     raise MalformedMessage("the sandbox sent a call that is out of sequence")
-                if self._services and (tool in self._job.services) != self._is_service(frame):
+                if self._services and (tool in self._service_names) != self._is_service(frame):
                     raise MalformedMessage("the sandbox sent a call that is not well formed")
                 self.seen.called.append(sys.intern(tool))
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
@@ -520,16 +612,17 @@ class GuestSession:
     def _encoded(self, call: CallRequest, reply: Reply) -> bytes:
         if reply.parked:
             return b""
+        stamp = b"" if reply.stamp is None else b",%.3f,%.3f" % reply.stamp
         if (error := reply.error) is not None:
             self.seen.failures.add(error.code)
             parts: list[object] = [error.code, error.name, error.message]
             if error.retry_after_seconds is not None:
                 parts.append(error.retry_after_seconds)
-            return self._reply(b"[%d,false,%b]" % (call.sequence, to_json(parts)), tagged=False)
+            return self._reply(b"[%d,false,%b%b]" % (call.sequence, to_json(parts), stamp), tagged=False)
         if reply.nothing:
-            return self._reply(b"[%d,true]" % call.sequence, tagged=False)
+            return self._reply(b"[%d,true%b]" % (call.sequence, stamp and b",null%b,1" % stamp), tagged=False)
         value = reply.encoded or encode_value(reply.value)
-        return self._reply(b"[%d,true,%b]" % (call.sequence, value.text), tagged=value.tagged)
+        return self._reply(b"[%d,true,%b%b]" % (call.sequence, value.text, stamp), tagged=value.tagged)
 
     def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
         # Without the nonce: the guest does not need it, and it must not be in data that the program can reach.
@@ -582,18 +675,18 @@ def _input_of(frame: Frame) -> object:
     return decode_value(frame.payload, tagged=frame.tagged)[2]
 
 
-def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
+def _outcome(content: Any) -> tuple[GuestExit, bool]:
     """Returns an outcome in the form of an EXIT, and whether all of the program's calls are still to be answered."""
-    match decode_value(frame.payload, tagged=frame.tagged):
+    match content:
         case ["value" | "error" as kind, content, bool() as lasts]:
             return [kind, content, [], 0, []], lasts
         case _:
             raise MalformedMessage("the sandbox sent an outcome that is not well formed")
 
 
-def _exit(frame: Frame) -> GuestExit:
-    match decode_value(frame.payload, tagged=frame.tagged):
-        case ["value" | "error" | "rejected", _, list(), int(), list()] as content if (
+def _exit(content: Any) -> GuestExit:
+    match content:
+        case ["value" | "error" | "rejected", _, list(), int(), list()] if (
             len(content[2]) <= _MAX_UNAWAITED and len(content[4]) <= _MAX_REMARKS
         ):
             return list(content)

@@ -45,6 +45,8 @@ V = TypeVar("V")
 
 GUEST_FILE = "guest:"
 """Prefix of an argument that names a file of the guest's code; replaced by its path in the jail."""
+VARIABLE = "variable:"
+"""Prefix of an argument `NAME=VALUE` that is a variable of the environment instead."""
 MOUNTED = "mount:"
 """Prefix of an argument that is the path of a mount in namespaces; replaced by its path in the jail."""
 _UNMEASURED_DATA_BYTES = 1 << 30
@@ -348,8 +350,10 @@ class GuestStarter:
             raise
 
     def _plan(self, jail: Jail, arguments: Sequence[str], data_bytes: int) -> Plan:
-        named = [_named(jail, argument) for argument in arguments]
-        return replace(jail.plan(named, self._environment, data_bytes=data_bytes), scratch=self._runtime.home)
+        named = [_named(jail, argument) for argument in arguments if not argument.startswith(VARIABLE)]
+        variables = (argument.removeprefix(VARIABLE) for argument in arguments if argument.startswith(VARIABLE))
+        environment = {**self._environment, **dict(variable.split("=", 1) for variable in variables)}
+        return replace(jail.plan(named, environment, data_bytes=data_bytes), scratch=self._runtime.home)
 
     def _start(self, plan: Plan) -> GuestProcess:
         process = GuestProcess.spawn(self._launcher, plan)

@@ -73,6 +73,8 @@ class HostPackages(NamedTuple):
     """Modules to import in advance."""
     entries: tuple[tuple[str, Path], ...]
     """Files and folders, by their import names."""
+    versions: tuple[str, ...]
+    """Names and versions of the packages."""
 
 
 class Installation(NamedTuple):
@@ -89,6 +91,7 @@ def find_packages(names: tuple[str, ...]) -> HostPackages:
     """
     entries: dict[str, Path] = {}
     modules: list[str] = []
+    versions: list[str] = []
     pending = [*((name, True) for name in names), ("tzdata", False)]
     seen: set[str] = set()
     while pending:
@@ -101,6 +104,7 @@ def find_packages(names: tuple[str, ...]) -> HostPackages:
         if package.name in seen:
             continue
         seen.add(package.name)
+        versions.append(f"{package.name} {package.version}")
         own = _entries(package)
         if requested and not own:
             raise ConfigError(f"packages={name!r}: editable installs are not supported; install a regular wheel")
@@ -108,7 +112,7 @@ def find_packages(names: tuple[str, ...]) -> HostPackages:
         if requested:
             modules += modules_of(package)
         pending += [(each, False) for each in _requirements(package)]
-    return HostPackages(tuple(modules), tuple(sorted(entries.items())))
+    return HostPackages(tuple(modules), tuple(sorted(entries.items())), tuple(sorted(versions)))
 
 
 @cache

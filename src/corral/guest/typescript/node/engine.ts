@@ -33,6 +33,8 @@ let onRejection: (reason: unknown) => void = () => {};
 
 export const args: string[] = process.argv.slice(1);
 export const runMicrotasks: () => void = process._tickCallback.bind(process);
+/** The queue is empty after `runMicrotasks`. */
+export const hasTicks = (): boolean => false;
 export const readBlocking = (into: Uint8Array): number => readSync(0, into);
 export const readAsynchronously = (into: Uint8Array): Promise<number> =>
   new Promise((done, fail) => read(0, into, 0, into.length, null, (error, count) => (error === null ? done(count) : fail(error))));

@@ -1,137 +1,14 @@
-// The platform's globals, for an engine that has only the language: the classes of other modules, `crypto` with random numbers
-// that the host draws, and timers like Node's, which are objects with a callback and also numbers.
+// The platform's globals, for an engine that has only the language: the classes of other modules, and `crypto` with random
+// numbers that the host draws.
 
-import { ask, coded, dictionary, DOMException, enumerable, guarded, type Host, illegal, need, openHost, OURS, tag } from "./base.ts";
+import { ask, dictionary, DOMException, enumerable, guarded, type Host, illegal, need, openHost, OURS, tag } from "./base.ts";
 import { Blob, Headers, Response } from "./blobs.ts";
 import { Buffer } from "./buffer.ts";
 import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.ts";
 import { arrayName, bytesOf, clone } from "./intrinsics.ts";
 import { atob, btoa, TextDecoder, TextEncoder } from "./text.ts";
+import { makeTimers } from "./timers.ts";
 import { URL, URLSearchParams } from "./url.ts";
-
-type Callback = (...args: unknown[]) => unknown;
-
-/** A longer delay becomes 1 ms, as in Node. */
-const LONGEST_DELAY = 2 ** 31 - 1;
-
-/** The globals for timers. */
-function makeTimers(host: Host): Record<string, unknown> {
-  const running = { __proto__: null } as unknown as Record<number, Timeout | Immediate>;
-
-  class Timeout {
-    _onTimeout: Callback;
-    #args: unknown[];
-    #milliseconds: number;
-    #repeats: boolean;
-    #timer = 0;
-    #referenced = true;
-    _destroyed = false;
-
-    constructor(callback: Callback, milliseconds: unknown, args: unknown[], repeats: boolean) {
-      this._onTimeout = callback;
-      this.#args = args;
-      const delay = Number(milliseconds);
-      this.#milliseconds = delay >= 1 && delay <= LONGEST_DELAY ? delay : 1;
-      this.#repeats = repeats;
-      this.#start();
-    }
-
-    #start(): void {
-      const fire = () => {
-        if (!this.#repeats) this.close();
-        guarded(() => this._onTimeout(...this.#args));
-      };
-      this.#timer = host.setTimer(fire, this.#milliseconds, this.#repeats);
-      running[this.#timer] = this;
-      this._destroyed = false;
-      host.started(this, this.#repeats ? undefined : this._onTimeout);
-    }
-
-    close(): this {
-      this._destroyed = true;
-      host.clearTimer(this.#timer);
-      delete running[this.#timer];
-      return this;
-    }
-
-    refresh(): this {
-      this.close();
-      this.#start();
-      return this;
-    }
-
-    ref(): this {
-      this.#referenced = true;
-      return this;
-    }
-
-    unref(): this {
-      this.#referenced = false;
-      return this;
-    }
-
-    hasRef(): boolean {
-      return this.#referenced;
-    }
-
-    [Symbol.toPrimitive](): number {
-      return this.#timer;
-    }
-
-    [Symbol.dispose](): void {
-      this.close();
-    }
-  }
-
-  class Immediate {
-    _onImmediate: Callback;
-    _destroyed = false;
-    #timer: number;
-
-    constructor(callback: Callback, args: unknown[]) {
-      this._onImmediate = callback;
-      this.#timer = host.setImmediate(() => {
-        delete running[this.#timer];
-        this._destroyed = true;
-        guarded(() => this._onImmediate(...args));
-      });
-      running[this.#timer] = this;
-      host.started(this, callback);
-    }
-
-    close(): void {
-      this._destroyed = true;
-      host.clearTimer(this.#timer);
-      delete running[this.#timer];
-    }
-
-    [Symbol.dispose](): void {
-      this.close();
-    }
-  }
-
-  const clear = (timer: unknown): void => {
-    const active = timer instanceof Timeout || timer instanceof Immediate ? timer : running[Number(timer)];
-    active?.close();
-  };
-  return {
-    setTimeout: (callback: Callback, milliseconds?: unknown, ...args: unknown[]) =>
-      new Timeout(checked(callback), milliseconds, args, false),
-    setInterval: (callback: Callback, milliseconds?: unknown, ...args: unknown[]) =>
-      new Timeout(checked(callback), milliseconds, args, true),
-    setImmediate: (callback: Callback, ...args: unknown[]) => new Immediate(checked(callback), args),
-    clearTimeout: clear,
-    clearInterval: clear,
-    clearImmediate: clear,
-  };
-}
-
-function checked(callback: Callback): Callback {
-  if (typeof callback === "function") return callback;
-  const shown = typeof callback === "string" ? `'${callback}'` : `${callback}`;
-  const received = callback === null || callback === undefined ? shown : `type ${typeof callback} (${shown})`;
-  throw coded(new TypeError(`The "callback" argument must be of type function. Received ${received}`), "ERR_INVALID_ARG_TYPE");
-}
 
 const { isView } = ArrayBuffer;
 const INTEGERS = /^(Big)?(Int|Uint)\d+(Clamped)?Array$/;

@@ -5,8 +5,8 @@
 // waits for nothing is known to be stuck. While a timer runs, reads are asynchronous; after the first use
 // of crypto or of a stream, they are so for the rest of the run.
 
-import { args, compile, evaluate, nextTurn, now, onFailures, runMicrotasks } from "../engine.ts";
-import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
+import { args, compile, evaluate, hasTicks, nextTurn, now, onFailures, runMicrotasks } from "../engine.ts";
+import { type Frame, FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "../run.ts";
@@ -106,6 +106,7 @@ class Execution {
   /** Waits for replies until the program has its outcome and no call is pending. */
   #pump(): void {
     const { run } = this;
+    if (run.world !== undefined) return this.#pumpDurably();
     try {
       while (run.resumePump()) {
         runMicrotasks();
@@ -122,6 +123,38 @@ class Execution {
     this.#flush();
     if (run.over) this.#finishWhenOver();
     else void this.#receiveAsynchronously();
+  }
+
+  /** Takes one frame after another, each when nothing else is left to run. The event loop turns only for work of the engine. */
+  #pumpDurably(): void {
+    const { run } = this;
+    const world = run.world!;
+    const resume = (): void => nextTurn(() => this.#pumpDurably());
+    try {
+      for (;;) {
+        do runMicrotasks();
+        while (world.runImmediate());
+        if (hasTicks()) return resume();
+        if (world.isBusy(resume)) return;
+        if (world.deliver()) continue;
+        if (!run.over) world.startTimers();
+        run.checkForDeadlock();
+        if (run.over) return nextTurn(() => (run.over && run.close() ? this.#exit() : this.#pumpDurably()));
+        this.#flush();
+        let frame = reader.next();
+        while (frame === undefined) {
+          const count = this.#streams.readBlocking(reader.room());
+          if (count === 0) this.#streams.exit();
+          reader.filled(count);
+          frame = reader.next();
+        }
+        if (frame.kind === Kind.ping) writer.append(Kind.pong, false, world.pong(frame.payload), nonce);
+        else this.#take(frame);
+      }
+    } catch (error) {
+      run.breakDown(error);
+      this.#exit();
+    }
   }
 
   /** Ends a program that waits for nothing, after a timer has run or was cleared. */
@@ -156,11 +189,13 @@ class Execution {
   #receive(count: number): void {
     if (count === 0) this.#streams.exit();
     reader.filled(count);
-    for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
-      if (frame.kind === Kind.reply) this.run.settle(frame.payload, frame.tagged);
-      else if (frame.kind === Kind.chunk) this.run.deliver(frame.payload, frame.tagged);
-      else if (frame.kind === Kind.finish) this.run.finish();
-    }
+    for (let frame = reader.next(); frame !== undefined; frame = reader.next()) this.#take(frame);
+  }
+
+  #take({ kind, payload, tagged }: Frame): void {
+    if (kind === Kind.reply) this.run.settle(payload, tagged);
+    else if (kind === Kind.chunk) this.run.deliver(payload, tagged);
+    else if (kind === Kind.finish) this.run.finish();
   }
 
   /**

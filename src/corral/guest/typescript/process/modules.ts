@@ -1,5 +1,6 @@
 // Modules that a program imports: packages, as CommonJS texts from START, and built-ins of the engine.
 
+import type { World } from "../durable.ts";
 import { compile, evaluate, runMicrotasks } from "../engine.ts";
 import { defineGlobal, rearm } from "../globals.ts";
 import type { Loader, ModuleTexts, Mounts, Start, Text } from "../run.ts";
@@ -49,6 +50,7 @@ const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
 /** The run's services for its loader. */
 interface Running {
   asynchronous: boolean;
+  world: World | undefined;
   leavePump(): void;
 }
 
@@ -68,7 +70,7 @@ export function loaderOf(start: Start, run: Running): Loader | undefined {
   const { modules, mounts = [], rehearses = false } = start;
   if (!modules && mounts.length === 0) return undefined;
   const loader = preloaded ?? new Modules(modules ?? NO_TEXTS, mounts);
-  loader.begin(start, () => run.leavePump());
+  loader.begin(start, () => run.leavePump(), run.world);
   if (!rehearses) return loader;
   restoreProto();
   const require = (name: string) => rehearse(() => loader.require(name), loader, builtIns, () => run.asynchronous);
@@ -101,6 +103,7 @@ export class Modules implements Loader {
   #env: Record<string, string> = {};
   #onAsynchronous: () => void = () => {};
   #networked = false;
+  #world: World | undefined;
   #loaded = new Map<string, unknown>();
   /** Texts that were evaluated before the run, and whether they used something asynchronous. */
   #before = new Map<string, boolean>();
@@ -119,7 +122,8 @@ export class Modules implements Loader {
    * Prepares the loader for a run; modules evaluated before keep the same objects. A text that comes with the run replaces
    * one that was evaluated.
    */
-  begin({ modules, env, services = [] }: Start, onAsynchronous: () => void): void {
+  begin({ modules, env, services = [] }: Start, onAsynchronous: () => void, world?: World): void {
+    this.#world = world;
     this.#texts = modules ?? NO_TEXTS;
     this.#onAsynchronous = onAsynchronous;
     this.#networked = services.includes("$fetch");
@@ -170,7 +174,8 @@ export class Modules implements Loader {
     if (name === "process") return this.process;
     if (builtIns.has(name) && name !== "fs") {
       if (!SYNCHRONOUS.has(name)) this.#onAsynchronous();
-      return builtIns.get(name);
+      const found = builtIns.get(name);
+      return this.#world === undefined ? found : this.#keep(name, this.#world.builtIn(name, found));
     }
     if (REFUSED.has(name)) {
       const own = name === "http" || name === "https" ? this.#client()[name] : {};
