@@ -163,7 +163,7 @@ def open_audit(source: str) -> AuditReader:
 # --- files
 
 
-def _create_private(path: Path) -> None:
+def create_private(path: Path) -> None:
     """Creates a file readable only by its owner, unless it exists, and makes its name durable.
 
     Raises:
@@ -236,7 +236,7 @@ class JsonLinesSink(AuditSink):
     def _opened(self) -> int:
         if self._file is None or self._identity != identity(self.path):
             self.aclose()
-            _create_private(self.path)
+            create_private(self.path)
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
             self._identity = identity(self._file)
         return self._file
@@ -401,7 +401,7 @@ class SqliteSink(AuditSink):
             raise RuntimeError(f"{self.path} was open when this process was forked: close the AuditLog before a fork")
         if self._connection is None or self._identity != identity(self.path):
             self.aclose()
-            _create_private(self.path)
+            create_private(self.path)
             connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )

@@ -8,6 +8,7 @@ from corral.testing.bridge_world import CallTool
 from corral.testing.bridges import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, SendMessage
 from corral.testing.extensions import SandboxSuite, SinkSuite, SourceSuite
 from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
+from corral.testing.ledgers import LedgerSuite
 from corral.testing.shells import FilesSuite, ShellSuite
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "FakeProgram",
     "FakeSandbox",
     "FilesSuite",
+    "LedgerSuite",
     "SandboxSuite",
     "ScriptedModel",
     "SendMessage",

@@ -1,0 +1,28 @@
+"""The ledger of durable executions: requests, calls, replies and decisions, in a store."""
+
+from corral.ledger.base import Ledger
+from corral.ledger.records import Recorded, Records
+from corral.ledger.rows import CallRow, CallStatus, ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.sqlite import LedgerSource, MemoryLedger, SqliteLedger, as_ledger
+from corral.ledger.writer import LEASE_SECONDS, Claim
+from corral.types import Retry, Settled
+
+__all__ = [
+    "LEASE_SECONDS",
+    "CallRow",
+    "CallStatus",
+    "Claim",
+    "ExecutionStatus",
+    "Ledger",
+    "LedgerSource",
+    "MemoryLedger",
+    "Recorded",
+    "Records",
+    "Retry",
+    "Settled",
+    "SqliteLedger",
+    "StoredCall",
+    "StoredDecision",
+    "StoredExecution",
+    "as_ledger",
+]

@@ -1,0 +1,103 @@
+"""Contract of a ledger: rows of durable executions in a store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+
+from corral.errors import ConfigError
+from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.sealing import Ring
+
+_DAY_SECONDS = 86_400.0
+
+
+class Ledger(ABC):
+    """Store of durable executions. Its methods block; one thread calls them, one after another.
+
+    `keys` are named keys of 16, 24 or 32 bytes that seal all values: the first one seals, all of them open. Ended
+    executions are deleted after `keep_days`. A paused execution expires after `expires_seconds`: it is not resumed any
+    more, and is deleted; None: it does not expire.
+
+    Raises:
+        ConfigError: an option is wrong.
+        MissingExtra: `cryptography` is not installed.
+    """
+
+    def __init__(
+        self, *, keys: Mapping[str, bytes], keep_days: float = 30.0, expires_seconds: float | None = None
+    ) -> None:
+        if not keep_days > 0 or not (expires_seconds is None or expires_seconds > 0):
+            raise ConfigError(f"{type(self).__name__}(): keep_days and expires_seconds must be positive")
+        self.ring = Ring(keys)
+        self.keep_seconds = keep_days * _DAY_SECONDS
+        self.expires_seconds = expires_seconds
+
+    @abstractmethod
+    def create(self, execution: StoredExecution) -> None:
+        """Stores a new execution durably. Raises if there is one of that id."""
+
+    @abstractmethod
+    def claim(self, execution_id: str, *, now: float, lease: float) -> StoredExecution | None:
+        """Makes an execution `running` for one more claim, if it is paused, or running and its lease is over.
+
+        Returns its row before that, with the number of the new claim; None if it is held or has ended.
+        """
+
+    @abstractmethod
+    def renew(self, claims: Mapping[str, int], *, lease: float) -> Collection[str]:
+        """Sets the leases of these claims, by execution. Returns the executions whose claim is another by now."""
+
+    @abstractmethod
+    def write(self, claims: Mapping[str, int], calls: Sequence[StoredCall], *, durably: bool) -> Collection[str]:
+        """Stores calls in one transaction; a later row for the same number replaces an earlier one.
+
+        `durably`: it returns when they and all earlier ones would survive the loss of power. Returns the
+        executions whose claim is another by now: none of their calls is stored.
+        """
+
+    @abstractmethod
+    def end(self, execution_id: str, claim: int, status: ExecutionStatus, result: bytes | None, *, now: float) -> bool:
+        """Ends a claim durably: sets the status and, if there is one, the result, and ends the lease. Returns False
+        if the claim is another by now."""
+
+    @abstractmethod
+    def decide(self, decision: StoredDecision, *, now: float) -> bool:
+        """Stores a decision durably. False if there is one for that call and binding."""
+
+    @abstractmethod
+    def get(self, execution_id: str) -> StoredExecution | None:
+        """Returns an execution, if the ledger has it."""
+
+    @abstractmethod
+    def calls(self, execution_id: str) -> Sequence[StoredCall]:
+        """Returns the calls of an execution, by number."""
+
+    @abstractmethod
+    def waiting(self, *, user_id: str | None, organization_id: str | None, limit: int) -> Sequence[StoredCall]:
+        """Returns the calls that are `pending` or `uncertain`, of executions that are paused or running, in the order
+        in which these were updated; None: of everyone."""
+
+    @abstractmethod
+    def decisions(self, execution_id: str) -> Sequence[StoredDecision]:
+        """Returns the decisions on calls of an execution."""
+
+    @abstractmethod
+    def list(
+        self,
+        *,
+        statuses: Collection[ExecutionStatus] = (),
+        since: float | None = None,
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        limit: int = 1_000,
+    ) -> Sequence[StoredExecution]:
+        """Returns the last updated executions that match all criteria, the oldest first."""
+
+    @abstractmethod
+    def prune(self, *, ended_before: float, paused_before: float | None) -> int:
+        """Deletes executions that ended, or paused, before a time. Returns their number."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees connections. The next method opens them again."""

@@ -1,0 +1,269 @@
+"""Records of durable executions: a ledger's rows, opened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+from pydantic_core import from_json, to_json
+
+from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError
+from corral.guest import decode_value, encode_value
+from corral.ledger.base import Ledger
+from corral.ledger.rows import CallRow, ExecutionStatus, StoredCall, StoredDecision, StoredExecution, unpack_call
+from corral.ledger.writer import LEASE_SECONDS, Claim, Writer, place_of
+from corral.types import Approved, Denied, Owner, Retry, Settled, Settlement
+
+_DECISIONS: Mapping[str, type[Any]] = {"approved": Approved, "denied": Denied, "retry": Retry, "settled": Settled}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One execution with everything on record."""
+
+    execution: StoredExecution
+    head: Mapping[str, Any]
+    """Request, and all else that its program started with."""
+    result: Mapping[str, Any]
+    """Result, or state when it paused; empty before that."""
+    calls: Sequence[CallRow]
+    decisions: Mapping[tuple[int, bytes], Settlement]
+    """Decisions by the number of the call and the digest that they are bound to."""
+
+
+class Records:
+    """Executions in one ledger. Every method is behind all rows that were queued before it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.writer = Writer(ledger)
+
+    async def create(self, execution_id: str, owner: Owner, head: Mapping[str, Any]) -> Claim:
+        """Records a new execution, durably, and claims it for this host.
+
+        Raises:
+            LedgerError: it could not be recorded.
+        """
+        now = time.time()
+        sealed = self.ledger.ring.seal(to_json(head), _head_place(execution_id, owner.organization_id, owner.user_id))
+        row = StoredExecution(
+            execution_id, owner.organization_id, owner.user_id, "running", now, now, 1, now + LEASE_SECONDS, sealed
+        )
+        claim = Claim(execution_id, 1)
+        try:
+            await self.writer.run(lambda: self.ledger.create(row))
+        except anyio.get_cancelled_exc_class():
+            self._abandon(execution_id, 1, "running")
+            raise
+        self.writer.hold(claim)
+        return claim
+
+    async def claim(self, execution_id: str) -> tuple[Claim, Recorded]:
+        """Claims an execution that is paused, or whose host is lost, for this host.
+
+        Raises:
+            ConfigError: the ledger has no such execution.
+            HeldElsewhere: another host runs it, it has ended, or it has expired.
+            LedgerError: it cannot be read.
+        """
+
+        taken: StoredExecution | None = None
+
+        def job() -> Recorded:
+            nonlocal taken
+            recorded = self._recorded(execution_id)  # damaged rows show before anything is changed
+            before, now = recorded.execution, time.time()
+            expires = self.ledger.expires_seconds
+            if before.status == "paused" and expires is not None and before.updated < now - expires:
+                raise HeldElsewhere(f"{execution_id} has expired: it was paused for longer than {expires:g} s")
+            taken = self.ledger.claim(execution_id, now=now, lease=now + LEASE_SECONDS)
+            if taken is None:
+                state = "runs on another host" if before.status == "running" else f"has ended: {before.status}"
+                raise HeldElsewhere(f"{execution_id} {state}")
+            # again: a host whose lease was over may have written until now
+            return self._recorded(execution_id, taken)
+
+        try:
+            recorded = await self.writer.run(job)
+        except anyio.get_cancelled_exc_class():
+            self.writer.submit(lambda: taken and self._abandon(execution_id, taken.claim, taken.status))
+            raise
+        claim = Claim(execution_id, recorded.execution.claim)
+        self.writer.hold(claim)
+        return claim, recorded
+
+    def _abandon(self, execution_id: str, claim: int, status: ExecutionStatus) -> None:
+        """Lets another host claim an execution, after the jobs that were asked before."""
+        self.writer.submit(lambda: self.ledger.end(execution_id, claim, status, None, now=time.time()))
+
+    async def load(self, execution_id: str) -> Recorded:
+        """Reads an execution.
+
+        Raises:
+            ConfigError: the ledger has no such execution.
+            LedgerError: it cannot be read.
+        """
+        return await self.writer.run(lambda: self._recorded(execution_id))
+
+    async def find(self, execution_id: str) -> Recorded | None:
+        """Reads an execution; None if the ledger has no such one.
+
+        Raises:
+            LedgerError: it cannot be read.
+        """
+        ledger = self.ledger
+        return await self.writer.run(
+            lambda: None if (row := ledger.get(execution_id)) is None else self._recorded(execution_id, row)
+        )
+
+    async def end(self, claim: Claim, status: ExecutionStatus, result: Mapping[str, Any] | None) -> None:
+        """Ends a claim, durably: the execution has ended or paused. None leaves the recorded result.
+
+        Raises:
+            LedgerError: it could not be recorded, or the claim is another by now.
+        """
+        place = _result_place(claim.execution_id)
+        body = None if result is None else to_json({**result, "status": status})
+        sealed = None if body is None else self.ledger.ring.seal(body, place)
+
+        def job() -> LedgerError | None:
+            if result is not None and claim.failure is not None:
+                return claim.failure
+            if not self.ledger.end(claim.execution_id, claim.number, status, sealed, now=time.time()):
+                return HeldElsewhere(f"another host has taken over {claim.execution_id}")
+            self.writer.release(claim)
+            return None
+
+        try:
+            error = await self.writer.run(job)
+        finally:
+            self.writer.release(claim)
+        if error is not None:
+            raise error
+
+    async def decide(self, execution_id: str, sequence: int, binding: bytes, decision: Settlement) -> Settlement:
+        """Records a decision, durably, unless there is one. Returns the decision that holds.
+
+        Raises:
+            LedgerError: it could not be recorded, or the one on record cannot be read.
+            UnencodableValue: a program cannot receive its value.
+        """
+        place = _decision_place(execution_id, sequence, binding)
+        body = {name: getattr(decision, name) for name in ("type", "by", "reason") if hasattr(decision, name)}
+        if isinstance(decision, Settled):
+            text, tagged = encode_value(decision.value, "value")
+            body["value"] = [text.decode(), tagged]
+        stored = StoredDecision(execution_id, sequence, binding, self.ledger.ring.seal(to_json(body), place))
+
+        def job() -> Settlement:
+            if self.ledger.decide(stored, now=time.time()):
+                return decision
+            return self._decisions(execution_id)[sequence, binding]
+
+        return await self.writer.run(job)
+
+    async def waiting(
+        self, *, user_id: str | None = None, organization_id: str | None = None, limit: int = 10_000
+    ) -> Sequence[tuple[StoredExecution, Mapping[str, Any], Sequence[CallRow]]]:
+        """Returns the executions with calls that wait for a decision: each with its head, and those calls."""
+
+        def job() -> list[tuple[StoredExecution, Mapping[str, Any], Sequence[CallRow]]]:
+            calls: dict[str, list[CallRow]] = {}
+            for stored in self.ledger.waiting(user_id=user_id, organization_id=organization_id, limit=limit):
+                calls.setdefault(stored.execution_id, []).append(self._call(stored))
+            executions = self.ledger.list(
+                statuses=("paused", "running"), user_id=user_id, organization_id=organization_id, limit=limit
+            )
+            return [
+                (each, self._head(each), waiting) for each in executions if (waiting := calls.get(each.execution_id))
+            ]
+
+        return await self.writer.run(job)
+
+    async def list(
+        self,
+        *,
+        statuses: Collection[ExecutionStatus] = (),
+        since: float | None = None,
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        limit: int = 1_000,
+    ) -> Sequence[StoredExecution]:
+        """Returns the last updated executions that match all criteria, the oldest first."""
+        return await self.writer.run(
+            lambda: self.ledger.list(
+                statuses=statuses, since=since, user_id=user_id, organization_id=organization_id, limit=limit
+            )
+        )
+
+    # --- in the ledger's thread
+
+    def _execution(self, execution_id: str) -> StoredExecution:
+        if (execution := self.ledger.get(execution_id)) is None:
+            raise ConfigError(f"{self.ledger!r} has no execution {execution_id!r}")
+        return execution
+
+    def _recorded(self, execution_id: str, execution: StoredExecution | None = None) -> Recorded:
+        execution = execution or self._execution(execution_id)
+        result: Mapping[str, Any] = {}
+        if execution.result is not None:
+            place = _result_place(execution_id)
+            result = self._json(execution.result, place)
+            if execution.status not in ("running", result["status"]):
+                raise LedgerDamaged(f"the status of {execution_id} in the ledger was altered")
+        calls = [self._call(stored) for stored in self.ledger.calls(execution_id)]
+        places = sorted(call.place for call in calls if call.place is not None)
+        if places != [*range(len(places))]:
+            raise LedgerDamaged(f"calls of {execution_id} are missing in the ledger")
+        return Recorded(
+            execution=execution,
+            head=self._head(execution),
+            result=result,
+            calls=calls,
+            decisions=self._decisions(execution_id),
+        )
+
+    def _head(self, execution: StoredExecution) -> Mapping[str, Any]:
+        place = _head_place(execution.execution_id, execution.organization_id, execution.user_id)
+        return self._json(execution.head, place)
+
+    def _call(self, stored: StoredCall) -> CallRow:
+        place = place_of(stored.execution_id, stored.sequence, stored.status, stored.place)
+        return unpack_call(stored, self.ledger.ring.open(stored.body, place))
+
+    def _decisions(self, execution_id: str) -> dict[tuple[int, bytes], Settlement]:
+        decisions: dict[tuple[int, bytes], Settlement] = {}
+        for each in self.ledger.decisions(execution_id):
+            place = _decision_place(execution_id, each.sequence, each.binding)
+            body = dict(self._json(each.body, place))
+            kind = _DECISIONS.get(body.pop("type", ""))
+            if kind is None:
+                raise LedgerDamaged(f"a decision of {execution_id} in the ledger cannot be read")
+            if "value" in body:
+                text, tagged = body["value"]
+                body["value"] = decode_value(text.encode(), tagged=tagged)
+            decisions[each.sequence, each.binding] = kind(**body)
+        return decisions
+
+    def _json(self, sealed: bytes, place: str) -> Mapping[str, Any]:
+        try:
+            value = from_json(self.ledger.ring.open(sealed, place))
+        except ValueError as error:
+            raise LedgerDamaged(f"{place} cannot be read") from error
+        return cast("Mapping[str, Any]", value)
+
+
+def _head_place(execution_id: str, organization_id: str | None, user_id: str) -> str:
+    owner = to_json([organization_id, user_id]).decode()
+    return f"{execution_id}\0head\0{owner}"
+
+
+def _result_place(execution_id: str) -> str:
+    return f"{execution_id}\0result"
+
+
+def _decision_place(execution_id: str, sequence: int, binding: bytes) -> str:
+    return f"{execution_id}\0decision {sequence}\0{binding.hex()}"

@@ -1,0 +1,121 @@
+"""Rows of a ledger: as the host reads them, and as a store keeps them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal, NamedTuple, TypeAlias
+
+from corral.errors import LedgerDamaged
+from corral.types import EncodedValue
+
+CallStatus: TypeAlias = Literal["started", "pending", "uncertain", "done"]
+"""`started`: a tool that changes something was about to run. `pending`: it needs an approval. `uncertain`: it had
+started when its host was lost. `done`: it has its reply."""
+ExecutionStatus: TypeAlias = Literal["running", "paused", "succeeded", "failed", "timed_out", "cancelled", "rejected"]
+
+_BODY = struct.Struct(">dd16s?HHI")
+
+
+class CallRow(NamedTuple):
+    """One call of a durable execution, or a timer; number 0 is the end of the grace period."""
+
+    sequence: int
+    tool: str
+    digest: bytes
+    """Digest of the tool's name and the input, in 16 bytes."""
+    input: EncodedValue
+    status: CallStatus = "done"
+    place: int | None = None
+    """Place of its reply among all replies of the execution."""
+    reply: bytes = b""
+    """Its encoded reply if it is `done`, else the request for an approval, if any."""
+    wall: float = 0.0
+    active: float = 0.0
+    """Clocks of the program once it has the reply, in milliseconds."""
+    by: str | None = None
+    """Person who decided on it."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes that count for `Limits.journal_bytes`."""
+        return len(self.input.text) + len(self.reply) + _ROW_BYTES
+
+
+_ROW_BYTES = 200
+
+
+class StoredExecution(NamedTuple):
+    """One durable execution in a store."""
+
+    execution_id: str
+    organization_id: str | None
+    user_id: str
+    status: ExecutionStatus
+    created: float
+    updated: float
+    claim: int
+    """Number of hosts that have run it so far. Writes of an earlier one are refused."""
+    lease: float
+    """Time until which its host has it, in seconds since the Unix epoch."""
+    head: bytes
+    """Sealed request, and all else that its program started with."""
+    result: bytes | None = None
+    """Sealed result, or state when it paused."""
+
+
+class StoredCall(NamedTuple):
+    """One call in a store."""
+
+    execution_id: str
+    sequence: int
+    status: CallStatus
+    place: int | None
+    body: bytes
+    """Sealed."""
+
+
+class StoredDecision(NamedTuple):
+    """Decision on a call in a store. The first one for a call and its binding holds."""
+
+    execution_id: str
+    sequence: int
+    binding: bytes
+    """Digest of the tool, its schemas and settings, and the input that were decided on."""
+    body: bytes
+    """Sealed."""
+
+
+def pack_call(row: CallRow) -> bytes:
+    """Encodes the parts of a row that have no column."""
+    tool, by = row.tool.encode(), (row.by or "").encode()
+    head = _BODY.pack(row.wall, row.active, row.digest, row.input.tagged, len(tool), len(by), len(row.input.text))
+    return b"".join((head, tool, by, row.input.text, row.reply))
+
+
+def unpack_call(stored: StoredCall, body: bytes) -> CallRow:
+    """Decodes a row.
+
+    Raises:
+        LedgerDamaged: it is not the encoding of a row.
+    """
+    try:
+        wall, active, digest, tagged, tool_size, by_size, input_size = _BODY.unpack_from(body)
+        by_at = _BODY.size + tool_size
+        input_at = by_at + by_size
+        reply_at = input_at + input_size
+        if reply_at > len(body):
+            raise ValueError(reply_at)
+        return CallRow(
+            stored.sequence,
+            body[_BODY.size : by_at].decode(),
+            digest,
+            EncodedValue(body[input_at:reply_at], tagged),
+            stored.status,
+            stored.place,
+            body[reply_at:],
+            wall,
+            active,
+            body[by_at:input_at].decode() or None,
+        )
+    except (struct.error, ValueError) as error:
+        raise LedgerDamaged(f"call {stored.sequence} of {stored.execution_id} in the ledger cannot be read") from error

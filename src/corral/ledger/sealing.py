@@ -1,0 +1,98 @@
+"""Sealed values: only those with a key can read them, alter them, or move them to another place."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from corral.errors import ConfigError, LedgerDamaged, MissingExtra
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEYS_VARIABLE = "CORRAL_LEDGER_KEYS"
+_SIZES = (16, 24, 32)
+_NONCE_BYTES = 12
+_MOST_NAME_BYTES = 32
+
+
+def keys_of(environment: Mapping[str, str]) -> dict[str, bytes]:
+    """Reads the keys in `CORRAL_LEDGER_KEYS`: `NAME=BASE64`, separated by commas; the first one seals.
+
+    Raises:
+        ConfigError: it is not set, or not well formed.
+    """
+    text = environment.get(KEYS_VARIABLE, "")
+    keys: dict[str, bytes] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            keys[name] = base64.b64decode(value, validate=True)
+        except binascii.Error:
+            raise ConfigError(f"{KEYS_VARIABLE}: the key {name!r} is not base64") from None
+    if not keys:
+        raise ConfigError(
+            f"a ledger needs keys to seal its values: set {KEYS_VARIABLE} to NAME=BASE64 of 32 random bytes, or pass "
+            "keys={name: bytes}; keys={} stores values in clear"
+        )
+    return keys
+
+
+class Ring:
+    """Named keys for AES-GCM: the first one seals, all of them open. Without any, values are stored in clear.
+
+    Raises:
+        ConfigError: a name or a key has the wrong length.
+        MissingExtra: `cryptography` is not installed.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._keys: dict[bytes, AESGCM] = {}
+        if not keys:
+            return
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ModuleNotFoundError as error:
+            raise MissingExtra("sealing a ledger needs cryptography: pip install 'corral[ledger]'") from error
+        for name, key in keys.items():
+            if not 0 < len(name.encode()) <= _MOST_NAME_BYTES or len(key) not in _SIZES:
+                raise ConfigError(
+                    f"the ledger's key {name!r} needs a name of 1 to {_MOST_NAME_BYTES} bytes and 16, 24 or 32 bytes"
+                )
+            self._keys[name.encode()] = AESGCM(key)
+        name = next(iter(self._keys))
+        self._prefix = bytes([len(name)]) + name
+        self._sealing = self._keys[name]
+
+    def seal(self, data: bytes, place: str) -> bytes:
+        """Seals a value for one place, which has to be named again to open it."""
+        if not self._keys:
+            return b"\0" + data
+        nonce = os.urandom(_NONCE_BYTES)
+        return self._prefix + nonce + self._sealing.encrypt(nonce, data, place.encode())
+
+    def open(self, sealed: bytes, place: str) -> bytes:
+        """Opens a value.
+
+        Raises:
+            LedgerDamaged: it was altered, was sealed for another place, or its key is gone.
+        """
+        sealed = sealed if type(sealed) is bytes else b""  # SQLite has columns of any type
+        size = sealed[0] if sealed else 0
+        name = sealed[1 : 1 + size]
+        if size == 0 and not self._keys and sealed:
+            return sealed[1:]
+        shown = place.replace("\0", " ")
+        if (key := self._keys.get(name)) is None:
+            reason = f"the ledger has no key {name.decode(errors='replace')!r} any more" if size else "it is not sealed"
+            raise LedgerDamaged(f"{shown} cannot be read: {reason}")
+        from cryptography.exceptions import InvalidTag
+
+        start = 1 + size
+        try:
+            return key.decrypt(sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :], place.encode())
+        except (InvalidTag, ValueError):
+            raise LedgerDamaged(f"{shown} was altered, or belongs elsewhere") from None

@@ -1,0 +1,271 @@
+"""Ledgers in a SQLite database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from typing_extensions import override
+
+from corral.arguments import checked
+from corral.audit.sinks import create_private
+from corral.concurrency.forks import ProcessOwner
+from corral.concurrency.sqlite import write_ahead
+from corral.errors import ConfigError, LedgerFailed
+from corral.ledger.base import Ledger
+from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.sealing import keys_of
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+_BUSY_SECONDS = 5
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS executions (
+    execution_id TEXT PRIMARY KEY, organization_id TEXT, user_id TEXT NOT NULL, status TEXT NOT NULL,
+    created REAL NOT NULL, updated REAL NOT NULL, claim INTEGER NOT NULL, lease REAL NOT NULL,
+    head BLOB NOT NULL, result BLOB);
+CREATE INDEX IF NOT EXISTS executions_updated ON executions (updated);
+CREATE INDEX IF NOT EXISTS executions_paused ON executions (updated) WHERE status = 'paused';
+CREATE TABLE IF NOT EXISTS calls (
+    execution_id TEXT NOT NULL, sequence INTEGER NOT NULL, status TEXT NOT NULL, place INTEGER, body BLOB NOT NULL,
+    PRIMARY KEY (execution_id, sequence)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS calls_waiting ON calls (execution_id) WHERE status IN ('pending', 'uncertain');
+CREATE TABLE IF NOT EXISTS decisions (
+    execution_id TEXT NOT NULL, sequence INTEGER NOT NULL, binding BLOB NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (execution_id, sequence, binding)) WITHOUT ROWID;
+"""
+_INSERT_EXECUTION = "INSERT INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_CLAIM = """
+UPDATE executions SET status = 'running', claim = claim + 1, lease = ?, updated = ?
+WHERE execution_id = ? AND (status = 'paused' OR (status = 'running' AND lease < ?))
+"""
+_LIST = """
+SELECT * FROM executions WHERE (?1 = '' OR instr(?1, ',' || status || ',')) AND updated >= ?2
+AND (?3 IS NULL OR user_id = ?3) AND (?4 IS NULL OR organization_id = ?4) ORDER BY updated DESC LIMIT ?5
+"""
+_WAITING = """
+SELECT calls.* FROM executions JOIN calls USING (execution_id)
+WHERE executions.status IN ('paused', 'running') AND calls.status IN ('pending', 'uncertain')
+AND (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR organization_id = ?2)
+ORDER BY updated, execution_id, sequence LIMIT ?3
+"""
+_OLD = """
+SELECT execution_id FROM executions
+WHERE (status NOT IN ('paused', 'running') AND updated < ?) OR (status = 'paused' AND updated < ?)
+"""
+_left_behind: list[object] = []
+
+
+class SqliteLedger(Ledger):
+    """Ledger in a database file that only its owner can read; several processes of one machine can share it.
+
+    `keys` are named keys of 16, 24 or 32 bytes that seal all values: the first one seals, all of them open. None: those
+    in the environment variable CORRAL_LEDGER_KEYS. `{}` stores values in clear.
+
+    Ended executions are deleted after `keep_days`. A paused one expires after `expires_seconds`: it is not resumed any
+    more. None: it does not expire.
+
+    Raises:
+        ConfigError: there are no keys, or an option is wrong.
+        MissingExtra: `cryptography` is not installed.
+    """
+
+    @checked
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        keys: Mapping[str, bytes] | None = None,
+        keep_days: float = 30.0,
+        expires_seconds: float | None = None,
+    ) -> None:
+        super().__init__(
+            keys=keys_of(os.environ) if keys is None else keys, keep_days=keep_days, expires_seconds=expires_seconds
+        )
+        self.path = Path(path)
+        self._connection: Connection | None = None
+        self._owner = ProcessOwner()
+        self._is_full = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @override
+    def create(self, execution: StoredExecution) -> None:
+        with self._transaction(durably=True) as database:
+            database.execute(_INSERT_EXECUTION, execution)
+
+    @override
+    def claim(self, execution_id: str, *, now: float, lease: float) -> StoredExecution | None:
+        with self._transaction(durably=True) as database:
+            before = self.get(execution_id)
+            taken = database.execute(_CLAIM, (lease, now, execution_id, now)).rowcount == 1
+            return before._replace(claim=before.claim + 1) if taken and before is not None else None
+
+    @override
+    def renew(self, claims: Mapping[str, int], *, lease: float) -> Collection[str]:
+        with self._transaction(durably=False) as database:
+            statement = "UPDATE executions SET lease = ? WHERE execution_id = ? AND claim = ? AND status = 'running'"
+            return {
+                execution_id
+                for execution_id, claim in claims.items()
+                if not database.execute(statement, (lease, execution_id, claim)).rowcount
+            }
+
+    @override
+    def write(self, claims: Mapping[str, int], calls: Sequence[StoredCall], *, durably: bool) -> Collection[str]:
+        with self._transaction(durably=durably) as database:
+            statement = "SELECT 1 FROM executions WHERE execution_id = ? AND claim = ? AND status = 'running'"
+            refused = {each for each in claims.items() if database.execute(statement, each).fetchone() is None}
+            names = {execution_id for execution_id, _ in refused}
+            database.executemany(
+                "INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)",
+                [each for each in calls if each.execution_id not in names] if names else calls,
+            )
+            return names
+
+    @override
+    def end(self, execution_id: str, claim: int, status: ExecutionStatus, result: bytes | None, *, now: float) -> bool:
+        statement = """
+            UPDATE executions SET status = ?, result = coalesce(?, result), updated = ?, lease = 0
+            WHERE execution_id = ? AND claim = ? AND status = 'running'
+        """
+        with self._transaction(durably=True) as database:
+            return database.execute(statement, (status, result, now, execution_id, claim)).rowcount == 1
+
+    @override
+    def decide(self, decision: StoredDecision, *, now: float) -> bool:
+        with self._transaction(durably=True) as database:
+            stored = database.execute("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?, ?)", decision).rowcount == 1
+            if stored:
+                database.execute(
+                    "UPDATE executions SET updated = ? WHERE execution_id = ?", (now, decision.execution_id)
+                )
+            return stored
+
+    @override
+    def get(self, execution_id: str) -> StoredExecution | None:
+        row = self._connected().execute("SELECT * FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
+        return None if row is None else StoredExecution(*row)
+
+    @override
+    def calls(self, execution_id: str) -> Sequence[StoredCall]:
+        statement = "SELECT * FROM calls WHERE execution_id = ? ORDER BY sequence"
+        return [StoredCall(*row) for row in self._connected().execute(statement, (execution_id,))]
+
+    @override
+    def waiting(self, *, user_id: str | None, organization_id: str | None, limit: int) -> Sequence[StoredCall]:
+        return [StoredCall(*row) for row in self._connected().execute(_WAITING, (user_id, organization_id, limit))]
+
+    @override
+    def decisions(self, execution_id: str) -> Sequence[StoredDecision]:
+        statement = "SELECT * FROM decisions WHERE execution_id = ?"
+        return [StoredDecision(*row) for row in self._connected().execute(statement, (execution_id,))]
+
+    @override
+    def list(
+        self,
+        *,
+        statuses: Collection[ExecutionStatus] = (),
+        since: float | None = None,
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        limit: int = 1_000,
+    ) -> Sequence[StoredExecution]:
+        joined = f",{','.join(statuses)}," if statuses else ""
+        values = (joined, since or 0.0, user_id, organization_id, limit)
+        return [StoredExecution(*row) for row in self._connected().execute(_LIST, values)][::-1]
+
+    @override
+    def prune(self, *, ended_before: float, paused_before: float | None) -> int:
+        with self._transaction(durably=False) as database:
+            old = database.execute(_OLD, (ended_before, paused_before or 0.0)).fetchall()
+            for table in ("executions", "calls", "decisions"):
+                database.executemany(f"DELETE FROM {table} WHERE execution_id = ?", old)  # noqa: S608 - own names
+            return len(old)
+
+    @override
+    def close(self) -> None:
+        if self._connection is not None and self._owner.is_current:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _transaction(self, *, durably: bool) -> Generator[Connection]:
+        database = self._connected()
+        if durably != self._is_full:  # in WAL mode, NORMAL does not wait for the disk, and FULL does
+            database.execute(f"PRAGMA synchronous = {'FULL' if durably else 'NORMAL'}")
+            self._is_full = durably
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    def _connected(self) -> Connection:
+        import sqlite3  # most hosts do not need it
+
+        if self._connection is not None and self._owner.is_current:
+            return self._connection
+        if self._connection is not None:  # SQLite tracks its file locks per process; a fork does not hold them
+            raise LedgerFailed(f"{self!r} was open when this process was forked; close the Corral before a fork")
+        self._owner.take_over()
+        connection = sqlite3.connect(
+            self._place(), timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            write_ahead(connection, _BUSY_SECONDS)
+            connection.executescript(_SCHEMA)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._is_full = connection, False
+        return connection
+
+    def _place(self) -> str:
+        create_private(self.path)
+        return str(self.path)
+
+
+class MemoryLedger(SqliteLedger):
+    """Ledger in the memory of this process: executions pause and are resumed, and end with the process."""
+
+    @checked
+    def __init__(self, *, keep_days: float = 30.0, expires_seconds: float | None = None) -> None:
+        super().__init__("memory", keys={}, keep_days=keep_days, expires_seconds=expires_seconds)
+
+    @override
+    def __repr__(self) -> str:
+        return "MemoryLedger()"
+
+    @override
+    def close(self) -> None:
+        """Does nothing: the executions stay until the object is gone."""
+
+    @override
+    def _place(self) -> str:
+        return ":memory:"
+
+
+LedgerSource: TypeAlias = Ledger | str | Path
+"""A ledger, or the path of a SQLite database."""
+
+
+def as_ledger(source: LedgerSource) -> Ledger:
+    """Returns the ledger for `source`.
+
+    Raises:
+        ConfigError: it is a URL, or there are no keys.
+    """
+    if isinstance(source, Ledger):
+        return source
+    if "://" in str(source):
+        raise ConfigError(f"ledger={str(source)!r} is a URL; pass the path of a SQLite database, or a Ledger")
+    return SqliteLedger(source)

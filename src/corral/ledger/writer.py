@@ -1,0 +1,292 @@
+"""Writes and reads a ledger in a thread: replies go behind the program, changes ahead of it.
+
+Rows of calls are put into a queue, and are written together after a few milliseconds, or as soon as somebody waits for
+the disk. All who wait in one turn of the event loop share one transaction. All other jobs go behind the rows
+that were queued before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import TypeVar
+
+from corral.concurrency.event_loop import OneShot, asyncio_loop, one_shot_factory
+from corral.concurrency.forks import ProcessOwner
+from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
+from corral.errors import CorralError, HeldElsewhere, LedgerError, LedgerFailed
+from corral.ledger.base import Ledger
+from corral.ledger.rows import CallRow, StoredCall, pack_call
+from corral.logs import get_logger
+
+T = TypeVar("T")
+
+LEASE_SECONDS = 30.0
+"""A host that has not renewed its claim for so long is taken for lost."""
+_RENEW_SECONDS = 10.0
+_BEHIND_SECONDS = 0.02
+_PRUNE_SECONDS = 3_600.0
+
+logger = get_logger("corral.ledger")
+
+
+class Claim:
+    """Right of this host to write the rows of one execution, until `failure` is set or it is released.
+
+    `on_failure` is then called in the event loop in which the claim was made.
+    """
+
+    def __init__(self, execution_id: str, number: int) -> None:
+        self.execution_id = execution_id
+        self.number = number
+        self.failure: LedgerError | None = None
+        self.on_failure: Callable[[], object] = lambda: None
+        self.schedule: _Schedule = thread_safe_scheduler()
+
+        self.make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
+
+    def fail(self, error: LedgerError) -> None:
+        """Ends the claim because of an error. Called by the writer's thread."""
+        if self.failure is None:
+            self.failure = error
+            _call(self.schedule, self.on_failure)
+
+
+_Job = Callable[[], object]
+_Schedule = Callable[[Callable[[], object]], object]
+
+
+class Writer:
+    """The only user of a ledger in this process. Its thread runs from the first use to `aclose`."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._owner = ProcessOwner()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock, self._working = Lock(), Lock()
+        self._thread: Thread | None = None
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._claims: dict[str, Claim] = {}
+        self._rows: deque[tuple[Claim, CallRow]] = deque()
+        self._waiters: deque[tuple[Claim, OneShot[None]]] = deque()
+        """Tasks that wait for the disk."""
+        self._flush_at: float | None = None
+        """Time at which the thread writes the queued rows; None: none are queued."""
+        self._is_asked = False
+        """True from the first waiter of a turn until the thread takes the rows."""
+        self._renew_at = self._prune_at = 0.0
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Calls the function in the thread, behind the rows that are queued.
+
+        Raises:
+            CorralError: the function did.
+            LedgerFailed: it raised another exception.
+        """
+        outcome: OneShot[tuple[T | None, CorralError | None]] = one_shot_factory()()
+        schedule = thread_safe_scheduler()
+
+        def done() -> None:
+            value, error = None, None
+            self._flush()
+            try:
+                value = job()
+            except CorralError as failure:
+                error = failure
+            except Exception as failure:
+                error = self._failed(failure)
+            _call(schedule, lambda: outcome.set((value, error)))
+
+        self._ask(done)
+        value, error = await outcome.wait()
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Has the thread call the function, without waiting for it. Errors are logged."""
+
+        def done() -> None:
+            self._flush()
+            try:
+                job()
+            except Exception as error:
+                self._failed(error)
+
+        self._ask(done)
+
+    def hold(self, claim: Claim) -> None:
+        """Renews the lease of a claim from now on."""
+        self._claims[claim.execution_id] = claim
+        self._ask(_nothing)  # so that the thread looks at the time
+
+    def release(self, claim: Claim) -> None:
+        if self._claims.get(claim.execution_id) is claim:
+            del self._claims[claim.execution_id]
+
+    def put(self, claim: Claim, row: CallRow) -> None:
+        """Queues a row. It is written before everything that is asked of the ledger from now on."""
+        self._rows.append((claim, row))
+        if self._flush_at is None:
+            self._flush_at = time.monotonic() + _BEHIND_SECONDS
+            self._ask(_nothing)  # so that the thread looks at the time
+
+    async def durable(self, claim: Claim) -> None:
+        """Waits until the rows that were queued, at least one, would survive the loss of power.
+
+        Raises:
+            LedgerError: they could not be written.
+        """
+        written = claim.make_one_shot()
+        self._waiters.append((claim, written))
+        if not self._is_asked:
+            self._is_asked = True
+            loop = asyncio_loop()
+            if loop is None:
+                self._ask(self._flush)
+            else:
+                loop.call_soon(self._ask, self._flush)  # with all that start in this turn
+        await written.wait()
+        if claim.failure is not None:
+            raise claim.failure
+
+    async def aclose(self) -> None:
+        """Writes the queued rows and ends the thread. The next use starts another one."""
+        if not self._owner.is_current:
+            return
+        with self._lock:
+            thread, self._thread = self._thread, None
+            jobs, self._jobs = self._jobs, SimpleQueue()
+        if thread is not None:
+            jobs.put(None)
+            await run_shielded_in_thread(thread.join)
+
+    def _ask(self, job: _Job) -> None:
+        if self._owner.take_over():
+            self._begin()
+        with self._lock:
+            self._jobs.put(job)
+            if self._thread is None:
+                self._thread = Thread(target=self._work, args=(self._jobs,), name="corral-ledger", daemon=True)
+                self._thread.start()
+
+    # --- in the thread
+
+    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
+        with self._working:  # after the thread before, if it is still ending
+            while self._do_next(jobs):
+                now = time.monotonic()
+                if self._flush_at is not None and now >= self._flush_at:
+                    self._flush()
+                if now >= self._renew_at:
+                    self._renew()
+                    self._renew_at = now + _RENEW_SECONDS
+                if now >= self._prune_at:
+                    self._prune()
+                    self._prune_at = now + _PRUNE_SECONDS
+            self._flush()
+            self.ledger.close()
+
+    def _do_next(self, jobs: SimpleQueue[_Job | None]) -> bool:
+        """Does one job, or waits until something is due. False at the end."""
+        try:
+            job = jobs.get(timeout=max(0.0, self._next() - time.monotonic()))
+        except Empty:
+            return True
+        if job is not None:
+            job()
+        return job is not None
+
+    def _next(self) -> float:
+        times = [self._prune_at, *([self._renew_at] if self._claims else ())]
+        return min(times if self._flush_at is None else (*times, self._flush_at))
+
+    def _flush(self) -> None:
+        """Writes all queued rows, and wakes those who wait for them."""
+        self._flush_at, self._is_asked = None, False
+        waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # first: their rows are queued
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if rows:
+            self._flush_at = time.monotonic() + _BEHIND_SECONDS  # a busy program does not wake the thread for each row
+        claims = {claim.execution_id: claim for claim, _ in (*rows, *waiters) if claim.failure is None}
+        if claims:
+            try:
+                calls = [self._stored(claim, row) for claim, row in rows if claim.failure is None]
+                numbers = {name: claim.number for name, claim in claims.items()}
+                self._lose(self.ledger.write(numbers, calls, durably=bool(waiters)), claims)
+            except Exception as error:
+                failure = self._failed(error)
+                for claim in claims.values():
+                    claim.fail(failure)
+        by_loop: dict[_Schedule, list[OneShot[None]]] = {}
+        for claim, written in waiters:
+            by_loop.setdefault(claim.schedule, []).append(written)
+        for schedule, written in by_loop.items():
+            _call(schedule, partial(_wake, written))
+
+    def _stored(self, claim: Claim, row: CallRow) -> StoredCall:
+        place = place_of(claim.execution_id, row.sequence, row.status, row.place)
+        body = self.ledger.ring.seal(pack_call(row), place)
+        return StoredCall(claim.execution_id, row.sequence, row.status, row.place, body)
+
+    def _renew(self) -> None:
+        claims = {**self._claims}  # another claim of the same execution can take its place meanwhile
+        if not claims:
+            return
+        numbers = {name: claim.number for name, claim in claims.items()}
+        try:
+            self._lose(self.ledger.renew(numbers, lease=time.time() + LEASE_SECONDS), claims)
+        except Exception as error:
+            logger.warning("the leases of %d executions could not be renewed: %s", len(numbers), error)
+
+    def _lose(self, names: Iterable[str], claims: Mapping[str, Claim]) -> None:
+        for name in names:
+            if (claim := claims.get(name)) is not None:
+                claim.fail(HeldElsewhere(f"another host has taken over {name}"))
+
+    def _prune(self) -> None:
+        try:
+            self.prune()
+        except Exception as error:
+            logger.warning("%r could not be pruned: %s", self.ledger, error)
+
+    def prune(self, keep_seconds: float | None = None) -> int:
+        """Deletes executions that ended longer ago, or have expired. Called within `run`."""
+        ledger, now = self.ledger, time.time()
+        expires = ledger.expires_seconds
+        return ledger.prune(
+            ended_before=now - (ledger.keep_seconds if keep_seconds is None else keep_seconds),
+            paused_before=None if expires is None else now - expires,
+        )
+
+    def _failed(self, error: Exception) -> LedgerFailed:
+        logger.error("%r failed", self.ledger, exc_info=error)
+        return LedgerFailed(f"the ledger failed: {error}")
+
+
+def place_of(execution_id: str, sequence: int, status: str, place: int | None) -> str:
+    """Returns the text to which the body of a call is bound."""
+    return f"{execution_id}\0call {sequence}\0{status}\0{'' if place is None else place}"
+
+
+def _wake(waiting: Iterable[OneShot[None]]) -> None:
+    for each in waiting:
+        each.set(None)
+
+
+def _call(schedule: _Schedule, function: Callable[[], object]) -> None:
+    """Schedules a function in an event loop, if that still runs."""
+    try:
+        schedule(function)
+    except RuntimeError:
+        logger.debug("an event loop ended while the ledger was written")
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,243 @@
+"""Ledgers: the suite for each of them, sealed values, and the thread that writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError, LedgerFailed
+from corral.ledger import CallRow, Claim, Ledger, MemoryLedger, Records, SqliteLedger, as_ledger
+from corral.testing import LedgerSuite
+from corral.types import Approved, Denied, EncodedValue, Owner, Settled
+
+pytestmark = pytest.mark.anyio
+
+KEYS = {"new": b"n" * 32, "old": b"o" * 16}
+OWNER = Owner("acme", "ann")
+HEAD: Mapping[str, Any] = {"request": {"source": "return 'secret'"}}
+
+
+class TestSqliteLedger(LedgerSuite):
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "runs.db"
+
+    def ledger(self) -> Ledger:
+        return SqliteLedger(self.path, keys={})
+
+
+class TestMemoryLedger(LedgerSuite):
+    def ledger(self) -> Ledger:
+        self.made = getattr(self, "made", None) or MemoryLedger()
+        return self.made
+
+
+def call(sequence: int, place: int | None = None, text: bytes = b'{"card":"secret"}') -> CallRow:
+    return CallRow(
+        sequence, "shop.pay", b"d" * 16, EncodedValue(text, False), "done", place, b'v"secret"', 1.5, 2.5, "ann"
+    )
+
+
+async def recorded(path: Path, calls: int = 3, keys: Mapping[str, bytes] = KEYS, name: str = "execution-1") -> None:
+    records = Records(SqliteLedger(path, keys=keys))
+    claim = await records.create(name, OWNER, HEAD)
+    for number in range(calls):
+        records.writer.put(claim, call(number + 1, number))
+    await records.decide(name, 1, b"tool", Approved(by="ann"))
+    await records.end(claim, "paused", {"replies": calls})
+    await records.writer.aclose()
+
+
+async def load(path: Path, keys: Mapping[str, bytes] = KEYS, name: str = "execution-1") -> Any:
+    records = Records(SqliteLedger(path, keys=keys))
+    try:
+        return await records.load(name)
+    finally:
+        await records.writer.aclose()
+
+
+async def test_what_is_recorded_is_read_again_and_is_sealed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await recorded(path)
+    found = await load(path)
+    assert found.head == HEAD
+    assert [*found.calls] == [call(1, 0), call(2, 1), call(3, 2)]
+    assert found.decisions == {(1, b"tool"): Approved(by="ann")}
+    assert found.result == {"replies": 3, "status": "paused"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+    assert b"execution-1" in stored
+    assert b"secret" not in stored
+    assert b"shop.pay" not in stored
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "UPDATE calls SET body = (SELECT body FROM calls WHERE sequence = 1) WHERE sequence = 2",
+            "call 2 done 1 was alt",
+        ),
+        ("UPDATE calls SET body = CAST(body || x'00' AS BLOB) WHERE sequence = 3", "call 3 done 2 was altered"),
+        ("UPDATE calls SET body = zeroblob(90) WHERE sequence = 3", "it is not sealed"),
+        ("UPDATE calls SET status = 'started', place = NULL WHERE sequence = 3", "call 3 started  was altered"),
+        ("UPDATE calls SET place = 7 - place WHERE sequence = 3", "call 3 done 5 was altered"),
+        ("DELETE FROM calls WHERE sequence = 2", "calls of execution-1 are missing"),
+        ("UPDATE executions SET user_id = 'bob'", "was altered, or belongs elsewhere"),
+        ("UPDATE executions SET status = 'succeeded'", "the status of execution-1 in the ledger was altered"),
+        ("UPDATE executions SET result = x'036e6577'", "was altered, or belongs elsewhere"),
+        ("UPDATE decisions SET binding = x'00'", "decision 1 00 was altered"),
+    ],
+)
+async def test_a_row_that_was_altered_or_moved_is_refused(tmp_path: Path, change: str, message: str) -> None:
+    path = tmp_path / "runs.db"
+    await recorded(path)
+    with sqlite3.connect(path) as database:
+        database.execute(change)
+    with pytest.raises(LedgerDamaged, match=message):
+        await load(path)
+
+
+async def test_a_row_of_another_execution_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await recorded(path)
+    await recorded(path, name="execution-2")
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "UPDATE calls SET body = (SELECT body FROM calls WHERE execution_id = 'execution-2' AND sequence = 2)"
+            " WHERE execution_id = 'execution-1' AND sequence = 2"
+        )
+    with pytest.raises(LedgerDamaged, match="execution-1 call 2 done 1 was altered, or belongs elsewhere"):
+        await load(path)
+    assert len((await load(path, name="execution-2")).calls) == 3
+
+
+async def test_keys_can_be_rotated_until_the_old_one_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await recorded(path, keys={"old": KEYS["old"]})
+    assert len((await load(path)).calls) == 3
+    with pytest.raises(LedgerDamaged, match="has no key 'old' any more"):
+        await load(path, keys={"new": KEYS["new"]})
+    with pytest.raises(LedgerDamaged, match="has no key 'old' any more"):
+        await load(path, keys={})
+
+
+async def test_keys_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.db"
+    monkeypatch.delenv("CORRAL_LEDGER_KEYS", raising=False)
+    with pytest.raises(ConfigError, match="a ledger needs keys"):
+        as_ledger(path)
+    monkeypatch.setenv(
+        "CORRAL_LEDGER_KEYS", "new=bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=, old=b29vb29vb29vb29vb29vbw=="
+    )
+    await recorded(path)
+    records = Records(as_ledger(path))
+    assert len((await records.load("execution-1")).calls) == 3
+    await records.writer.aclose()
+    monkeypatch.setenv("CORRAL_LEDGER_KEYS", "new=nothing!")
+    with pytest.raises(ConfigError, match="the key 'new' is not base64"):
+        as_ledger(path)
+    for wrong in ({"new": b"short"}, {"": b"n" * 32}):
+        with pytest.raises(ConfigError, match="needs a name of 1 to 32 bytes and 16, 24 or 32 bytes"):
+            SqliteLedger(path, keys=wrong)
+    with pytest.raises(ConfigError, match="is a URL"):
+        as_ledger("redis://localhost")
+
+
+async def test_the_decision_that_holds_is_returned(tmp_path: Path) -> None:
+    records = Records(MemoryLedger())
+    await records.create("a", OWNER, HEAD)
+    value = {"big": 2**70, "text": "ü"}
+    assert await records.decide("a", 1, b"x", Settled(value, by="ann")) == Settled(value, by="ann")
+    assert await records.decide("a", 1, b"x", Denied("no")) == Settled(value, by="ann")
+    assert (await records.load("a")).decisions == {(1, b"x"): Settled(value, by="ann")}
+    await records.writer.aclose()
+
+
+class Failing(MemoryLedger):
+    """Ledger whose disk can be full."""
+
+    full = False
+    writes: list[bool]
+
+    def write(self, claims: Mapping[str, int], calls: Any, *, durably: bool) -> Any:
+        self.writes = [*getattr(self, "writes", ()), durably]
+        if self.full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().write(claims, calls, durably=durably)
+
+
+async def test_rows_that_wait_for_the_disk_in_one_turn_share_a_write() -> None:
+    import anyio
+
+    ledger = Failing()
+    records = Records(ledger)
+    claims = [await records.create(name, OWNER, HEAD) for name in "abc"]
+    async with anyio.create_task_group() as tasks:
+        for claim in claims:
+            records.writer.put(claim, call(1, 0))
+            tasks.start_soon(records.writer.durable, claim)
+    assert ledger.writes == [True]
+    records.writer.put(claims[0], call(2, 1))
+    assert len((await records.load("a")).calls) == 2, "reads go behind the writes"
+    assert ledger.writes == [True, False]
+    await records.writer.aclose()
+
+
+async def test_a_write_that_fails_ends_the_claims_of_its_rows(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Failing()
+    records = Records(ledger)
+    one, two = await records.create("one", OWNER, HEAD), await records.create("two", OWNER, HEAD)
+    told: list[Claim] = []
+    one.on_failure = lambda: told.append(one)
+    ledger.full = True
+    records.writer.put(one, call(1, 0))
+    with pytest.raises(LedgerFailed, match="the ledger failed: database or disk is full"):
+        await records.writer.durable(one)
+    assert told == [one]
+    ledger.full = False
+    with pytest.raises(LedgerFailed):
+        await records.end(one, "succeeded", {})
+    records.writer.put(two, call(1, 0))
+    await records.writer.durable(two)
+    await records.end(two, "succeeded", {})
+    assert not (await records.load("one")).calls
+    await records.writer.aclose()
+
+
+async def test_a_host_that_was_slow_writes_nothing_more(tmp_path: Path) -> None:
+    slow, quick = (Records(SqliteLedger(tmp_path / "runs.db", keys=KEYS)) for _ in range(2))
+    old = await slow.create("a", OWNER, HEAD)
+    with pytest.raises(HeldElsewhere, match="a runs on another host"):
+        await quick.claim("a")
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        database.execute("UPDATE executions SET lease = 0")
+    new, _ = await quick.claim("a")
+    slow.writer.put(old, call(1, 0))
+    with pytest.raises(HeldElsewhere, match="another host has taken over a"):
+        await slow.writer.durable(old)
+    with pytest.raises(LedgerError, match="taken over"):
+        await slow.end(old, "succeeded", {})
+    await quick.end(new, "succeeded", {})
+    with pytest.raises(HeldElsewhere, match="a has ended: succeeded"):
+        await slow.claim("a")
+    assert not (await slow.load("a")).calls
+    for records in (slow, quick):
+        await records.writer.aclose()
+
+
+async def test_what_is_paused_for_too_long_is_not_resumed() -> None:
+    ledger = MemoryLedger(expires_seconds=1e-9)
+    records = Records(ledger)
+    claim = await records.create("a", OWNER, HEAD)
+    await records.end(claim, "paused", {})
+    with pytest.raises(HeldElsewhere, match="a has expired"):
+        await records.claim("a")
+    assert await records.writer.run(records.writer.prune) == 1
+    with pytest.raises(ConfigError, match="has no execution 'a'"):
+        await records.load("a")
+    await records.writer.aclose()
