@@ -30,6 +30,7 @@ from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.rendering.preview import json_text, preview_json, preview_text, short_repr, text_of
 from corral.rendering.redaction import redacted
 from corral.types import (
+    ApprovalRequest,
     Approved,
     CallError,
     CallState,
@@ -72,6 +73,7 @@ _REMEDIES = {
     ApprovalDenied.code: "Do not call it again unless you are asked to.",
 }
 """Advice to a model after an error whose message has none."""
+_PAUSED = "The program is paused until people have decided on its calls, and then continues. Do not run it again."
 _DEADLOCK_REMEDY = "Await only tool calls, timers, and promises that the program itself settles."
 _GUESSES_SHOWN = 5
 _CALLS_SHOWN = 20
@@ -175,6 +177,8 @@ class CallRecord(_Values, JsonData):
     """Mismatch between the output and its declaration."""
     decision: Approved | Denied | None = None
     """Decision on a call that required approval."""
+    replayed: bool = False
+    """True if the reply was on record, and the tool did not run for it."""
     masked: frozenset[str] = frozenset()
     """Secret members of the input, according to the tool's schema; set together with `read_only`."""
 
@@ -214,6 +218,7 @@ class ExecutionResult(JsonData):
     `truncated` describes what was left out for size. `checked` is True if the program was type-checked before its first
     call. `capabilities` has the tools that it refers to (None: not analysed). `files` has what has changed in its
     session's directories since the session's last execution or since it was opened (None: it ran in no session).
+    `pending` has the calls of a paused execution that wait for decisions.
     """
 
     execution_id: str
@@ -231,6 +236,7 @@ class ExecutionResult(JsonData):
     checked: bool = False
     capabilities: ProgramCapabilities | None = None
     files: FileChanges | None = None
+    pending: tuple[ApprovalRequest, ...] = ()
 
     if not TYPE_CHECKING:
 
@@ -285,10 +291,11 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
     """See `ExecutionResult.model_text`."""
     parts: list[str] = []
     console = without_pictures(text_of(result.console)).rstrip() if result.logs else ""
-    if result.error is not None:
+    if result.error is not None or result.status == "paused":
         room = min(max_chars, _FAILED_CONSOLE_CHARS)
         console = preview_text(console, room, tail=room * 4 // 5)
-        parts.append(preview_text(without_pictures(_error_text(result.error, result.status)), max_chars))
+        text = _PAUSED if result.error is None else _error_text(result.error, result.status)
+        parts.append(preview_text(without_pictures(text), max_chars))
         if calls := "\n".join(_call_lines(result.tool_calls)):
             parts.append(calls)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ import pytest
 
 from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionContext, Later, Limits, tool
 from corral.audit import AuditEvent, AuditFilter, open_audit
-from corral.calls import Grant, Handler, ParkedCalls, Policy, pipeline
+from corral.calls import Grant
 from corral.errors import ApprovalDenied
 from corral.events import ApprovalDecided, ApprovalRequested, Event
+from corral.ledger import MemoryLedger
 from corral.sandboxes import DenoSandbox
 from tests.calls.clocks import grant_here, seconds_left
 from tests.until import until
@@ -320,28 +320,11 @@ async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
         assert (await run.result()).value == ["1 to Ann", "2 to Ann"]
 
 
-# --- a store that takes calls over
-
-
-class Store:
-    """Takes undecided calls over, as a store that outlives the process would."""
-
-    def __init__(self) -> None:
-        self.taken: list[ApprovalRequest] = []
-        self.grants: list[Grant] = []
-        self.stored = anyio.Event()
-
-    async def take_over(self, request: ApprovalRequest) -> None:
-        self.taken.append(request)
-        self.grants.append(grant_here())
-        self.stored.set()
-
-    def pipeline(self, policy: Policy) -> Handler:
-        return pipeline(replace(policy, parked=ParkedCalls(self.take_over)))
+# --- durable executions, whose calls wait in a ledger
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["in vain", "not now"])
-async def test_a_call_that_is_taken_over_is_never_answered(
+async def test_a_call_that_nobody_decides_pauses_a_durable_program(
     tmp_path: Path, warm_deno: DenoSandbox, *, asks: bool
 ) -> None:
     async def approve(request: ApprovalRequest) -> Later:
@@ -353,27 +336,22 @@ async def test_a_call_that_is_taken_over_is_never_answered(
     async def look() -> int:
         return 1
 
-    store, log = Store(), str(tmp_path / "audit.jsonl")
+    log = str(tmp_path / "audit.jsonl")
     events: list[Event] = []
     async with Corral(
         [pay, look],
         sandbox=warm_deno,
         approve=approve,
         approval_seconds=0.05,
-        pipeline=store.pipeline,
         check=False,
         audit=log,
+        ledger=MemoryLedger(),
     ) as corral:
         program = f"await tools.look(); const paid = await (async () => {{ {CAUGHT} }})(); console.log('answered')"
-        async with corral.start(program, on_event=events.append) as run:
-            await store.stored.wait()
-            await anyio.wait_all_tasks_blocked()
-            assert store.grants[0].is_idle
-            run.cancel()
-            result = await run.result()
-    [request] = store.taken
-    assert (request.tool, request.sequence) == ("pay", 2)
-    assert result.console == ""
+        result = await corral.execute(program, on_event=events.append, durable=True)
+    assert (result.status, result.console, result.error) == ("paused", "", None)
+    [request] = result.pending
+    assert (request.tool, request.sequence, request.input) == ("pay", 2, {"euros": 7, "to": "Ann"})
     parked = result.tool_calls[1]
     assert (parked.error, parked.duration_ms, parked.state, parked.decision) == (None, None, "waiting", None)
     assert "Calls waiting for a decision, which have not run: pay" in result.model_text()
@@ -385,15 +363,4 @@ async def test_a_call_that_is_taken_over_is_never_answered(
         "approval_requested",
         "execution_finished",
     ]
-    assert [each.outcome for each in await audited(log) if each.tool == "pay"] == ["pending"]
-
-
-async def test_a_call_that_cannot_be_stored_fails(caplog: pytest.LogCaptureFixture, warm_deno: DenoSandbox) -> None:
-    class Full(Store):
-        async def take_over(self, request: ApprovalRequest) -> None:
-            raise ApprovalDenied("the store is full")
-
-    result = await Corral([pay], approve=later, pipeline=Full().pipeline, sandbox=warm_deno, check=False).execute(
-        CAUGHT
-    )
-    assert result.value == ["approval_denied", "the store is full"]
+    assert [each.outcome for each in await audited(log) if each.tool in ("pay", None)] == ["pending", "pending"]

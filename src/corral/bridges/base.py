@@ -12,7 +12,7 @@ from corral.calls.grants import CallGate, Grant, Grants
 from corral.calls.services import route_services
 from corral.errors import ConfigError, ExecutionEnded, InvalidToken
 from corral.guest import Transport, client_runtime
-from corral.types import CallError, Endpoint, Language, PipeEndpoint, Reply
+from corral.types import CallError, CallRequest, Endpoint, Language, PipeEndpoint, Reply
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -162,4 +162,9 @@ class PipeBridge(BridgeProtocol):
     @asynccontextmanager
     async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
         handle = host.handler_of(grant)
-        yield PipeEndpoint(handler=lambda request: handle(Call(request, grant)), must_finish=grant.must_finish)
+
+        def answer(request: CallRequest) -> Awaitable[Reply]:
+            return handle(Call(request, grant))
+
+        handler = answer if grant.journal is None else grant.journal.wrap(answer)
+        yield PipeEndpoint(handler=handler, must_finish=grant.must_finish)

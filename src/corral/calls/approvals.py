@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 
@@ -19,10 +19,6 @@ from corral.types import ApprovalRequest, Approve, Approved, CallError, Decision
 
 _MOST_PARKED = 32
 """Executions that wait for decisions at the same time, by fair shares of users: each has a sandbox."""
-
-
-TakeOver: TypeAlias = Callable[[ApprovalRequest], Awaitable[None]]
-"""Function that stores an undecided call, so that it can continue in another process. An error denies the call."""
 
 
 class WaitingCall:
@@ -46,14 +42,13 @@ class WaitingCall:
 
 
 class ParkedCalls:
-    """Calls of one Corral that wait for a decision by `approve` or `decide`.
+    """Calls of one Corral that wait in this process for a decision by `approve` or `decide`.
 
-    Without `take_over` they wait in this process for `approval_seconds`. With it, a call is stored when `approve`
-    answers `Later` or does not answer in time; its reply is `Reply(parked=True)`.
+    A call of a durable execution is left to its journal when `approve` answers `Later` or does not answer in time; its
+    reply is `Reply(parked=True)`.
     """
 
-    def __init__(self, take_over: TakeOver | None = None) -> None:
-        self.take_over = take_over
+    def __init__(self) -> None:
         self._waiting: dict[tuple[str, int], WaitingCall] = {}
 
     def requests(self) -> tuple[ApprovalRequest, ...]:
@@ -105,9 +100,9 @@ def require_approval(
         tool, parsed = call.tool, call.parsed
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
-        grant = call.grant
+        grant, journal = call.grant, call.grant.journal
         decide = grant.approve or approve
-        if decide is None:
+        if decide is None and journal is None:
             raise ApprovalDenied(f"tools.{call.request.tool} requires approval, but no one is available to approve it")
         if grant.approval_timed_out:
             raise ApprovalDenied(
@@ -127,16 +122,20 @@ def require_approval(
             grant.clock.paused() if grant.clock is not None else nullcontext(),
             open_requests.waiting(request, within_seconds) as waiting,
         ):
-            if grant.recorder is not None:
-                grant.recorder.approval_requested(request)
-            call.decision = await _decision(decide, waiting, call, open_requests)
+            call.decision = None if journal is None else journal.decision_of(call.request, tool)
+            if call.decision is None:
+                if grant.recorder is not None:
+                    grant.recorder.approval_requested(request)
+                call.decision = await _decision(decide, waiting, call, open_requests)
+                if call.decision is not None and journal is not None:
+                    call.decision = await journal.decided(call.request, tool, call.decision)
         refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
         if call.decision is None:
             refusal = ApprovalDenied(
                 f"tools.{call.request.tool} requires approval, but no decision came within {within_seconds:g} s"
             )
-            if open_requests.take_over is not None:
-                await open_requests.take_over(request)
+            if journal is not None:
+                journal.park(request, call.request, tool)
                 return Reply(error=CallError.of(refusal), parked=True)
             grant.approval_timed_out = True
             call.decision = Denied(f"no decision came within {within_seconds:g} s")
@@ -158,13 +157,13 @@ async def _needed(tool: Tool, value: Any, call: Call) -> bool:
     return bool(await needed if inspect.isawaitable(needed) else needed)
 
 
-async def _decision(approve: Approve, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
-    """Returns the decision of `approve` or `ParkedCalls.decide`; None if a store has to take over the call, or if there
-    was no decision in time."""
+async def _decision(approve: Approve | None, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
+    """Returns the decision of `approve` or `ParkedCalls.decide`; None if there was no decision in time, or if a journal
+    keeps the call until there is one."""
     answer: Decision | Later | None = None
     with waiting.scope:
-        answer = await _answer(approve, waiting.request, call)
-        if isinstance(answer, Later) and parked.take_over is None:
+        answer = Later() if approve is None else await _answer(approve, waiting.request, call)
+        if isinstance(answer, Later) and call.grant.journal is None:
             if parked.park(waiting):
                 await anyio.sleep_forever()
             answer = Denied("too many of your programs are waiting for a decision; try again after some are decided")

@@ -60,6 +60,8 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
             raise ExecutionEnded("the execution of this call has ended")
         if tool.stream and call.request.open_stream is not None:
             return await _stream(call, call.request.open_stream, tool_logger)
+        if grant.journal is not None:
+            await grant.journal.starting(call.request, tool)
         most_bytes = grant.limits.tool_output_bytes
         call.state = "started"
         tool_call = _tool_call(call, tool_logger)

@@ -19,7 +19,7 @@ from corral.concurrency.fairness import INLINE_BYTES, Capacity, run_in_turn
 from corral.concurrency.shared_lock import SharedLock
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry
-from corral.types import Approve, ExecutionContext, Limits
+from corral.types import ApprovalRequest, Approve, CallRequest, Decision, ExecutionContext, Limits, RequestHandler
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -57,6 +57,38 @@ class CallGate(Protocol):
         ...
 
 
+class CallJournal(Protocol):
+    """Journal of a durable execution, as guards see it."""
+
+    async def starting(self, request: CallRequest, tool: Tool, /) -> None:
+        """Records that a tool starts, before it does.
+
+        Raises:
+            LedgerError: it could not be recorded.
+        """
+        ...
+
+    def decision_of(self, request: CallRequest, tool: Tool, /) -> Decision | None:
+        """Returns the decision on record for a call of the tool with its present settings."""
+        ...
+
+    async def decided(self, request: CallRequest, tool: Tool, decision: Decision, /) -> Decision:
+        """Records a decision. Returns the one that holds, which is the first.
+
+        Raises:
+            LedgerError: it could not be recorded.
+        """
+        ...
+
+    def park(self, asked: ApprovalRequest, request: CallRequest, tool: Tool, /) -> None:
+        """Records that a call waits for a decision."""
+        ...
+
+    def wrap(self, handler: RequestHandler, /) -> RequestHandler:
+        """Returns a handler that answers from the record, and passes new calls to `handler`."""
+        ...
+
+
 class Grant:
     """Permissions and state of one execution. Calls are refused once it has ended."""
 
@@ -75,6 +107,7 @@ class Grant:
         "has_files",
         "held",
         "host_services",
+        "journal",
         "limits",
         "must_finish",
         "on_end",
@@ -114,6 +147,8 @@ class Grant:
         self.services = services or {}
         self.host_services: Mapping[str, Callable[[object], Awaitable[object]]] = {}
         """Host services that its program may call, by name; see `services.py`."""
+        self.journal: CallJournal | None = None
+        """Journal of a durable execution."""
         self.gate: CallGate | None = None
         """Holds back its calls; None once no call is held back or about to continue."""
         self.held = 0

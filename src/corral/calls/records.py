@@ -122,6 +122,25 @@ class CallRecorder:
             record.remark = remark
         self._events.emit(lambda stamp: ToolCallFinished(call=record, **stamp))
 
+    def replayed(self, request: CallRequest) -> CallRecord:
+        """Records a call whose reply is on record in a ledger, without an event."""
+        record = _record_of(request, self._kept(request.input, request.size, request.reread), time.time())
+        record.replayed = True
+        self.records.append(record)
+        return record
+
+    def replay(self, record: CallRecord, reply: Reply) -> None:
+        """Records the reply to such a call."""
+        record.duration_ms, record.error = 0.0, reply.error
+        record.state = "returned" if reply.error is None else "raised"
+        if (encoded := reply.encoded) is not None:
+            read, size = partial(_decoded, encoded), len(encoded.text)
+            recorded = self._kept(read() if size <= _SMALL_BYTES else None, size, read)
+            if type(recorded) is Unread:
+                record.keep("output", recorded)
+            else:
+                record.output = recorded
+
     def approval_requested(self, request: ApprovalRequest) -> None:
         self._events.emit(
             lambda stamp: ApprovalRequested(

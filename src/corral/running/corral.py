@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from logging import NOTSET, WARNING, Logger, getLogger
 from pathlib import Path
@@ -28,6 +29,7 @@ from corral.events import Observation, OnEvent
 from corral.jail import LauncherClient
 from corral.jail.spaces import SpaceHost
 from corral.languages import LANGUAGES
+from corral.ledger import LedgerSource, Records, as_ledger
 from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.packages import AnyPackages, NpmPackages, PythonPackages, split_packages
@@ -35,9 +37,10 @@ from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
-from corral.running.executions import Executions
+from corral.running.executions import Executions, earlier_calls
 from corral.running.for_models import ForModels
-from corral.running.options import RunOptions, request_of
+from corral.running.journal import Recording
+from corral.running.options import LiveOptions, RunOptions, request_of
 from corral.running.remote import Remote
 from corral.running.session import Session
 from corral.running.sync import SyncCorral
@@ -99,6 +102,9 @@ class Corral(Lifecycle):
     bundle them. `compilers` are for programs in languages that become JavaScript, by the name that
     `execute(compiler=...)` takes.
 
+    `ledger` records durable executions (`execute(durable=True)`): a `Ledger`, or the path of a SQLite database, whose
+    values are sealed with the keys in CORRAL_LEDGER_KEYS.
+
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
 
     `learnt` records the results of tools that do not declare them, to describe these to models; by default it only
@@ -131,6 +137,7 @@ class Corral(Lifecycle):
         compilers: Mapping[str, Compiler] | None = None,
         check: Check = "auto",
         audit: AuditLog | AuditSource | None = None,
+        ledger: LedgerSource | None = None,
         telemetry: Telemetry | bool = True,
         rates: RateLimits | None = None,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
@@ -152,7 +159,7 @@ class Corral(Lifecycle):
             containment = Containment(required=containment)
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
         """True if it can be closed in another event loop, or by the exit of the process."""
-        if any(each is not None for each in (audit, rates, sessions, network, learnt)):
+        if any(each is not None for each in (audit, ledger, rates, sessions, network, learnt)):
             self.can_be_kept = False
         self.learnt = learnt or LearntResults()
         self._load_tokens = _LazyTokens(tokens)
@@ -203,6 +210,7 @@ class Corral(Lifecycle):
         self._sources = sources
         self._sandbox = sandbox
         self._views = views
+        self._records = None if ledger is None else Records(as_ledger(ledger))
         self._live: set[Execution] = set()
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
@@ -227,7 +235,7 @@ class Corral(Lifecycle):
             await self._runtime.grants.all_ended()
         live = [*self._live]
         for execution in live:
-            execution.cancel()
+            execution.cancel(final=False)
         with anyio.CancelScope(shield=True):
             for execution in live:
                 await execution.ended.wait()
@@ -264,7 +272,7 @@ class Corral(Lifecycle):
         self._open = runtime.keeps_warm = False
         live = list(self._live)
         for execution in live:
-            execution.cancel()
+            execution.cancel(final=False)
         with anyio.CancelScope(shield=True):
             await runtime.grants.close_all()
             for execution in live:
@@ -288,6 +296,8 @@ class Corral(Lifecycle):
                     await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
             await run_shielded_in_thread(self._save_learnt)
             await runtime.rates.store.aclose()
+            if self._records is not None:
+                await self._records.writer.aclose()
             if runtime.audit is not None:
                 await runtime.audit.aclose()
 
@@ -398,8 +408,10 @@ class Corral(Lifecycle):
         Raises:
             StartFailed: the sandbox did not start.
             ConfigError: options conflict, or the Corral is closed.
+            AccessDenied: `after` is an execution of another user or organization.
+            LedgerError: a durable execution could not be recorded.
         """
-        execution = self._execution(source, **options)
+        execution = await self._new_execution(source, **options)
         with self._lives(execution):
             return await execution.run()
 
@@ -411,7 +423,7 @@ class Corral(Lifecycle):
         Raises:
             As `execute`; a sandbox that does not start raises from `Run.result()`.
         """
-        execution = self._execution(source, **options)
+        execution = await self._new_execution(source, **options)
         async with plain_task_group() as tasks:
             run = Run(execution)
             with self._lives(execution):
@@ -587,10 +599,43 @@ class Corral(Lifecycle):
         """
         return Observation(callback, session_id, self._runtime.observations)
 
-    def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
+    async def _new_execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
         self._require_sources()
         request = request_of(source, options)
+        recording: Recording | None = None
+        if request.durable or request.after is not None:
+            if self._records is None:
+                raise ConfigError("durable=True needs a ledger; make the Corral with Corral(ledger=...)")
+            recording = Recording(records=self._records)
+            if request.after is not None:
+                earlier = await earlier_calls(self._records, request.after, request.context, self._may_change)
+                recording = replace(recording, after=earlier)
+        return self._execution(request, recording, **options)
+
+    def _may_change(self, name: str) -> bool:
+        return (tool := self.tools.get(name)) is not None and not tool.read_only
+
+    async def _run_recorded(
+        self, request: ExecutionRequest, recording: Recording, options: LiveOptions
+    ) -> ExecutionResult:
+        """Runs an execution that continues or replays a recorded one."""
+        try:
+            self._require_usable()
+            self._require_sources()
+            execution = self._execution(request, recording, **options)
+        except BaseException:
+            if recording.claim is not None:
+                status = "paused" if recording.was_paused else "running"
+                with anyio.CancelScope(shield=True):
+                    await recording.records.end(recording.claim, status, None)
+            raise
+        with self._lives(execution):
+            return await execution.run()
+
+    def _execution(
+        self, request: ExecutionRequest, recording: Recording | None, **options: Unpack[RunOptions]
+    ) -> Execution:
         registry, services = self._views.callable_tools(
             options.get("tools"), request.context, request.hide_denied, request.language
         )
@@ -611,6 +656,7 @@ class Corral(Lifecycle):
             services=services,
             on_event=options.get("on_event"),
             approve=options.get("approve"),
+            recording=recording,
         )
         if self._runtime.check_of(request) != "off":
             self._runtime.checker.start(request.language, self._runtime.tools)
@@ -679,8 +725,8 @@ class Corral(Lifecycle):
 
     @property
     def executions(self) -> Executions:
-        """Executions that run now."""
-        return Executions(self._runtime.parked, lambda: self._live)
+        """Executions by their ids."""
+        return Executions(self._runtime.parked, lambda: self._live, self._records, self._run_recorded)
 
     @property
     def sync(self) -> SyncCorral:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from secrets import token_hex
+from typing import Any, Protocol
 
 import anyio
 
@@ -42,7 +43,9 @@ from corral.errors import (
     ExecutionCancelled,
     FileError,
     FilesExceeded,
+    LedgerError,
     MemoryExceeded,
+    Outdated,
     ProgramFailed,
     ProgramRejected,
     ProgramTimeout,
@@ -64,12 +67,24 @@ from corral.logs import Lines, get_logger
 from corral.packages import NpmPackages, PythonPackages
 from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
-from corral.running.request import ExecutionRequest
+from corral.running.journal import Journal, Recording
+from corral.running.request import Check, ExecutionRequest
 from corral.running.runtime import Runtime, prepare_request
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.sessions import ProgramFiles
 from corral.tools import ToolRegistry
-from corral.types import Approve, Diagnostic, ExecutionError, Exit, LogEntry, Program
+from corral.types import (
+    Approve,
+    Capabilities,
+    Diagnostic,
+    Endpoint,
+    ExecutionError,
+    Exit,
+    LogEntry,
+    Program,
+    SandboxConfig,
+    ToolName,
+)
 
 
 class Room(Protocol):
@@ -193,7 +208,7 @@ async def record_execution(
     """Writes the audit event of an execution. A denial is recorded before the result is returned."""
     context = request.context
     error = (hidden_denial if result.status == "rejected" else None) or result.error
-    outcome = outcome_of(error)
+    outcome = "pending" if result.status == "paused" else outcome_of(error)
     if outcome == "denied" and result.status != "rejected":
         outcome = "failed"  # the program threw the denial of a call, which has its own event
     event = AuditEvent(
@@ -222,7 +237,7 @@ async def record_execution(
 
 def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
     """Returns recovery's remarks, except "no result" for a program that did return one."""
-    if program is None or exit.value is not None or exit.error is not None:
+    if program is None or exit.value is not None or exit.error is not None or exit.status == "paused":
         return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
     return program.diagnostics
 
@@ -297,8 +312,11 @@ class Execution:
         service_sources: tuple[ServiceSource, ...] = (),
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
+        recording: Recording | None = None,
     ) -> None:
-        self.execution_id = new_execution_id()
+        self._recording = recording
+        self._is_offline = recording is not None and recording.offline
+        self.execution_id = (recording and recording.execution_id) or new_execution_id()
         self.ended = anyio.Event()
         self._runtime = runtime
         self._request = request
@@ -306,7 +324,7 @@ class Execution:
         self.workspace = workspace
         self._service_sources = (*runtime.service_sources, *service_sources)
         self._limits = request.limits or runtime.limits
-        self._check = runtime.check_of(request)
+        self._check: Check = False if recording is not None and recording.rows else runtime.check_of(request)
         self._provider = runtime.provider(request.language)
         self._compiler = runtime.compiler(request)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
@@ -319,13 +337,14 @@ class Execution:
                 f"sandbox {self._provider.name!r} does not support packages here; leave out Corral(packages=...)"
             )
         self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
-        self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
+        observations = () if self._is_offline else runtime.observations
+        self._events = EventStream(self.execution_id, request.context, request.tool_call_id, observations)
         self._listener: EventListener | None = None
         if on_event is not None:
             self._listener = EventListener(on_event, f"on_event of {self.execution_id}")
             self.observe(self._listener)
         self._recorder = CallRecorder(self._events, rooms=runtime.values)
-        self._clock = PausableDeadline(self._limits.wall_seconds)
+        self._clock = PausableDeadline(self._limits.wall_seconds - self._active_before)
         self._grant = Grant(
             execution_id=self.execution_id,
             context=request.context,
@@ -339,7 +358,12 @@ class Execution:
             source=request.source,
             has_files=workspace is not None,
         )
+        if recording is not None:
+            self._expect_durable(capabilities)
+        self._journal: Journal | None = None
         self._scope = anyio.CancelScope()
+        self._is_final = True
+        """False once the host has cancelled it: a durable execution can then be resumed."""
         self._began, self._started, self._check_started = 0.0, 0.0, 0.0
         self._concluded = False
         """True once the result exists and is recorded."""
@@ -353,12 +377,33 @@ class Execution:
         self._hidden_denial: ExecutionError | None = None
         """Denial of hidden tools that the program names, for the audit log only."""
 
+    @property
+    def _active_before(self) -> float:
+        """Seconds that a durable program has used of its wall clock before."""
+        recording = self._recording
+        return 0.0 if recording is None or recording.offline else recording.active_seconds
+
+    def _expect_durable(self, capabilities: Capabilities) -> None:
+        name, reason = self._provider.name, None
+        if not capabilities.durable:
+            reason = f"sandbox {name!r} cannot run a program the same way again; those of sandbox='auto' on Linux can"
+        elif self.workspace is not None:
+            reason = "the files of a session are not on record; leave out the session and its session_id"
+        elif self._protocol.name != "pipe":
+            reason = f"its calls come over {self._protocol.name!r}; leave out Corral(bridge=...)"
+        if reason is not None:
+            raise ConfigError(f"durable=True is not possible: {reason}")
+
     def observe(self, observer: OnEvent) -> None:
         """Adds a function that receives every event."""
         self._events.observers.append(observer)
 
-    def cancel(self) -> None:
-        """Ends the execution with the status `cancelled`; does nothing once it has ended."""
+    def cancel(self, *, final: bool = True) -> None:
+        """Ends the execution with the status `cancelled`; does nothing once it has ended.
+
+        A durable execution whose end is not `final` can be resumed.
+        """
+        self._is_final = self._is_final and final
         self._scope.cancel()
 
     async def run(self) -> ExecutionResult:
@@ -401,6 +446,7 @@ class Execution:
         except BaseException as error:
             if not self._concluded:  # a failure, or the task was cancelled: recorded like any other end
                 cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+                self._is_final = False
                 await self._conclude(None, None if cancelled else broken(error))
             raise
         finally:
@@ -409,6 +455,9 @@ class Execution:
 
     async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
         request = self._request
+        head = None if self._recording is None else self._recording.head
+        if head is not None and "code" in head:
+            return (program := await self._recorded_program(head)), await self._run_in_sandbox(program)
         try:
             program = await prepare_request(request, self._compiler, self._limits, self._tools)
         except ProgramRejected as error:
@@ -418,6 +467,16 @@ class Execution:
         if self._gate is None or self._gate.is_decided:
             return program, await self._run_in_sandbox(program)
         return program, await self._run_while_checked(program, self._gate)
+
+    async def _recorded_program(self, head: Mapping[str, Any]) -> Program:
+        """Returns the program that ran first; the tools, by which its source was read, can have changed since."""
+        request, code = self._request, head["code"]
+        with suppress(CorralError):
+            program = await prepare_request(request, self._compiler, self._limits, self._tools)
+            if program.code == code:
+                return program
+        imports = tuple(head["imports"])
+        return Program(language=request.language, source=request.source, code=code, imports=imports)
 
     # --- admit
 
@@ -522,6 +581,8 @@ class Execution:
                 for source in self._service_sources:
                     services |= await stack.enter_async_context(source.serve(self._grant, runtime.audit))
                 self._grant.host_services = services
+                modules = None if self._modules is None else await self._modules.texts_for(program)
+                types = await runtime.checker.types_for(program, self._tools)
                 job = Job(
                     execution_id=self.execution_id,
                     program=program,
@@ -533,15 +594,71 @@ class Execution:
                     services=tuple(services),
                     mounts=() if self._room is None else self._room.space.places,
                     files=None if self._room is None else self._room.program_files,
-                    modules=None if self._modules is None else await self._modules.texts_for(program),
-                    types=await runtime.checker.types_for(program, self._tools),
+                    modules=modules,
+                    types=types,
                 )
+                if self._recording is not None:
+                    job = await self._recorded_job(job, self._recording)
                 with runtime.grants.live(self._grant), self._clock.running():
                     async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
-                        exit = await sandbox.execute(job, endpoint)
+                        if self._journal is None:
+                            exit = await sandbox.execute(job, endpoint)
+                        else:
+                            exit = await self._run_durably(sandbox, job, endpoint, self._journal)
         if over:
             return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
         return prefer_early_outcome(exit, self._early_outcome)
+
+    async def _recorded_job(self, job: Job, recording: Recording) -> Job:
+        """Makes the journal, and returns the job with its recorded parts.
+
+        Raises:
+            LedgerError: it cannot be recorded, or other versions have recorded it.
+        """
+        head = self._head(job)
+        if (recorded := recording.head) is not None:
+            for name in ("engine", "packages"):
+                if recorded[name] != head[name]:
+                    text = f"{self.execution_id} was recorded with {recorded[name]}, and here is {head[name]}"
+                    raise Outdated(f"{text}; run it with the same {'versions' if name == 'engine' else 'packages'}")
+            head = {**head, **recorded}
+            tools = tuple(ToolName.parse(name) for name in head["tools"])
+            job = replace(job, tools=tools, services=tuple(head["services"]), types=head["types"])
+        claim = recording.claim
+        if claim is None and not recording.offline:
+            claim = await recording.records.create(self.execution_id, self._request.context.owner, head)
+            for row in recording.rows:
+                recording.records.writer.put(claim, row)
+        journal = self._journal = Journal(recording, self._grant, self._recorder, head, claim)
+        self._grant.journal = journal
+        return replace(job, durable=journal)
+
+    def _head(self, job: Job) -> Mapping[str, Any]:
+        """Returns the start of a durable program, for the record."""
+        request, modules = self._request.model_copy(update={"limits": self._limits}), job.modules
+        texts = sorted(modules.texts.items()) if modules is not None else []
+        return {
+            "request": request.model_dump(mode="json"),
+            "seed": token_hex(32),
+            "now": float(int(time.time() * 1000)),
+            "engine": self._provider.engine_version(self._config()),
+            "packages": ", ".join(f"{name} {digest(text)}" for name, text in texts) or "no packages",
+            "code": job.program.code,
+            "imports": job.program.imports,
+            "types": job.types,
+            "tools": [str(name) for name in job.tools],
+            "services": job.services,
+        }
+
+    async def _run_durably(self, sandbox: Sandbox, job: Job, endpoint: Endpoint, journal: Journal) -> Exit:
+        exit: Exit | None = None
+        with ExitStack() as replay, anyio.CancelScope() as scope:
+            journal.end = scope.cancel
+            if not journal.is_live and not self._is_offline:
+                replay.enter_context(self._clock.paused())
+                journal.on_live = replay.close
+            exit = await sandbox.execute(job, endpoint)
+        return journal.exit(exit)
 
     async def _look(self, room: Room, over: Callable[[str], None]) -> None:
         """Records the session's changed files, and calls `over` if they exceed its quota."""
@@ -559,15 +676,7 @@ class Execution:
 
     async def _start(self) -> Sandbox:
         runtime, request, name = self._runtime, self._request, self._provider.name
-        config = runtime.sandbox_config(
-            request.language,
-            self._limits,
-            owner=request.context.owner,
-            space=None if self._room is None else self._room.space,
-            loads_modules=self._loads_modules,
-            packages=self._packages,
-            modules=self._modules,
-        )
+        config = self._config()
         if self._room is not None and await self._provider.space_host(config) is None:
             raise ConfigError(f"sandbox {name!r} does not support session files; those on this machine do")
         seconds = self._provider.capabilities.start_timeout_seconds
@@ -575,6 +684,9 @@ class Execution:
             with anyio.move_on_after(seconds):
                 await runtime.warm_up(request.language)
                 sandbox = await self._provider.start(config)
+                if self._recording is not None and not self._provider.capabilities.durable:  # chosen at the first start
+                    await sandbox.aclose()
+                    self._expect_durable(self._provider.capabilities)
                 if not sandbox.containment.reaches(runtime.containment.required):
                     await sandbox.aclose()
                     raise below_required_tier(name, sandbox.containment, runtime.containment.required)
@@ -585,6 +697,18 @@ class Execution:
             runtime.start_failed = time.monotonic()
             raise
 
+    def _config(self) -> SandboxConfig:
+        config = self._runtime.sandbox_config(
+            self._request.language,
+            self._limits,
+            owner=self._request.context.owner,
+            space=None if self._room is None else self._room.space,
+            loads_modules=self._loads_modules,
+            packages=self._packages,
+            modules=self._modules,
+        )
+        return config if self._recording is None else config.model_copy(update={"durable": True})
+
     def _keep_outcome(self, outcome: Exit) -> None:
         self._early_outcome = outcome
 
@@ -592,7 +716,7 @@ class Execution:
         self._logs.append(entry)
         if len(self._logs) % _MANY_ENTRIES == 0:
             spare_young()
-        if self._gate is None or self._gate.is_open:
+        if (self._gate is None or self._gate.is_open) and (self._journal is None or self._journal.is_live):
             self._emit_console(entry)
 
     def _emit_console(self, entry: LogEntry) -> None:
@@ -603,7 +727,7 @@ class Execution:
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
         """Creates the result, records it and emits it. No exit: the execution was cancelled."""
         records = self._recorder.records
-        if exit is None or exit.error is not None or exit.unawaited:
+        if exit is None or exit.status != "succeeded" or exit.unawaited:
             self._recorder.look_up(self._tools)
         running = ExecutionResult(
             execution_id=self.execution_id,
@@ -616,10 +740,14 @@ class Execution:
             capabilities=self._capabilities,
             checked=self._gate is not None and self._gate.is_checked,
             files=self._file_changes,
+            pending=() if self._journal is None or not self._journal.paused else self._journal.pending,
         )
         result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
         self._concluded = True
-        if self._runtime.audit is not None:
+        if self._recording is not None and not self._is_offline:
+            with anyio.CancelScope(shield=True):
+                result = await self._conclude_record(result, self._recording)
+        if self._runtime.audit is not None and not self._is_offline:
             with anyio.CancelScope(shield=True):
                 await record_execution(
                     self._runtime.audit,
@@ -630,6 +758,26 @@ class Execution:
                     hidden_denial=self._hidden_denial,
                 )
         self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
+        return result
+
+    async def _conclude_record(self, result: ExecutionResult, recording: Recording) -> ExecutionResult:
+        """Puts the end of a durable execution on record; returns the result, which fails if that does."""
+        claim, journal = recording.claim, self._journal
+        if journal is not None:
+            claim = journal.claim
+        if claim is None:
+            return result
+        resumable = journal is None or journal.is_resumable or not self._is_final
+        try:
+            if resumable and result.status != "paused":
+                await recording.records.end(claim, "paused" if recording.was_paused else "running", None)
+            else:
+                await recording.records.end(claim, result.status, journal.result(result) if journal else {})
+        except LedgerError as error:
+            if result.status in ("succeeded", "paused"):
+                failed = failed_exit(error)
+                return replace(result, status="failed", value=None, error=failed.error, pending=())
+            logger.warning("%s: its end is not on record: %s", self.execution_id, error, extra=self._log_fields)
         return result
 
     def _learnt_of(self, name: str) -> str:

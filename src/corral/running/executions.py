@@ -1,14 +1,26 @@
-"""`Corral.executions`: executions that run now, by their ids."""
+"""`Corral.executions`: executions by their ids, those that run now and those in the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import builtins
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Literal, Unpack
 
 from corral.arguments import checked
 from corral.calls import ParkedCalls
+from corral.errors import AccessDenied, ConfigError
+from corral.guest import UnencodableValue, decode_value
+from corral.ledger import CallRow, ExecutionStatus, Recorded, Records, StoredExecution
+from corral.results import ExecutionResult
 from corral.running.execution import Execution
-from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext
+from corral.running.journal import Recording, asked_of
+from corral.running.options import LiveOptions
+from corral.running.request import ExecutionRequest
+from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, ExecutionError, Retry, Settled, Settlement
+
+_WAITING = ("pending", "uncertain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,50 +31,258 @@ class PendingExecution:
     context: ExecutionContext
     calls: tuple[ApprovalRequest, ...]
     """The calls that wait, oldest first."""
+    status: Literal["running", "paused"] = "running"
+    """`paused`: no process runs it; `resume` continues it once the calls are decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRecord:
+    """Execution in the ledger. Lists leave out `request` and all after it."""
+
+    execution_id: str
+    status: ExecutionStatus
+    user_id: str
+    organization_id: str | None
+    created: float
+    updated: float
+    """Times in seconds since the Unix epoch."""
+    request: ExecutionRequest | None = None
+    value: Any = None
+    error: ExecutionError | None = None
+    pending: tuple[ApprovalRequest, ...] = ()
+    """Calls that wait for decisions."""
 
 
 class Executions:
-    """Executions of one Corral by their ids: `Corral.executions`."""
+    """Executions of one Corral by their ids: `Corral.executions`.
+
+    Those in the ledger need `Corral(ledger=...)`.
+    """
 
     _shown_as = "Corral.executions"  # in errors
 
-    def __init__(self, parked: ParkedCalls, live: Callable[[], Iterable[Execution]]) -> None:
+    def __init__(
+        self,
+        parked: ParkedCalls,
+        live: Callable[[], Iterable[Execution]],
+        records: Records | None,
+        run: Callable[[ExecutionRequest, Recording, LiveOptions], Awaitable[ExecutionResult]],
+    ) -> None:
         self._parked = parked
         self._live = live
+        self._ledger = records
+        self._run = run
+
+    @property
+    def _records(self) -> Records:
+        if self._ledger is None:
+            raise ConfigError("durable executions need a ledger; make the Corral with Corral(ledger=...)")
+        return self._ledger
 
     @checked
     async def waiting(
         self, *, user_id: str | None = None, organization_id: str | None = None
     ) -> tuple[PendingExecution, ...]:
-        """Returns the executions whose calls wait for decisions, those that waited first at the front.
+        """Returns the executions whose calls wait for decisions, in this process or in the ledger.
 
-        `user_id` and `organization_id` select those of one caller.
+        Those that waited first are at the front. `user_id` and `organization_id` select those of one caller.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
-        calls: dict[str, list[ApprovalRequest]] = {}
+        calls: dict[str, builtins.list[ApprovalRequest]] = {}
         for request in self._parked.requests():
             context = request.context
             if user_id in (None, context.user_id) and organization_id in (None, context.organization_id):
                 calls.setdefault(request.execution_id, []).append(request)
+        statuses: dict[str, Literal["running", "paused"]] = {}
+        if self._ledger is not None:
+            for execution, head, rows in await self._ledger.waiting(user_id=user_id, organization_id=organization_id):
+                statuses[execution.execution_id] = "paused" if execution.status == "paused" else "running"
+                context = ExecutionContext.model_validate(head["request"]["context"])
+                asked = [asked_of(row, context, execution.execution_id)[1] for row in rows]
+                calls.setdefault(execution.execution_id, []).extend(asked)
         return tuple(
-            PendingExecution(execution_id=execution_id, context=requests[0].context, calls=tuple(requests))
+            PendingExecution(
+                execution_id=execution_id,
+                context=requests[0].context,
+                calls=tuple(requests),
+                status=statuses.get(execution_id, "running"),
+            )
             for execution_id, requests in calls.items()
         )
 
     @checked
     async def settle(
-        self, execution_id: str, decisions: Mapping[int, Approved | Denied], *, by: str | None = None
+        self, execution_id: str, decisions: Mapping[int, Approved | Denied | Retry | Settled], *, by: str | None = None
     ) -> frozenset[int]:
         """Decides on calls that wait, by their `sequence`; the first decision on a call holds.
 
-        The host has to know that the person may decide: `waiting` has the `context` of the execution. `by` names who
+        The host has to check the person's right to decide: `waiting` has the `context` of the execution. `by` names who
         decided, for decisions that do not say so. Returns the calls that this decided: not those that do not wait, or
-        no longer.
+        no longer. `Retry`, `Settled` and `Denied` are for uncertain calls, `Approved` and `Denied` for the others.
+
+        Raises:
+            ConfigError: a decision is not for such a call, or a program cannot receive its value.
+            LedgerError: the decision could not be recorded.
         """
-        return frozenset(
+        named = {sequence: replace(each, by=each.by or by) for sequence, each in decisions.items()}
+        decided = {
             sequence
-            for sequence, decision in decisions.items()
-            if self._parked.decide(execution_id, sequence, replace(decision, by=decision.by or by))
+            for sequence, each in named.items()
+            if isinstance(each, Approved | Denied) and self._parked.decide(execution_id, sequence, each)
+        }
+        recorded = None if self._ledger is None else await self._ledger.find(execution_id)
+        if self._ledger is None or recorded is None or recorded.execution.status not in ("running", "paused"):
+            return frozenset(decided)
+        context = ExecutionContext()
+        waiting = {row.sequence: row for row in recorded.calls if row.status in _WAITING}
+        for sequence, decision in named.items():
+            if sequence in decided or (row := waiting.get(sequence)) is None:
+                continue
+            _expect_fitting(row, decision)
+            binding, _ = asked_of(row, context, execution_id)
+            try:
+                if await self._ledger.decide(execution_id, sequence, binding, decision) is decision:
+                    decided.add(sequence)
+            except UnencodableValue as error:
+                raise ConfigError(f"the value for call {sequence} cannot be given to a program: {error}") from error
+        return frozenset(decided)
+
+    @checked
+    async def resume(
+        self, execution_id: str, *, context: ExecutionContext | None = None, **options: Unpack[LiveOptions]
+    ) -> ExecutionResult:
+        """Continues an execution that is paused, or whose host is lost, to its end or its next pause.
+
+        `context` replaces the recorded one, and has to have the same user and organization; `context.local` is never on
+        record. Scopes, rates and limits are judged anew.
+
+        Raises:
+            ConfigError: there is no such execution, or no ledger.
+            AccessDenied: the context has another user or organization.
+            HeldElsewhere: another host runs it, it has ended, or it has expired.
+            Outdated: another version of the engine, or of a package, recorded it.
+            LedgerError: it cannot be read.
+            StartFailed: the sandbox did not start.
+        """
+        request = _request_of(await self._records.load(execution_id), context)
+        claim, recorded = await self._records.claim(execution_id)
+        recording = Recording(
+            records=self._records,
+            execution_id=execution_id,
+            claim=claim,
+            head=recorded.head,
+            rows=recorded.calls,
+            state=recorded.result,
+            decisions=recorded.decisions,
+            was_paused=recorded.execution.status == "paused",
         )
+        return await self._run(request, recording, options)
+
+    @checked
+    async def replay(
+        self, execution_id: str, *, until: int | None = None, **options: Unpack[LiveOptions]
+    ) -> ExecutionResult:
+        """Runs a recorded program again, offline: every call is answered from the record, and no tool runs.
+
+        It ends where the record does, with the status `paused`; or before the reply to the call number `until`.
+
+        Raises:
+            ConfigError: there is no such execution, or no ledger.
+            Outdated: another version of the engine, or of a package, recorded it.
+            LedgerError: it cannot be read.
+        """
+        recorded = await self._records.load(execution_id)
+        request = _request_of(recorded, None)
+        recording = Recording(
+            records=self._records,
+            execution_id=execution_id,
+            offline=True,
+            head=recorded.head,
+            rows=_until(recorded.calls, until),
+            state=recorded.result if until is None else {},
+        )
+        result = await self._run(request, recording, options)
+        if result.status != "paused" or until is not None:
+            return result
+        return replace(result, pending=_pending(recorded, request.context))
+
+    @checked
+    async def fork(
+        self, execution_id: str, *, at: int, source: str | None = None, **options: Unpack[LiveOptions]
+    ) -> ExecutionResult:
+        """Runs a recorded program again as a new execution, which has the same replies up to call number `at`.
+
+        From there it is live. With another `source`, that program has to make the same calls up to there.
+
+        Raises:
+            ConfigError: there is no such execution, or no ledger.
+            Outdated: another version of the engine, or of a package, recorded it.
+            LedgerError: it cannot be read, or the new one cannot be recorded.
+            StartFailed: the sandbox did not start.
+        """
+        recorded = await self._records.load(execution_id)
+        request, head = _request_of(recorded, None), {**recorded.head, "forked": [execution_id, at]}
+        if source is not None:
+            request = request.model_copy(update={"source": source})
+            head = {name: value for name, value in head.items() if name not in ("code", "imports", "types")}
+        head["request"] = request.model_dump(mode="json")
+        recording = Recording(records=self._records, head=head, rows=_until(recorded.calls, at))
+        return await self._run(request, recording, options)
+
+    @checked
+    async def get(self, execution_id: str) -> ExecutionRecord:
+        """Returns a recorded execution.
+
+        Raises:
+            ConfigError: there is no such execution, or no ledger.
+            LedgerError: it cannot be read.
+        """
+        recorded = await self._records.load(execution_id)
+        request, value = _request_of(recorded, None), recorded.result.get("value")
+        error = recorded.result.get("error")
+        return replace(
+            _record_of(recorded.execution),
+            request=request,
+            value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
+            error=None if error is None else ExecutionError(**error),
+            pending=_pending(recorded, request.context),
+        )
+
+    @checked
+    async def list(
+        self,
+        *,
+        statuses: Collection[ExecutionStatus] = (),
+        since: float | None = None,
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        limit: int = 1_000,
+    ) -> tuple[ExecutionRecord, ...]:
+        """Returns the last updated executions in the ledger that match all criteria, the oldest first.
+
+        Raises:
+            ConfigError: there is no ledger.
+            LedgerError: it cannot be read.
+        """
+        rows = await self._records.list(
+            statuses=statuses, since=since, user_id=user_id, organization_id=organization_id, limit=limit
+        )
+        return tuple(map(_record_of, rows))
+
+    @checked
+    async def prune(self, older_than_seconds: float | None = None) -> int:
+        """Deletes executions that have ended so long ago, and those that have expired. Returns their number.
+
+        None: as long ago as the ledger keeps them.
+
+        Raises:
+            ConfigError: there is no ledger.
+            LedgerError: it cannot be written.
+        """
+        writer = self._records.writer
+        return await writer.run(lambda: writer.prune(older_than_seconds))
 
     @checked
     def cancel(self, execution_id: str) -> bool:
@@ -72,3 +292,66 @@ class Executions:
                 execution.cancel()
                 return True
         return False
+
+
+async def earlier_calls(
+    records: Records, execution_id: str, context: ExecutionContext, changes: Callable[[str], bool]
+) -> Mapping[bytes, builtins.list[CallRow]]:
+    """Returns the calls of an earlier execution that changed something or are uncertain, by their digest.
+
+    Raises:
+        ConfigError: there is no such execution, or it still runs.
+        AccessDenied: the context has another user or organization.
+        LedgerError: it cannot be read.
+    """
+    recorded = await records.load(execution_id)
+    _request_of(recorded, context)
+    if recorded.execution.status == "running" and recorded.execution.lease > time.time():
+        raise ConfigError(f"after={execution_id!r} still runs; wait for its end, or cancel it")
+    earlier: dict[bytes, builtins.list[CallRow]] = {}
+    for row in recorded.calls:
+        if row.status != "pending" and not row.reply.startswith(b"e") and changes(row.tool):
+            earlier.setdefault(row.digest, []).append(row)
+    return earlier
+
+
+def _expect_fitting(row: CallRow, decision: Settlement) -> None:
+    fitting = (Retry, Settled, Denied) if row.status == "uncertain" else (Approved, Denied)
+    if type(decision) not in fitting:
+        names = ", ".join(each.__name__ for each in fitting)
+        raise ConfigError(f"call {row.sequence}, {row.tool}, is {row.status}: decide by one of {names}")
+
+
+def _request_of(recorded: Recorded, context: ExecutionContext | None) -> ExecutionRequest:
+    """Returns the recorded request, with another context if there is one."""
+    request = ExecutionRequest.model_validate(recorded.head["request"])
+    if context is None:
+        return request
+    if context.owner != request.context.owner:
+        raise AccessDenied(f"{recorded.execution.execution_id} belongs to another user or organization")
+    return request.model_copy(update={"context": context})
+
+
+def _until(calls: Iterable[CallRow], until: int | None) -> builtins.list[CallRow]:
+    """Returns the calls with a reply, up to the first reply to call number `until` or a later one; None: all calls."""
+    if until is None:
+        return [*calls]
+    replied = sorted((row for row in calls if row.place is not None), key=lambda row: row.place or 0)
+    end = next((index for index, row in enumerate(replied) if row.sequence >= until or row.sequence == 0), None)
+    return replied[:end]
+
+
+def _pending(recorded: Recorded, context: ExecutionContext) -> tuple[ApprovalRequest, ...]:
+    name = recorded.execution.execution_id
+    return tuple(asked_of(row, context, name)[1] for row in recorded.calls if row.status in _WAITING)
+
+
+def _record_of(execution: StoredExecution) -> ExecutionRecord:
+    return ExecutionRecord(
+        execution_id=execution.execution_id,
+        status=execution.status,
+        user_id=execution.user_id,
+        organization_id=execution.organization_id,
+        created=execution.created,
+        updated=execution.updated,
+    )

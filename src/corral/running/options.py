@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from corral.errors import ConfigError
 from corral.events import OnEvent
-from corral.running import Check, ExecutionRequest
+from corral.running.request import Check, ExecutionRequest
 from corral.running.session import Session
 from corral.tools.tool_sources import Tools
 from corral.types import Approve, ExecutionContext, Language, Limits
@@ -33,6 +33,8 @@ class RunOptions(LiveOptions, total=False):
     check: Check | None
     hide_denied: bool | None
     tool_call_id: str | None
+    durable: bool
+    after: str | None
 
 
 def request_of(source: str | ExecutionRequest, options: RunOptions) -> ExecutionRequest:

@@ -43,6 +43,11 @@ class ExecutionRequest(Frozen):
     hide_denied: bool | None = None
     tool_call_id: str | None = None
     """Agent framework's id of the model's tool call that sent the program, for the events."""
+    durable: bool = False
+    """True records the execution in the Corral's ledger, so that it can pause and be resumed."""
+    after: str | None = None
+    """Id of a durable execution of the same user that has ended: changes that it has made by the same calls are not
+    made again. The new execution is durable too."""
 
     @field_serializer("source", when_used="json")
     def _as_unicode(self, source: str) -> str:

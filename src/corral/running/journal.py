@@ -1,0 +1,642 @@
+"""Journal of one durable execution: recorded replies in their order first, then new ones, on record.
+
+It is around all guards: a replayed call is neither audited, rated nor validated again. `starting` is called by the
+innermost part of the pipeline, directly before a tool runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Any, NoReturn, cast
+
+import anyio
+from pydantic_core import from_json, to_json
+
+from corral.calls import CallRecorder, Grant
+from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
+from corral.guest import UnencodableValue, decode_value, encode_value
+from corral.ledger import CallRow, Claim, Records
+from corral.rendering.preview import preview_text
+from corral.results import CallRecord, ExecutionResult
+from corral.sandboxes import failed_exit
+from corral.sandboxes.base import GRACE_SECONDS
+from corral.tools import Tool
+from corral.types import (
+    TIMER,
+    ApprovalRequest,
+    Approved,
+    CallError,
+    CallRequest,
+    Decision,
+    Denied,
+    EncodedValue,
+    ExecutionContext,
+    Exit,
+    GuestState,
+    Reply,
+    RequestHandler,
+    Retry,
+    Settled,
+    Settlement,
+)
+
+UNCERTAIN = "it had started when its host was lost, so it may have taken effect"
+_FINISH = 0
+"""Number of the row for the end of the grace period: what runs in it is a matter of the host's clock."""
+_SHOWN_CHARS = 200
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_SUSPECTS = (
+    "if its source is the same, it depends on something that differs each time: the depth of the stack, addresses of "
+    "objects, or garbage collection"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Ledger of a durable execution, and the recorded execution that it continues or replays."""
+
+    records: Records
+    execution_id: str | None = None
+    """None: a new execution, even if it begins with recorded calls of another one."""
+    claim: Claim | None = None
+    """Right to write the rows of the execution; None: it is not on record yet, or nothing is written."""
+    offline: bool = False
+    """True for a replay: no tool runs and nothing is written."""
+    head: Mapping[str, Any] | None = None
+    """Start of the recorded program; None: nothing is recorded."""
+    rows: Sequence[CallRow] = ()
+    """Recorded calls to replay."""
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Number of replies, and state of the guest after them, when it paused or ended."""
+    decisions: Mapping[tuple[int, bytes], Settlement] = field(default_factory=dict[tuple[int, bytes], Settlement])
+    """Decisions by the number of the call and the digest that they are bound to."""
+    after: Mapping[bytes, list[CallRow]] = field(default_factory=dict[bytes, "list[CallRow]"])
+    """Calls of an earlier execution that are not made again, by their digest."""
+
+    was_paused: bool = False
+    """True if the execution was paused before this host claimed it."""
+
+    @property
+    def active_seconds(self) -> float:
+        """Time that the program has been live so far."""
+        return max((row.active for row in self.rows), default=0.0) / 1000
+
+
+class Journal:
+    """Answers the calls of one durable execution. `end` ends its guest; `on_live` is called when nothing is replayed
+    any more."""
+
+    def __init__(
+        self, recording: Recording, grant: Grant, recorder: CallRecorder, head: Mapping[str, Any], claim: Claim | None
+    ) -> None:
+        self._recording = recording
+        self._records = recording.records
+        self.claim = claim
+        self._grant = grant
+        self._recorder = recorder
+        self._head = head
+        self._offline = recording.offline
+        self.end: Callable[[], object] = _nothing
+        self.on_live: Callable[[], object] = _nothing
+        self.failure: LedgerError | None = None
+        """Error that ended the execution."""
+        self.paused = False
+        self.state = GuestState(0, "")
+        """Last state that the guest has stated."""
+        self._ask: Callable[[], None] = _nothing
+        self._rows = {row.sequence: row for row in recording.rows}
+        self._replayed = sorted((row for row in recording.rows if row.place is not None), key=_place)
+        self._position = 0
+        """Number of recorded replies that were given so far."""
+        self.replies = len(self._replayed)
+        """Number of replies on record, which is the place of the next one."""
+        self._size = sum(row.size for row in recording.rows)
+        self._arrivals: dict[int, anyio.Event] = {}
+        """Turns of recorded calls that the program has made."""
+        self._finish_turn, self._all_replayed = anyio.Event(), anyio.Event()
+        self._live = anyio.Event()
+        self._received = self._seen = 0
+        """Numbers of calls that were received, and that were taken to be answered."""
+        self._busy: set[int] = set()
+        """Calls that are being answered, but for those that wait for a decision."""
+        self._current: dict[int, CallRow] = {}
+        """Rows of new calls that are being answered."""
+        self._parked: dict[int, ApprovalRequest] = {}
+        self._timers: dict[int, anyio.CancelScope] = {}
+        self._cleared: set[int] = set()
+        self._ending = False
+        self._asked: tuple[int, int, int] | None = None
+        """State of the host when it last asked if the guest is idle."""
+        last = self._replayed[-1] if self._replayed else None
+        self._wall = cast("float", head["now"]) if last is None else last.wall
+        self._active = 0.0 if last is None else last.active
+        self._live_since: float | None = None
+        if claim is not None:
+            claim.on_failure = self._lose_claim
+        if not self._replayed:
+            self._all_replayed.set()
+            if not self._offline:
+                self._go_live()
+
+    @property
+    def is_live(self) -> bool:
+        """True once the program does something new."""
+        return self._live_since is not None
+
+    @property
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Calls that wait for a decision."""
+        return tuple(self._parked[sequence] for sequence in sorted(self._parked))
+
+    # --- the session of its guest
+
+    @property
+    def start(self) -> Mapping[str, object]:
+        return {"seed": self._head["seed"], "now": self._head["now"]}
+
+    def attach(self, ask: Callable[[], None]) -> None:
+        self._ask = ask
+
+    def arrived(self) -> None:
+        self._received += 1
+
+    def cleared(self, sequence: int) -> None:
+        self._cleared.add(sequence)
+        if (scope := self._timers.get(sequence)) is not None and not self._is_recorded(sequence):
+            scope.cancel()
+
+    def _is_recorded(self, sequence: int) -> bool:
+        return (row := self._rows.get(sequence)) is not None and row.place is not None
+
+    def idle(self, state: GuestState) -> None:
+        self.state = state
+        asked, self._asked = self._asked, None
+        if self._received != self._seen:
+            return  # asked again when they are taken
+        if asked != self._progress:
+            self._look()
+        elif self._position < self.replies and not self.is_live:
+            self._expect(self._replayed[self._position])
+        elif not self.is_live:
+            self._compare(state)
+            if self.failure is None:
+                self._go_live()
+        else:
+            self._pause_if_stuck()
+
+    def ending(self, state: GuestState) -> None:
+        self.state = state
+        self._ending = True
+
+    async def grace(self) -> None:
+        if not self.is_live and any(row.sequence == _FINISH for row in self._replayed):
+            self._follow()
+            await self._finish_turn.wait()
+        else:
+            await self._all_replayed.wait()
+            await anyio.sleep(GRACE_SECONDS)
+
+    def finishing(self) -> None:
+        if self._position < self.replies and not self.is_live:
+            self._position += 1
+        else:
+            self._done(CallRow(_FINISH, "", b"\0" * 16, EncodedValue(b"", tagged=False)), Reply(nothing=True))
+
+    def ended(self, state: GuestState) -> None:
+        self.state = state
+        if not self.is_live:
+            left = [row for row in self._replayed[self._position :] if row.sequence not in self._arrivals]
+            missing = next((row for row in left if row.tool != TIMER and row.sequence != _FINISH), None)
+            if missing is not None and self._received == self._seen:
+                self._fail(
+                    Diverged(f"the program ended before call {missing.sequence}, {_shown(missing)}; {_SUSPECTS}")
+                )
+            elif not left:
+                self._compare(state)
+
+    # --- around all guards
+
+    def wrap(self, handler: RequestHandler) -> RequestHandler:
+        """Returns a handler that answers from the record, and passes new calls to `handler`."""
+
+        def answer(request: CallRequest) -> Awaitable[Reply]:
+            return self._answer(request, handler)
+
+        return answer
+
+    async def _answer(self, request: CallRequest, handler: RequestHandler) -> Reply:
+        sequence = request.sequence
+        self._seen += 1
+        self._busy.add(sequence)
+        try:
+            if request.tool != TIMER:
+                return await self._answer_in_turn(request, handler)
+            with anyio.CancelScope() as scope:
+                self._timers[sequence] = scope
+                if sequence in self._cleared and not self._is_recorded(sequence):
+                    scope.cancel()
+                return await self._answer_in_turn(request, handler)
+            return Reply(parked=True)
+        finally:
+            self._timers.pop(sequence, None)
+            self._busy.discard(sequence)
+            self._look_if_stuck()
+
+    async def _answer_in_turn(self, request: CallRequest, handler: RequestHandler) -> Reply:
+        encoded = encode_value(request.input)
+        digest = blake2b(b"%b\0%d%b" % (request.tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
+        row = self._rows.get(request.sequence)
+        if row is not None and row.digest != digest:
+            now = CallRow(request.sequence, request.tool, digest, encoded)
+            was = f"call {request.sequence} was {_shown(row)} when it ran first, and is {_shown(now)} now"
+            self._fail(Diverged(f"{was}; {_SUSPECTS}"))
+            await anyio.sleep_forever()
+        if row is not None and row.place is not None and not self.is_live:
+            return await self._replay(request, row)
+        if not self.is_live:
+            self._look()
+            await self._live.wait()
+        if self.claim is not None and self.claim.failure is not None:
+            await anyio.sleep_forever()  # its end is under way
+        if self._size > (allowed := self._grant.limits.journal_bytes):
+            self._fail(JournalFull(f"the execution has recorded all that it may: Limits(journal_bytes={allowed})"))
+            await anyio.sleep_forever()
+        new = CallRow(request.sequence, request.tool, digest, encoded, "started")
+        if request.tool == TIMER:
+            await anyio.sleep(_seconds(request.input))
+            return self._done(new, Reply(nothing=True))
+        old = row or self._earlier(new)
+        if old is not None and (known := await self._known(request, old)) is not None:
+            record = self._recorder.replayed(request)
+            self._recorder.replay(record, known[0])
+            return self._done(new, known[0], by=known[1], request=request, stream=self._streams(request))
+        return await self._make(request, new, handler)
+
+    def _streams(self, request: CallRequest) -> bool:
+        tool = self._grant.peek_tool(request.tool)
+        return tool is not None and tool.stream
+
+    async def _replay(self, request: CallRequest, row: CallRow) -> Reply:
+        record: CallRecord | None = None
+        if not row.tool.startswith("$"):
+            self._grant.calls += 1
+            record = self._recorder.replayed(request)
+        turn = self._arrivals[row.sequence] = anyio.Event()
+        if self._replayed[self._position] is not row:
+            self._look()
+            await turn.wait()
+        self._position += 1
+        self._follow()
+        reply = _reply_of(row)
+        if record is not None:
+            self._recorder.replay(record, reply)
+        return _delivered(reply, row.reply[:1], request)
+
+    def _follow(self) -> None:
+        """Lets the next recorded reply be given."""
+        if self._position == self.replies:
+            self._all_replayed.set()
+            self._look()
+            return
+        following = self._replayed[self._position]
+        if following.sequence == _FINISH and self._ending:
+            self._finish_turn.set()
+        elif (turn := self._arrivals.get(following.sequence)) is not None:
+            turn.set()
+        else:
+            self._look()
+
+    async def _known(self, request: CallRequest, old: CallRow) -> tuple[Reply, str | None] | None:
+        """Returns the reply to a call that was made before this host ran the program, and who gave it.
+
+        None: it has none, and is to be made. Waits for ever if a person has to decide.
+        """
+        if old.status == "done":  # in an earlier execution
+            return _reply_of(old), old.by
+        tool = self._grant.peek_tool(request.tool)
+        if old.status == "pending" or (tool is not None and (tool.read_only or tool.idempotent)):
+            return None
+        number = 0 if self.claim is None else self.claim.number
+        binding = blake2b(b"uncertain\0%b\0%d" % (old.digest, number), digest_size=16).digest()
+        asked = ApprovalRequest(
+            tool=request.tool,
+            input=request.input,
+            arguments=request.input,
+            description="" if tool is None else tool.description,
+            read_only=False,
+            context=self._grant.context,
+            execution_id=self._grant.execution_id,
+            sequence=request.sequence,
+            reason=UNCERTAIN,
+        )
+        if old.status == "uncertain" and request.sequence in self._rows:
+            binding, asked = asked_of(old, self._grant.context, self._grant.execution_id)
+        match self._recording.decisions.get((request.sequence, binding)):
+            case Retry():
+                return None
+            case Settled(value=value, by=by):
+                return Reply(value=value, encoded=encode_value(value)), by
+            case Denied(reason=reason, by=by):
+                text = f"tools.{request.tool} was not called again: {reason or UNCERTAIN}"
+                return Reply(error=CallError.of(UncertainCall(text))), by
+            case _:
+                self._park(old._replace(sequence=request.sequence, status="uncertain"), asked, binding)
+                return await self._wait_for_ever(request)
+
+    async def _make(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
+        """Makes a call that has no reply on record."""
+        self._current[row.sequence] = row
+        try:
+            if _changes(request):
+                await self._start(row)
+            reply = await handler(request._replace(open_stream=None))
+        finally:
+            row = self._current.pop(row.sequence)
+        if reply.parked or (self.claim is not None and self.claim.failure is not None):
+            return await self._wait_for_ever(request)
+        return self._done(row, reply, by=row.by, request=request, stream=self._streams(request))
+
+    async def _wait_for_ever(self, request: CallRequest) -> NoReturn:
+        self._busy.discard(request.sequence)
+        self._look_if_stuck()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def _earlier(self, new: CallRow) -> CallRow | None:
+        """Returns the row of the same call in an earlier execution, each once."""
+        rows = self._recording.after.get(new.digest)
+        return rows.pop(0)._replace(sequence=new.sequence, place=None) if rows else None
+
+    def _done(
+        self,
+        row: CallRow,
+        reply: Reply,
+        *,
+        by: str | None = None,
+        request: CallRequest | None = None,
+        stream: bool = False,
+    ) -> Reply:
+        """Gives a reply its place. Nothing is awaited from here until it is in the guest's buffer."""
+        self._wall = max(self._wall, float(int(time.time() * 1000)))
+        if reply.error is None and not reply.nothing and reply.encoded is None:
+            reply = reply._replace(encoded=encode_value(reply.value))
+        packed = _packed(reply, stream=stream and reply.error is None)
+        row = row._replace(
+            status="done", place=self.replies, reply=packed, wall=self._wall, active=self._active_now(), by=by
+        )
+        self.replies += 1
+        self._size += row.size
+        self._put(row)
+        reply = reply._replace(stamp=(row.wall, row.active))
+        return reply if request is None else _delivered(reply, packed[:1], request)
+
+    def _put(self, row: CallRow) -> None:
+        if self.claim is not None:
+            self._records.writer.put(self.claim, row)
+
+    # --- from within the guards
+
+    async def starting(self, request: CallRequest, tool: Tool) -> None:
+        """Records, durably, that a tool that changes something starts now.
+
+        Raises:
+            LedgerError: it could not be recorded.
+        """
+        row = self._current.get(request.sequence)
+        if row is not None and not tool.read_only:
+            await self._start(row)
+
+    async def _start(self, row: CallRow) -> None:
+        assert self.claim is not None
+        self._put(row._replace(status="started", reply=b""))
+        await self._records.writer.durable(self.claim)
+
+    def decision_of(self, request: CallRequest, tool: Tool) -> Decision | None:
+        """Returns the decision on record for a call of the tool with its present settings."""
+        decision = self._recording.decisions.get((request.sequence, self._binding(request, tool)))
+        if not isinstance(decision, Approved | Denied):
+            return None
+        self._current[request.sequence] = self._current[request.sequence]._replace(by=decision.by)
+        return decision
+
+    async def decided(self, request: CallRequest, tool: Tool, decision: Decision) -> Decision:
+        """Records a decision. Returns the one that holds, which is the first.
+
+        Raises:
+            LedgerError: it could not be recorded.
+        """
+        binding = self._binding(request, tool)
+        holds = await self._records.decide(self._grant.execution_id, request.sequence, binding, decision)
+        holds = holds if isinstance(holds, Approved | Denied) else Denied()
+        self._current[request.sequence] = self._current[request.sequence]._replace(by=holds.by)
+        return holds
+
+    def park(self, asked: ApprovalRequest, request: CallRequest, tool: Tool) -> None:
+        """Records that a call waits for a decision, which can come after this process has ended."""
+        self._park(self._current[request.sequence]._replace(status="pending"), asked, self._binding(request, tool))
+
+    def _park(self, row: CallRow, asked: ApprovalRequest, binding: bytes) -> None:
+        self._parked[asked.sequence] = asked
+        row = row._replace(reply=_packed_request(asked, binding), place=None)
+        self._size += row.size
+        self._put(row)
+
+    def _binding(self, request: CallRequest, tool: Tool) -> bytes:
+        """Returns a digest of the input, and of whatever the tool declares about itself."""
+        row = self._current[request.sequence]
+        declared = to_json([tool.description, tool.read_only, tool.idempotent, tool.input_schema, tool.output_schema])
+        return blake2b(row.digest + declared, digest_size=16).digest()
+
+    # --- pauses and ends
+
+    @property
+    def _progress(self) -> tuple[int, int, int]:
+        return self._seen, self._position, self.replies
+
+    def _look(self) -> None:
+        """Asks if the guest is idle, unless that is under way."""
+        if self._asked != self._progress:
+            self._asked = self._progress
+            self._ask()
+
+    def _look_if_stuck(self) -> None:
+        if self._is_stuck:
+            self._look()
+
+    @property
+    def _is_stuck(self) -> bool:
+        """True if nothing that the program waits for comes without a person."""
+        return bool(self._parked) and not self._busy and not self._ending
+
+    def _pause_if_stuck(self) -> None:
+        if self._is_stuck:
+            self.paused = True
+            self.end()
+
+    def _go_live(self) -> None:
+        if self._offline:
+            if not self._ending:
+                self.paused = True
+                self.end()
+            return
+        self._live_since = time.perf_counter()
+        self._live.set()
+        self.on_live()
+
+    def _active_now(self) -> float:
+        since = self._live_since
+        return self._active + (0.0 if since is None else round((time.perf_counter() - since) * 1000, 3))
+
+    def _expect(self, row: CallRow) -> None:
+        """Handles an idle guest that still has to make a recorded call."""
+        if row.sequence == _FINISH and not self._ending:
+            self._fail(Diverged(f"the program had ended when it ran first, and waits now; {_SUSPECTS}"))
+        elif row.sequence not in self._arrivals and not self._ending:
+            text = f"call {row.sequence}, {_shown(row)}, was made when it ran first, and is not made now"
+            self._fail(Diverged(f"{text}; {_SUSPECTS}"))
+
+    def _compare(self, state: GuestState) -> None:
+        """Compares the state of the guest with the one on record after the same replies, if there is one."""
+        recorded = self._recording.state
+        if recorded.get("replies") != self.replies or recorded.get("state") in (None, [*state]):
+            return
+        self._fail(
+            Diverged(
+                "the program made the same calls as when it ran first, but drew other chance, made other timers or "
+                f"printed something else; {_SUSPECTS}"
+            )
+        )
+
+    def _lose_claim(self) -> None:
+        assert self.claim is not None
+        if self.claim.failure is not None:
+            self._fail(self.claim.failure)
+
+    def _fail(self, error: LedgerError) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.end()
+
+    @property
+    def is_resumable(self) -> bool:
+        """True if an error has ended the execution that another host, or other code, need not have."""
+        return self.failure is not None and not isinstance(self.failure, JournalFull)
+
+    def result(self, result: ExecutionResult) -> Mapping[str, object]:
+        """Returns the record of the end, or of a pause."""
+        value = None if result.value is None else encode_value(result.value)
+        return {
+            "replies": self.replies,
+            "state": [*self.state],
+            "value": None if value is None else [value.text.decode(), value.tagged],
+            "error": result.error and asdict(result.error),
+            "duration_ms": result.duration_ms,
+        }
+
+    def exit(self, exit: Exit | None) -> Exit:
+        """Returns the end of the execution; None: it was ended by this journal."""
+        if self.failure is not None:
+            return failed_exit(self.failure)
+        return Exit(status="paused") if self.paused or exit is None else exit
+
+
+def asked_of(row: CallRow, context: ExecutionContext, execution_id: str) -> tuple[bytes, ApprovalRequest]:
+    """Returns the digest that a decision on a waiting call is bound to, and the request."""
+    body: dict[str, Any] = from_json(row.reply)
+    arguments = decode_value(row.input.text, tagged=row.input.tagged)
+    text, tagged = body["input"] or (None, False)
+    return bytes.fromhex(body["binding"]), ApprovalRequest(
+        tool=row.tool,
+        input=arguments if text is None else decode_value(text.encode(), tagged=tagged),
+        arguments=arguments,
+        description=body["description"],
+        read_only=body["read_only"],
+        context=context,
+        execution_id=execution_id,
+        sequence=row.sequence,
+        reason=body["reason"],
+        asked_at=body["asked_at"],
+    )
+
+
+def _packed_request(asked: ApprovalRequest, binding: bytes) -> bytes:
+    try:
+        text, tagged = encode_value(asked.input)
+        shown: list[object] | None = [text.decode(), tagged]
+    except UnencodableValue:
+        shown = None
+    return to_json(
+        {
+            "binding": binding.hex(),
+            "input": shown,
+            "description": asked.description,
+            "read_only": asked.read_only,
+            "reason": asked.reason,
+            "asked_at": asked.asked_at,
+        }
+    )
+
+
+def _packed(reply: Reply, *, stream: bool) -> bytes:
+    """Encodes a reply: its kind in one letter, and its text."""
+    if (error := reply.error) is not None:
+        return b"e" + to_json([error.code, error.name, error.message, error.retry_after_seconds, error.correlation_id])
+    if reply.nothing or reply.encoded is None:
+        return b"n"
+    text, tagged = reply.encoded
+    return (b"S" if tagged else b"s") + text if stream else (b"t" if tagged else b"v") + text
+
+
+def _reply_of(row: CallRow) -> Reply:
+    stamp = (row.wall, row.active)
+    kind, text = row.reply[:1], row.reply[1:]
+    if kind == b"e":
+        code, name, message, retry, correlation = from_json(text)
+        error = CallError(code=code, name=name, message=message, retry_after_seconds=retry, correlation_id=correlation)
+        return Reply(error=error, stamp=stamp)
+    if kind == b"n":
+        return Reply(nothing=True, stamp=stamp)
+    return Reply(encoded=EncodedValue(text, kind in (b"t", b"S")), stamp=stamp)
+
+
+def _delivered(reply: Reply, kind: bytes, request: CallRequest) -> Reply:
+    """Returns the reply for the guest. The items of a stream are sent before it, at once."""
+    if kind not in (b"s", b"S") or reply.encoded is None or request.open_stream is None:
+        return reply
+    sink = request.open_stream(_nothing)
+    items = EncodedValue(reply.encoded.text[1:-1], reply.encoded.tagged)
+    if items.text:
+        sink.put(items)
+    return Reply(nothing=True, stamp=reply.stamp)
+
+
+def _changes(request: CallRequest) -> bool:
+    """True for a program's own request that can change something."""
+    match request.tool, request.input:
+        case "$fetch", {"do": "open", "method": str() as method}:
+            return method.upper() not in _SAFE_METHODS
+        case "$http", {"do": "open", "raw": bytes() as raw}:
+            return raw.partition(b" ")[0].decode("latin-1").upper() not in _SAFE_METHODS
+        case (("$fetch" | "$http"), {"do": "open"}):
+            return True
+        case _:
+            return False
+
+
+def _shown(row: CallRow) -> str:
+    return f"{row.tool}({preview_text(row.input.text.decode(errors='replace'), _SHOWN_CHARS)})"
+
+
+def _place(row: CallRow) -> int:
+    return -1 if row.place is None else row.place
+
+
+def _seconds(milliseconds: object) -> float:
+    return max(0.0, float(milliseconds)) / 1000 if isinstance(milliseconds, int | float) else 0.0
+
+
+def _nothing() -> None:
+    pass
