@@ -11,7 +11,7 @@ WRONG = [
     ("run.ts", "unknown command 'run.ts'; did you mean corral run run.ts?", "corral"),
     (
         "xyz",
-        "unknown command 'xyz'; known: run, check, types, serve, chat, shell, mcp, packages, audit, doctor",
+        "unknown command 'xyz'; known: run, check, types, serve, chat, shell, mcp, packages, audit, executions, doctor",
         "corral",
     ),
     ("--verson", "corral has no option --verson; did you mean --version?", "corral"),

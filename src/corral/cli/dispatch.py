@@ -15,6 +15,7 @@ from corral import CorralError
 from corral.cli.commands.audit import add_audit
 from corral.cli.commands.check import add_check
 from corral.cli.commands.doctor import add_doctor
+from corral.cli.commands.executions import add_executions
 from corral.cli.commands.mcp import add_mcp
 from corral.cli.commands.packages import add_packages
 from corral.cli.commands.run import add_run
@@ -41,6 +42,7 @@ examples:
   corral mcp --mcp-config servers.json                 one MCP server in front of others, which runs programs
   corral packages add jszip@3.10.1                     an npm package that programs may import
   corral audit audit.jsonl --outcome denied            denied calls
+  corral executions list --ledger runs.db              durable executions
   corral doctor                                        the containment in force on this machine
 
 corral COMMAND --help shows a command's options.
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         add_mcp,
         add_packages,
         add_audit,
+        add_executions,
         add_doctor,
     ):
         add(commands=parser.commands)

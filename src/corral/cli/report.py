@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from itertools import islice
 
@@ -16,6 +17,11 @@ from corral.results import Diagnostic, ExecutionError
 _LINE_END = re.compile(r"\r\n|[\r\n\u2028\u2029]")
 _LINES_AROUND = 1
 _TAB = " " * 4
+
+
+def exit_code(result: ExecutionResult) -> int:
+    """Returns the exit code of a command that has run a program."""
+    return {"succeeded": 0, "paused": 3, "cancelled": 128 + signal.SIGINT}.get(result.status, 1)
 
 
 def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from corral import Corral, ExecutionResult, Session
+from corral.cli.commands.executions import paused_line
 from corral.cli.options import add_caller, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import Progress
-from corral.cli.report import call_lines, error_lines, note_lines
+from corral.cli.report import call_lines, error_lines, exit_code, note_lines
 from corral.cli.run_options import GivenProgram, add_program, add_running, add_workspace, given_program, mounts, running
 from corral.cli.screen import Screen, printable, screen
 from corral.cli.tool_loading import load_tools
@@ -40,7 +40,7 @@ Standard output has the program's console.log, info and debug, followed by its r
 as JSON, nothing for null. Everything else goes to standard error. --quiet prints only the result and errors. corral
 doctor shows whether programs can be type-checked here.
 
-exit codes: 0 succeeded, 1 failed or timed out, 2 wrong usage or set-up, 130 cancelled
+exit codes: 0 succeeded, 1 failed or timed out, 2 wrong usage or set-up, 3 paused, 130 cancelled
 """
 
 
@@ -60,6 +60,9 @@ def add_run(commands: Commands) -> None:
     output.add_argument("--json", action="store_true", help="print only the whole result, as JSON")
     output.add_argument("--quiet", action="store_true", help="print only the result and errors")
     output.add_argument("--progress", action="store_true", help="print a line per tool call, even without a terminal")
+    parser.add_argument(
+        "--ledger", metavar="PATH", help="a SQLite database that makes it durable: it pauses for approvals"
+    )
     context = add_caller(parser)
     context.add_argument(
         "--approve",
@@ -80,12 +83,13 @@ def _run(arguments: argparse.Namespace) -> int:
                 load_tools(arguments.tools, arguments.mcp_configs),
                 **running(arguments, program.language, pool_size=0),  # one program needs no pool
                 audit=arguments.audit,
+                ledger=arguments.ledger,
                 hide_denied=arguments.hide_denied,
                 approve=_approve(arguments.approve, view, terminal),
             )
             result = asyncio.run(_execute(corral, program, arguments, view, progress))
         _show(result, program, arguments, view)
-    return {"succeeded": 0, "cancelled": 128 + signal.SIGINT}.get(result.status, 1)
+    return exit_code(result)
 
 
 def _approve(how: str, view: Screen, terminal: int | None) -> Approve | None:
@@ -106,7 +110,8 @@ async def _execute(
         if arguments.workspace is not None or arguments.skills:  # both require a session
             files = mounts(arguments.workspace)
             session = await opened.enter_async_context(corral.session(context=context, files=files))
-        started = corral.start(source, language=language, context=context, env=env, session=session)
+        durable = arguments.ledger is not None
+        started = corral.start(source, language=language, context=context, env=env, session=session, durable=durable)
         run = await opened.enter_async_context(started)
         with interruptible(run.cancel):
             async for event in run:
@@ -143,6 +148,8 @@ def _show(result: ExecutionResult, program: GivenProgram, arguments: argparse.Na
     tools_given = bool(arguments.tools or arguments.mcp_configs)
     for line in error_lines(result, program.source, program.file, view, tools_given=tools_given):
         view.err(line)
+    if result.status == "paused":
+        view.err(paused_line(result, arguments.ledger))
     if not (result.success or _wants_progress(arguments, view)):
         for line in call_lines(result, view):
             view.err(line)

@@ -1,0 +1,234 @@
+"""`corral executions`: shows durable executions in a ledger, decides on their calls, and continues them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime
+from typing import Any
+
+from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionResult
+from corral.cli.options import add_tools
+from corral.cli.parsing import Commands, add_command
+from corral.cli.report import error_lines, exit_code
+from corral.cli.run_options import add_running, running
+from corral.cli.screen import Screen, counted, printable, screen
+from corral.cli.tool_loading import load_tools
+from corral.rendering.full_text import escape_hidden
+from corral.rendering.preview import json_text
+from corral.running.executions import ExecutionRecord
+from corral.types import Retry, Settled, Settlement
+
+_DAY_SECONDS = 86_400.0
+_EPILOG = """\
+examples:
+  corral executions list --ledger runs.db
+  corral executions show execution-1f0c9a7b2d3e4f50 --ledger runs.db
+  corral executions approve execution-1f0c9a7b2d3e4f50 4 5 --ledger runs.db
+  corral executions resume execution-1f0c9a7b2d3e4f50 --tools app.tools --ledger runs.db
+  corral executions replay execution-1f0c9a7b2d3e4f50 --until 4 --ledger runs.db
+
+`approve`, `deny`, `retry` and `settle` decide on calls that wait: on those of these numbers, or on all of their kind. A
+call that may have taken effect when its host was lost is made again by `retry`, or answered by `settle --value JSON`.
+The ledger's keys are in CORRAL_LEDGER_KEYS.
+
+exit codes: 0 done, 1 the program failed, 2 wrong usage or set-up, 3 paused
+"""
+
+
+def add_executions(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "executions",
+        _executions,
+        takes="list|show|approve|deny|retry|settle|resume|replay|prune",
+        help="durable executions in a ledger",
+        description="Shows durable executions in a ledger, decides on their calls, and continues them.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
+    parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; for all but list and prune")
+    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="numbers of calls to decide on")
+    parser.add_argument("--ledger", required=True, metavar="PATH", help="a SQLite database")
+    parser.add_argument("--by", metavar="NAME", help="who decides; default: this user")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="for deny: the program sees it")
+    parser.add_argument("--value", metavar="JSON", help="for settle: the result of the call")
+    parser.add_argument("--until", type=int, metavar="N", help="for replay: end before the reply to this call")
+    parser.add_argument("--days", type=float, metavar="N", help="for prune: what ended longer ago; default: 30")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_tools(parser)
+    add_running(parser)
+
+
+def _executions(arguments: argparse.Namespace) -> int:
+    if (arguments.execution is None) != (arguments.action in ("list", "prune")):
+        raise ConfigError(f"`corral executions {arguments.action}` takes {_takes(arguments.action)}")
+    with screen() as view:
+        return asyncio.run(_ACTIONS[arguments.action](arguments, view))
+
+
+def _takes(action: str) -> str:
+    return "no ID" if action in ("list", "prune") else "the ID of an execution; `corral executions list` shows them"
+
+
+async def _list(arguments: argparse.Namespace, view: Screen) -> int:
+    async with _ledger(arguments) as corral:
+        for record in await corral.executions.list():
+            view.out(json_text(_data(record)) if arguments.json else _line(record))
+    return 0
+
+
+async def _show(arguments: argparse.Namespace, view: Screen) -> int:
+    async with _ledger(arguments) as corral:
+        record = await corral.executions.get(arguments.execution)
+    if arguments.json:
+        view.out(json_text(_data(record), indent=2))
+        return 0
+    assert record.request is not None
+    view.out(_line(record))
+    view.out(printable(record.request.source))
+    for call in record.pending:
+        view.out("")
+        view.out(f"call {call.sequence} waits for {_decision_for(call)}: {escape_hidden(call.tool)}({call.shown()})")
+        if call.reason is not None:
+            view.out(f"  {call.reason}")
+    if record.error is not None:
+        view.out(printable(f"error[{record.error.code}]: {record.error.message}"))
+    elif record.value is not None:
+        view.out(json_text(record.value, indent=2))
+    return 0
+
+
+async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
+    action = arguments.action
+    if (arguments.value is not None) != (action == "settle"):
+        raise ConfigError("--value goes with settle: the result of the call, as JSON")
+    decisions: Mapping[str, Callable[[], Settlement]] = {
+        "approve": Approved,
+        "deny": lambda: Denied(arguments.reason),
+        "retry": Retry,
+        "settle": lambda: Settled(_value(arguments.value)),
+    }
+    async with _ledger(arguments) as corral:
+        record = await corral.executions.get(arguments.execution)
+        of_kind = [each.sequence for each in record.pending if action == "deny" or _fits(action, each)]
+        numbers = arguments.numbers or of_kind
+        decided = await corral.executions.settle(
+            arguments.execution,
+            {number: decisions[action]() for number in numbers},
+            by=arguments.by or getpass.getuser(),
+        )
+    for number in sorted(decided):
+        view.out(f"call {number}: {action}")
+    if missed := sorted({*numbers} - decided):
+        raise ConfigError(f"not decided, since they do not wait: {', '.join(map(str, missed))}")
+    if not numbers:
+        raise ConfigError(f"no call of {arguments.execution} waits for that")
+    return 0
+
+
+async def _resume(arguments: argparse.Namespace, view: Screen) -> int:
+    return await _run(arguments, view, lambda corral: corral.executions.resume(arguments.execution))
+
+
+async def _replay(arguments: argparse.Namespace, view: Screen) -> int:
+    return await _run(
+        arguments, view, lambda corral: corral.executions.replay(arguments.execution, until=arguments.until)
+    )
+
+
+async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corral], Awaitable[ExecutionResult]]) -> int:
+    async with _ledger(arguments) as corral:
+        request = (await corral.executions.get(arguments.execution)).request
+    assert request is not None
+    tools = load_tools(arguments.tools, arguments.mcp_configs)
+    settings = running(arguments, request.language, pool_size=0)
+    async with Corral(tools, **settings, ledger=arguments.ledger) as corral:
+        result = await run(corral)
+    if arguments.json:
+        view.out(result.to_json(indent=2))
+        return exit_code(result)
+    for entry in result.logs:
+        view.out(printable(entry.text))
+    for call in result.tool_calls:
+        outcome = "waits" if call.duration_ms is None else "failed" if call.error else "done"
+        view.err(f"{call.sequence:4} {escape_hidden(call.name)} {outcome}{', on record' if call.replayed else ''}")
+    if result.value is not None:
+        view.out(result.value if isinstance(result.value, str) else json_text(result.value, indent=2))
+    for line in error_lines(result, request.source, "the program", view, tools_given=True):
+        view.err(line)
+    if result.status == "paused":
+        view.err(paused_line(result, arguments.ledger))
+    return exit_code(result)
+
+
+async def _prune(arguments: argparse.Namespace, view: Screen) -> int:
+    async with _ledger(arguments) as corral:
+        days = arguments.days
+        count = await corral.executions.prune(None if days is None else days * _DAY_SECONDS)
+    view.out(f"{counted(count, 'execution')} deleted")
+    return 0
+
+
+def paused_line(result: ExecutionResult, ledger: str) -> str:
+    """Returns a line about an execution that waits for people."""
+    if not result.pending:
+        return "paused: the record ends here"
+    waiting = counted(len(result.pending), "decision")
+    return f"paused, {waiting} missing: corral executions show {result.execution_id} --ledger {ledger}"
+
+
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any, int]]] = {
+    "list": _list,
+    "show": _show,
+    "approve": _decide,
+    "deny": _decide,
+    "retry": _decide,
+    "settle": _decide,
+    "resume": _resume,
+    "replay": _replay,
+    "prune": _prune,
+}
+
+
+def _ledger(arguments: argparse.Namespace) -> Corral:
+    return Corral(ledger=arguments.ledger, check=False)
+
+
+def _fits(action: str, call: ApprovalRequest) -> bool:
+    return (call.reason is None) == (action == "approve")
+
+
+def _decision_for(call: ApprovalRequest) -> str:
+    return "approve or deny" if call.reason is None else "retry, settle or deny"
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--value {text!r} is not JSON: {error}") from None
+
+
+def _line(record: ExecutionRecord) -> str:
+    moment = datetime.fromtimestamp(record.updated).astimezone().isoformat(sep=" ", timespec="seconds")[:19]
+    owner = escape_hidden(f"{record.user_id} {record.organization_id or ''}".rstrip())
+    return f"{record.execution_id}  {record.status:9}  {moment}  {owner}"
+
+
+def _data(record: ExecutionRecord) -> dict[str, object]:
+    data: dict[str, object] = {
+        name: getattr(record, name)
+        for name in ("execution_id", "status", "user_id", "organization_id", "created", "updated")
+    }
+    if record.request is not None:
+        data["source"] = record.request.source
+        data["value"], data["error"] = record.value, record.error
+        data["pending"] = [
+            {"sequence": call.sequence, "tool": call.tool, "input": call.input, "reason": call.reason}
+            for call in record.pending
+        ]
+    return data

@@ -1,0 +1,77 @@
+"""`corral executions`: what waits in a ledger is shown, decided and continued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import Here
+
+KEY = "one=bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4="
+TOOLS = """
+from corral import tool
+
+@tool(needs_approval=True)
+async def pay(euros: float) -> str:
+    with open("paid", "a") as file:
+        file.write(f"{euros:g} ")
+    return f"paid {euros:g}"
+"""
+PROGRAM = "console.log('begun'); return await Promise.all([tools.pay({ euros: 7 }), tools.pay({ euros: 8 })]);"
+
+
+@pytest.fixture
+def project(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    (tmp_path / "shop.py").write_text(TOOLS)
+    (tmp_path / "program.ts").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORRAL_LEDGER_KEYS", KEY)
+    return Here(tmp_path, capfd)
+
+
+def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: Path) -> None:
+    ledger = ("--ledger", "runs.db")
+    run = project.main("run", "program.ts", "--tools", "shop.py", "--approve", "none", "--no-check", *ledger)
+    assert (run.returncode, run.stdout) == (3, "begun\n")
+    assert "paused, 2 decisions missing: corral executions show execution-" in run.stderr
+    listed = project.main("executions", "list", *ledger)
+    name, status, *_ = listed.stdout.split()
+    assert (listed.returncode, status) == (0, "paused")
+    shown = project.main("executions", "show", name, *ledger)
+    assert PROGRAM in shown.stdout
+    assert 'call 1 waits for approve or deny: pay({"euros": 7.0})' in shown.stdout
+    approved = project.main("executions", "approve", name, "1", "--by", "ann", *ledger)
+    assert (approved.returncode, approved.stdout) == (0, "call 1: approve\n")
+    again = project.main("executions", "approve", name, "1", *ledger)
+    assert (again.returncode, again.stderr) == (2, "error: not decided, since they do not wait: 1\n")
+    wrong = project.main("executions", "retry", name, "2", *ledger)
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "error: call 2, pay, is pending: decide by one of Approved, Denied\n",
+    )
+    denied = project.main("executions", "deny", name, "2", "--reason", "too much", *ledger)
+    assert (denied.returncode, denied.stdout) == (0, "call 2: deny\n")
+    resumed = project.main("executions", "resume", name, "--tools", "shop.py", *ledger)
+    assert resumed.returncode == 1
+    assert "pay was not approved: too much" in resumed.stderr
+    assert (tmp_path / "paid").read_text() == "7 "
+    replayed = project.main("executions", "replay", name, "--json", *ledger)
+    assert json.loads(replayed.stdout)["error"]["code"] == "approval_denied"
+    assert (tmp_path / "paid").read_text() == "7 "
+    assert project.main("executions", "prune", "--days", "1", *ledger).stdout == "0 executions deleted\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show",), "`corral executions show` takes the ID of an execution; `corral executions list` shows them"),
+        (("list", "execution-1"), "`corral executions list` takes no ID"),
+        (("show", "execution-1"), "SqliteLedger('runs.db') has no execution 'execution-1'"),
+        (("settle", "execution-1"), "--value goes with settle: the result of the call, as JSON"),
+    ],
+)
+def test_wrong_usage_is_one_line(project: Here, arguments: tuple[str, ...], message: str) -> None:
+    ended = project.main("executions", *arguments, "--ledger", "runs.db")
+    assert (ended.returncode, ended.stderr) == (2, f"error: {message}\n")
