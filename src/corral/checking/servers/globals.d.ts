@@ -87,6 +87,7 @@ declare var CorralError: $Made<$CallError>, ToolError: $Made<$CallError>, Access
 declare var BridgeError: $Made<$CallError>, CallBudgetExceeded: $Made<$CallError<"CallBudgetExceeded">>;
 declare var ExecutionCancelled: $Made<$CallError<"ExecutionCancelled">>, ToolNotFound: $Made<$CallError<"ToolNotFound">>;
 declare var InvalidArguments: $Made<$CallError<"InvalidArguments">>, ToolFailed: $Made<$CallError<"ToolFailed">>;
+declare var UncertainCall: $Made<$CallError<"UncertainCall">>;
 declare var InvalidToolOutput: $Made<$CallError<"InvalidToolOutput">>, InvalidToken: $Made<$CallError<"InvalidToken">>;
 declare var ExecutionEnded: $Made<$CallError<"ExecutionEnded">>, ScopeDenied: $Made<$CallError<"ScopeDenied">>;
 declare var RateLimited: $Made<$CallError<"RateLimited">>, ApprovalDenied: $Made<$CallError<"ApprovalDenied">>;

@@ -20,8 +20,9 @@ const Bytes = Uint8Array;
 
 const VIEWS = {
   __proto__: null,
-  Int8Array, Uint8Array, Uint8ClampedArray, Int16Array, Uint16Array, Int32Array, Uint32Array, Float16Array, Float32Array,
-  Float64Array, BigInt64Array, BigUint64Array,
+  Int8Array, Uint8Array, Uint8ClampedArray, Int16Array, Uint16Array, Int32Array, Uint32Array, Float32Array, Float64Array,
+  BigInt64Array, BigUint64Array,
+  ...(typeof Float16Array === "undefined" ? {} : { Float16Array }), // Node has it since 24
 } as unknown as Record<string, new (buffer: ArrayBuffer, offset?: number, length?: number) => ArrayBufferView>;
 const ERRORS = {
   __proto__: null, Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError,
