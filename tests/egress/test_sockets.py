@@ -260,7 +260,9 @@ async def test_a_denial_names_host_and_option_and_is_on_record(run: Run, speaker
       const told = [];
       socket.onerror = (event) => told.push([event.type, event.message, event.error.code, socket.readyState]);
       told.push(await ended(socket));
-      (await opened("/echo?token=1")).close();
+      const echo = await opened("/echo?token=1");
+      echo.close();
+      await ended(echo);
       const quiet = new WebSocket("wss://quiet.example");
       while (quiet.readyState !== WebSocket.CLOSED) await new Promise((done) => setTimeout(done));
       return told;

@@ -148,7 +148,7 @@ async def test_output_that_is_left_out_is_said() -> None:
 async def test_time_and_number_of_commands_are_bounded() -> None:
     async with MemoryShell(commands=2) as shell:
         async with await shell.spawn("sleep 100"), await shell.spawn("sleep 100"):
-            with pytest.raises(ShellError, match="2 commands are running"):
+            with pytest.raises(ShellError, match="2 commands are already running"):
                 await shell.run("true")
         assert (await shell.run("echo free")).stdout == "free\n"
     async with MemoryShell(command_seconds=0.2) as shell, await shell.spawn("sleep 100") as process:
