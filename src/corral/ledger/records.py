@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 from pydantic_core import from_json, to_json
@@ -16,6 +16,8 @@ from corral.ledger.base import Ledger
 from corral.ledger.rows import CallRow, ExecutionStatus, StoredCall, StoredDecision, StoredExecution, unpack_call
 from corral.ledger.writer import LEASE_SECONDS, Claim, Writer, place_of
 from corral.types import Approved, Denied, Owner, Retry, Settled, Settlement
+
+T = TypeVar("T")
 
 _DECISIONS: Mapping[str, type[Any]] = {"approved": Approved, "denied": Denied, "retry": Retry, "settled": Settled}
 
@@ -166,11 +168,17 @@ class Records:
         return await self.writer.run(job)
 
     async def waiting(
-        self, *, user_id: str | None = None, organization_id: str | None = None, limit: int = 10_000
-    ) -> Sequence[tuple[StoredExecution, Mapping[str, Any], Sequence[CallRow]]]:
-        """Returns the executions with calls that wait for a decision: each with its head, and those calls."""
+        self,
+        read: Callable[[StoredExecution, Mapping[str, Any], Sequence[CallRow]], T],
+        *,
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        limit: int = 10_000,
+    ) -> Sequence[T]:
+        """Returns what `read` makes, in the writer's thread, of each execution with calls that wait for a decision: its
+        row, its head and those calls."""
 
-        def job() -> list[tuple[StoredExecution, Mapping[str, Any], Sequence[CallRow]]]:
+        def job() -> list[T]:
             calls: dict[str, list[CallRow]] = {}
             for stored in self.ledger.waiting(user_id=user_id, organization_id=organization_id, limit=limit):
                 calls.setdefault(stored.execution_id, []).append(self._call(stored))
@@ -178,7 +186,9 @@ class Records:
                 statuses=("paused", "running"), user_id=user_id, organization_id=organization_id, limit=limit
             )
             return [
-                (each, self._head(each), waiting) for each in executions if (waiting := calls.get(each.execution_id))
+                read(each, self._head(each), waiting)
+                for each in executions
+                if (waiting := calls.get(each.execution_id))
             ]
 
         return await self.writer.run(job)

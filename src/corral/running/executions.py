@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
@@ -53,6 +53,18 @@ class ExecutionRecord:
     """Calls that wait for decisions."""
 
 
+def _pending_execution(
+    execution: StoredExecution, head: Mapping[str, Any], rows: Sequence[CallRow]
+) -> PendingExecution:
+    context = ExecutionContext.model_validate(head["request"]["context"])
+    return PendingExecution(
+        execution_id=execution.execution_id,
+        context=context,
+        calls=tuple(asked_of(row, context, execution.execution_id)[1] for row in rows),
+        status="paused" if execution.status == "paused" else "running",
+    )
+
+
 class Executions:
     """Executions of one Corral by their ids: `Corral.executions`.
 
@@ -90,27 +102,21 @@ class Executions:
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        calls: dict[str, builtins.list[ApprovalRequest]] = {}
+        executions: dict[str, PendingExecution] = {}
         for request in self._parked.requests():
             context = request.context
             if user_id in (None, context.user_id) and organization_id in (None, context.organization_id):
-                calls.setdefault(request.execution_id, []).append(request)
-        statuses: dict[str, Literal["running", "paused"]] = {}
+                name = request.execution_id
+                others = executions[name].calls if name in executions else ()
+                executions[name] = PendingExecution(execution_id=name, context=context, calls=(*others, request))
         if self._ledger is not None:
-            for execution, head, rows in await self._ledger.waiting(user_id=user_id, organization_id=organization_id):
-                statuses[execution.execution_id] = "paused" if execution.status == "paused" else "running"
-                context = ExecutionContext.model_validate(head["request"]["context"])
-                asked = [asked_of(row, context, execution.execution_id)[1] for row in rows]
-                calls.setdefault(execution.execution_id, []).extend(asked)
-        return tuple(
-            PendingExecution(
-                execution_id=execution_id,
-                context=requests[0].context,
-                calls=tuple(requests),
-                status=statuses.get(execution_id, "running"),
-            )
-            for execution_id, requests in calls.items()
-        )
+            recorded = await self._ledger.waiting(_pending_execution, user_id=user_id, organization_id=organization_id)
+            for each in recorded:
+                parked = executions.get(each.execution_id)
+                executions[each.execution_id] = (
+                    each if parked is None else replace(each, calls=(*parked.calls, *each.calls))
+                )
+        return tuple(executions.values())
 
     @checked
     async def settle(
