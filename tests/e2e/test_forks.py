@@ -34,7 +34,7 @@ from corral.types import Owner
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
 from tests.security.modes import TIERS
-from tests.until import LIMIT_SECONDS
+from tests.until import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +163,8 @@ async def test_the_kernel_shows_a_process_that_can_do_nothing_to_others(
             assert max(opened(pid)) < 16
         assert in_common(server, server), "or nothing would be seen"
         one, other = children
-        assert [in_common(*pair) for pair in ((one, other), (server, one), (server, other))] == [[], [], []]
+        # The server closes its own ends of a fork after the fork, which may have called a tool by then.
+        await until(lambda: not any(in_common(*pair) for pair in ((one, other), (server, one), (server, other))))
         meeting.go.set()
 
 
