@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from corral.arguments import checked
 from corral.audit.events import AuditEvent, json_of, short_text
 from corral.concurrency.sqlite import write_ahead
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError, requires_extra
 from corral.rendering.preview import json_text
 
 if TYPE_CHECKING:
@@ -443,10 +443,8 @@ _STATES_OF_ROWS = ("22", "23", "54", "XX")
 
 
 def _driver() -> Any:
-    try:
+    with requires_extra("an audit log in PostgreSQL", "postgres"):
         import asyncpg
-    except ImportError:
-        raise MissingExtra("an audit log in PostgreSQL needs asyncpg: pip install 'corral[postgres]'") from None
     return asyncpg
 
 

@@ -20,7 +20,7 @@ from corral.cli.http_server import Drainable, http_server, is_loopback, listenin
 from corral.cli.options import add_drain, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, screen
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError, MissingExtra, requires_extra
 from corral.types import ExecutionContext
 
 _EPILOG = """\
@@ -137,10 +137,8 @@ def _store(chat: Any, place: str) -> Any:
 
 
 def _loaded(name: str) -> ModuleType:
-    try:
+    with requires_extra("corral chat", "chat"):
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"corral chat needs the module {error.name}: pip install 'corral[chat]'") from error
 
 
 def _found(place: str) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ from corral.chat.runs import Owner
 from corral.chat.turn import Message
 from corral.concurrency.fairness import run_in_turn
 from corral.concurrency.sqlite import write_ahead
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError, requires_extra
 
 
 @dataclass(slots=True, kw_only=True)
@@ -386,8 +386,6 @@ class PostgresChats(_SqlChats):
 
 
 def _driver() -> Any:
-    try:
+    with requires_extra("PostgresChats", "postgres"):
         import asyncpg
-    except ImportError:
-        raise MissingExtra("PostgresChats needs asyncpg: pip install 'corral[postgres]'") from None
     return asyncpg

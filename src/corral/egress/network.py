@@ -25,7 +25,7 @@ from corral.egress.exchanges import Caller, Exchanges
 from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy
 from corral.egress.sockets import Sockets
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError, requires_extra
 from corral.types import ExecutionContext, Frozen, Positive, PositiveSeconds
 
 _PORTS = {"http": 80, "https": 443}
@@ -192,11 +192,8 @@ class Network(Frozen):
             MissingExtra: `cryptography` is not installed.
         """
         with listener:
-            try:
+            with requires_extra("a network for commands", "egress"):
                 proxy = import_module("corral.shells.proxy.proxy")
-            except ModuleNotFoundError as error:
-                reason = f"a network for commands needs the module {error.name}: pip install 'corral[egress]'"
-                raise MissingExtra(reason) from error
             async with proxy.serve_proxy(self, listener, _Commands("", context), audit) as certificate:
                 yield certificate
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from corral.errors import ConfigError, LedgerDamaged, MissingExtra
+from corral.errors import ConfigError, LedgerDamaged, requires_extra
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -53,10 +53,8 @@ class Ring:
         self._keys: dict[bytes, AESGCM] = {}
         if not keys:
             return
-        try:
+        with requires_extra("sealing a ledger", "ledger"):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ModuleNotFoundError as error:
-            raise MissingExtra("sealing a ledger needs cryptography: pip install 'corral[ledger]'") from error
         for name, key in keys.items():
             if not 0 < len(name.encode()) <= _MOST_NAME_BYTES or len(key) not in _SIZES:
                 raise ConfigError(

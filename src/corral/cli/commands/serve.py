@@ -25,7 +25,7 @@ from corral.cli.progress import moving
 from corral.cli.run_options import add_limits, limits_of
 from corral.cli.screen import Screen, counted, screen
 from corral.cli.tool_loading import load_tools
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError, requires_extra
 from corral.plugins import load_by_name
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
@@ -214,10 +214,8 @@ def _app(corral: Corral, url: str, protocols: list[str], arguments: argparse.Nam
 
 
 def _uvicorn() -> ModuleType:
-    try:
+    with requires_extra("corral serve", "http"):
         return import_module("uvicorn")
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"corral serve needs the module {error.name}: pip install 'corral[http]'") from error
 
 
 async def _until_stopped(serving: _Serving, view: Screen) -> None:

@@ -12,7 +12,7 @@ import anyio
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
-from corral.errors import ConfigError, CorralError, FileError, MissingExtra, ToolError
+from corral.errors import ConfigError, CorralError, FileError, ToolError, requires_extra
 from corral.sessions.shell import KeptOutput
 from corral.shells import Completed, Process, Shell
 
@@ -165,12 +165,8 @@ def _refused(reason: str) -> Completed:
     return Completed(exit_code=None, stdout="", stderr=reason)
 
 
-try:
+with requires_extra("corral.shells.integrations.anthropic", "anthropic"):
     from anthropic.types.beta import BetaMessage, BetaToolResultBlockParam, BetaToolUnionParam, BetaToolUseBlock
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.shells.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
-    ) from error
 
 __all__ = ["ComputerTools"]
 

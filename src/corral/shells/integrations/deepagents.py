@@ -12,16 +12,12 @@ import anyio
 import anyio.from_thread
 from typing_extensions import override
 
-from corral.errors import ConfigError, CorralError, MissingExtra
+from corral.errors import ConfigError, CorralError, requires_extra
 from corral.shells import Shell
 
-try:
+with requires_extra("corral.shells.integrations.deepagents", "deepagents"):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
     from deepagents.backends.sandbox import BaseSandbox
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.shells.integrations.deepagents needs the module {error.name}: pip install 'corral[deepagents]'"
-    ) from error
 
 __all__ = ["ShellBackend"]
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from corral import Tool
-from corral.errors import CorralError, MissingExtra
+from corral.errors import CorralError, requires_extra
 from corral.shells import Shell
 from corral.shells.integrations.calls import answer, tools_over
 
-try:
+with requires_extra("corral.shells.integrations.langchain", "langchain"):
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.shells.integrations.langchain needs the module {error.name}: pip install 'corral[langchain]'"
-    ) from error
 
 __all__ = ["agent_tools"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.shells import Completed, Shell
 from corral.shells.integrations.operations import apply_operation, run_commands
 
-try:
+with requires_extra("corral.shells.integrations.openai", "openai"):
     from openai.types.responses import (
         Response,
         ResponseApplyPatchToolCall,
@@ -15,10 +15,6 @@ try:
         ToolParam,
     )
     from openai.types.responses.response_input_item_param import ApplyPatchCallOutput, ShellCallOutput
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.shells.integrations.openai needs the module {error.name}: pip install 'corral[openai]'"
-    ) from error
 
 __all__ = ["ShellAndPatches"]
 

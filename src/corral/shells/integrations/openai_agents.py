@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.shells import Shell
 from corral.shells.integrations.operations import apply_operation, run_commands
 
-try:
+with requires_extra("corral.shells.integrations.openai_agents", "openai-agents"):
     from agents import (
         ApplyPatchTool,
         ShellCallOutcome,
@@ -17,10 +17,6 @@ try:
         Tool,
     )
     from agents.editor import ApplyPatchOperation, ApplyPatchResult
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.shells.integrations.openai_agents needs the module {error.name}: pip install 'corral[openai-agents]'"
-    ) from error
 
 __all__ = ["shell_and_patches"]
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from corral import Tool
-from corral.errors import CorralError, MissingExtra
+from corral.errors import CorralError, requires_extra
 from corral.shells import Shell
 from corral.shells.integrations.calls import answer, tools_over
 
-try:
+with requires_extra("corral.shells.integrations.pydantic_ai", "pydantic-ai"):
     from pydantic_ai import ModelRetry
     from pydantic_ai.tools import Tool as AgentTool
     from pydantic_ai.toolsets import FunctionToolset
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.shells.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
-    ) from error
 
 __all__ = ["shell_toolset"]
 
