@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
+from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -97,3 +100,45 @@ async def test_python_switches_sooner_from_the_thread_for_large_values_and_only_
     with pytest.raises(ZeroDivisionError):
         await run_in_turn(fail)
     assert sys.getswitchinterval() == before
+
+
+def test_threads_of_several_event_loops_switch_sooner_until_the_last_one_has_ended() -> None:
+    before = sys.getswitchinterval()
+    both, first_ended = Barrier(2), Event()
+
+    def second() -> float:
+        both.wait(60)
+        first_ended.wait(60)
+        return sys.getswitchinterval()
+
+    with ThreadPoolExecutor(2) as loops:
+        first = loops.submit(anyio.run, run_in_turn, both.wait, 60)
+        first.add_done_callback(lambda _: first_ended.set())
+        last = loops.submit(anyio.run, run_in_turn, second)
+    assert first.exception() is None
+    assert last.result() < before
+    assert sys.getswitchinterval() == before
+
+
+@pytest.mark.anyio
+async def test_an_interval_that_the_application_sets_meanwhile_stays() -> None:
+    before = sys.getswitchinterval()
+    try:
+        await run_in_turn(sys.setswitchinterval, 2 * before)
+        assert sys.getswitchinterval() == pytest.approx(2 * before)
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+async def test_a_fork_made_meanwhile_has_the_interval_from_before() -> None:
+    before = sys.getswitchinterval()
+
+    def fork() -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(sys.getswitchinterval() != before)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert await run_in_turn(fork) == 0

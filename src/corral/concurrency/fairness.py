@@ -8,12 +8,14 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Lock
 from typing import Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import RunVar
 from typing_extensions import TypeVarTuple, Unpack
 
+from corral.concurrency.forks import after_fork
 from corral.concurrency.garbage import gc_disabled
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 
@@ -164,15 +166,42 @@ async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *A
 
 
 def _in_short_steps(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
-    interval = sys.getswitchinterval()
-    if interval > _SWITCH_SECONDS:
-        sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        with gc_disabled():
-            return function(*arguments)
-    finally:
-        if interval > _SWITCH_SECONDS:  # otherwise the thread of another event loop restores it
-            sys.setswitchinterval(interval)
+    with _short_steps, gc_disabled():
+        return function(*arguments)
+
+
+class _ShortSteps:
+    """Lowers the interpreter's switch interval while threads of any event loop are within the block."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._threads = 0
+        self._before = self._lowered = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, _SWITCH_SECONDS))
+                self._lowered = sys.getswitchinterval()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0 and sys.getswitchinterval() == self._lowered:  # else the application has set another
+                sys.setswitchinterval(self._before)
+
+    def end_in_fork(self) -> None:
+        """Restores the interval, as a fork has none of those threads."""
+        self._lock = Lock()
+        if self._threads:
+            self._threads = 1
+            self.__exit__()
+
+
+_short_steps = _ShortSteps()
+after_fork(_short_steps.end_in_fork)
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:
