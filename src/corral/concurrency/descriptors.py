@@ -50,7 +50,7 @@ def process_descriptor(pid: int) -> int | None:
     """Returns a descriptor for watching and signalling a process; None if this system has none.
 
     Raises:
-    OSError: the process does not exist, or no descriptors are left.
+        OSError: the process does not exist, or no descriptors are left.
     """
     return os.pidfd_open(pid) if why_no_process_descriptors() is None else None
 

@@ -43,10 +43,10 @@ def tools_from(*things: object, **settings: Unpack[ToolSettings]) -> Converted:
     settings also apply to all of them, as by `Tool.with_settings`; settings that are not passed stay unchanged.
 
     Raises:
-            ToolDefinitionError: an object has another type, cannot be a tool, or cannot be in that namespace; or a
-                setting is wrong.
-            ConfigError: a configuration is wrong.
-            MissingExtra: the extra that converts them is not installed.
+        ToolDefinitionError: an object has another type, cannot be a tool, or cannot be in that namespace; or a
+            setting is wrong.
+        ConfigError: a configuration is wrong.
+        MissingExtra: the extra that converts them is not installed.
     """
     check_settings("tools_from", **settings)
     namespace = settings.pop("namespace", None)

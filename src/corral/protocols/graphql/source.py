@@ -365,8 +365,8 @@ class Endpoint:
         """Sends the operation and reads the response.
 
         Raises:
-                ToolError: the operation cannot be sent, was not answered, or has errors.
-                EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
+            ToolError: the operation cannot be sent, was not answered, or has errors.
+            EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
         """
         variables = dict(input or {})
         further = self._further_fields(variables)
@@ -531,8 +531,8 @@ class GraphqlApi(ToolSource):
         """As `ToolSource.open`.
 
         Raises:
-                StartFailed: the source is `required`, and its schema cannot be read.
-                ConfigError: `schema` cannot be used, or a pattern matches no field.
+            StartFailed: the source is `required`, and its schema cannot be read.
+            ConfigError: `schema` cannot be used, or a pattern matches no field.
         """
         if self._client is not None:
             async with self._offered(offer, self._client):

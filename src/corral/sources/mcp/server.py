@@ -340,8 +340,8 @@ class Link:
         """Calls a tool, and returns the result as it was sent. Cancelling the caller cancels the request at the server.
 
         Raises:
-                ToolError: the server is not connected, or its answer is invalid.
-                InvalidArguments: the arguments cannot be written as JSON.
+            ToolError: the server is not connected, or its answer is invalid.
+            InvalidArguments: the arguments cannot be written as JSON.
         """
         params = types.CallToolRequestParams(
             name=name,
@@ -564,8 +564,8 @@ class McpServer(ToolSource):
         """As `ToolSource.open`.
 
         Raises:
-                StartFailed: the server is `required` and not available.
-                ToolDefinitionError: its tools conflict with others.
+            StartFailed: the server is `required` and not available.
+            ToolDefinitionError: its tools conflict with others.
         """
         link = Link(
             self.name,

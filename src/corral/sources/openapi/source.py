@@ -158,8 +158,8 @@ class Endpoint:
         """Sends the request and reads the response.
 
         Raises:
-                ToolError: the request cannot be sent, was not answered, or failed.
-                EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
+            ToolError: the request cannot be sent, was not answered, or failed.
+            EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
         """
         values = input or {}
         line = self._line(values)
