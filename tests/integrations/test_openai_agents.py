@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import pytest
@@ -24,7 +24,7 @@ from agents.tracing import FunctionSpanData, Span, Trace, TracingProcessor
 from mcp.server.mcpserver import MCPServer as McpServer
 from mcp.server.mcpserver.exceptions import ToolError as McpToolError
 from mcp_types import Tool as ListedTool
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from typing_extensions import override
 
 from corral import ApprovalRequest, Corral, ExecutionContext, ToolError, tool, tools_from
@@ -223,6 +223,22 @@ async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_typ
         wrong = await run(corral, 'return await tools.geo.find({ name: "Oslo", limit: "x" })')
     assert found == 7
     assert wrong.message.startswith('tool "geo.find": limit: ')
+
+
+def known(name: str) -> str:
+    if name == "Atlantis":
+        raise ValueError("no such city")
+    return name
+
+
+async def test_arguments_that_cannot_be_approved_are_refused_with_a_message_of_one_line(warm_deno: DenoSandbox) -> None:
+    @function_tool(needs_approval=True)
+    def visit(name: Annotated[str, AfterValidator(known)]) -> str:
+        return name
+
+    async with Corral(tools_from(visit), approve=lambda _: True, sandbox=warm_deno, check=False) as corral:
+        error = await run(corral, 'return await tools.visit({ name: "Atlantis" })')
+    assert (error.name, error.message) == ("InvalidArguments", 'tool "visit": name: Value error, no such city')
 
 
 async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_text_for_models(

@@ -8,13 +8,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, cast
 
+from pydantic import ValidationError
 from pydantic_core import from_json
 from typing_extensions import Unpack
 
 from corral import Corral, ExecutionContext, ExecutionResult, Tool
 from corral.concurrency.lifecycle import may_stay_open
 from corral.concurrency.ref_counted import RefCounted
-from corral.errors import ConfigError, ToolDefinitionError
+from corral.errors import ConfigError, InvalidArguments, ToolDefinitionError
 from corral.events import OnEvent
 from corral.logs import get_logger
 from corral.model import Catalog, ModelTool
@@ -273,6 +274,12 @@ def require_distinct(added: Kit, own: Iterable[str]) -> None:
         raise ConfigError(
             f"there is already a tool {taken[0]!r}; name the Corral to distinguish them: {{'name': corral}}"
         )
+
+
+def invalid(tool: str, error: ValidationError) -> InvalidArguments:
+    """Makes the error for arguments that the framework refuses."""
+    problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    return InvalidArguments(f'tool "{tool}": {problems}')
 
 
 def context_for(configured: Context[[T]], call: T, passed: object = None) -> ExecutionContext:

@@ -12,7 +12,7 @@ from typing_extensions import Unpack, override
 from corral import Corral, ExecutionContext, Tool, ToolError, define_tool
 from corral.arguments import checked
 from corral.concurrency.lifecycle import run_in_loop_of
-from corral.errors import InvalidArguments, ToolDefinitionError, requires_extra
+from corral.errors import ToolDefinitionError, requires_extra
 from corral.integrations.kit import (
     AgentCodeMode,
     Corrals,
@@ -20,6 +20,7 @@ from corral.integrations.kit import (
     Options,
     carrying,
     context_for,
+    invalid,
     own_tools,
     parts_of,
     register,
@@ -91,8 +92,7 @@ def _require_valid(tool: BaseTool, arguments: dict[str, Any]) -> None:
     try:
         schema.model_validate(arguments)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise InvalidArguments(f'tool "{tool.name}": {problems}') from error
+        raise invalid(tool.name, error) from error
 
 
 def _value_of(result: object, name: str) -> object:

@@ -29,6 +29,7 @@ from corral.integrations.kit import (
     Options,
     carrying,
     context_for,
+    invalid,
     own_tools,
     parts_of,
     read_arguments,
@@ -139,7 +140,7 @@ def _resolve(function: FunctionTool) -> Callable[[Any, ExecutionContext], Awaita
         try:
             return dict(parameters(**input))
         except ValidationError as error:
-            raise InvalidArguments(f'tool "{function.name}": {error}') from error
+            raise invalid(function.name, error) from error
 
     return resolve
 

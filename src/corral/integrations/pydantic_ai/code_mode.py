@@ -56,12 +56,13 @@ from corral.integrations.kit import (
     carrying,
     context_for,
     enter_corral,
+    invalid,
     leave_corral,
     open_shell,
     parts_of,
     require_distinct,
 )
-from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, data_of, invalid, run_context, speaking, tool_of
+from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, data_of, run_context, speaking, tool_of
 from corral.logs import get_logger
 from corral.model import ModelTool
 from corral.rendering.images import Picture
@@ -190,7 +191,7 @@ class OwnTools(WrapperToolset[Any]):
                     part, approved=definition.kind == "unapproved", wrap_validation_errors=False
                 )
         except ValidationError as error:
-            raise invalid(definition, error) from error
+            raise invalid(definition.name, error) from error
         except ToolRetryError as error:
             raise ToolError(str(error.tool_retry.content)) from error
         if isinstance(result, ToolDenied):

@@ -18,7 +18,8 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import to_jsonable_python
 
 from corral import ExecutionContext, Tool, ToolCall, ToolError, define_tool
-from corral.errors import InvalidArguments, ToolDefinitionError
+from corral.errors import ToolDefinitionError
+from corral.integrations.kit import invalid
 from corral.integrations.name_conflicts import offer_usable
 from corral.logs import get_logger
 from corral.tools import Offer, ToolSource
@@ -142,19 +143,13 @@ async def _prepared(
     try:
         arguments = tool.args_validator.validate_python(input, context=context.validation_context)
     except ValidationError as error:
-        raise invalid(definition, error) from error
+        raise invalid(definition.name, error) from error
     if tool.args_validator_func is not None:
         with speaking(definition):
             judged = tool.args_validator_func(context, **arguments)
             if inspect.isawaitable(judged):
                 await judged
     return tool, arguments, context
-
-
-def invalid(definition: ToolDefinition, error: ValidationError) -> InvalidArguments:
-    """Makes the error for arguments that pydantic-ai refuses."""
-    problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-    return InvalidArguments(f'tool "{definition.name}": {problems}')
 
 
 @contextmanager
