@@ -18,13 +18,20 @@ from typing_extensions import Unpack
 from corral.arguments import checked
 from corral.egress.connections import BoundedStream, GuardedBackend, Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
-from corral.errors import EgressBlocked
+from corral.errors import EgressBlocked, ToolError
 
 Decode: TypeAlias = Callable[[bytes], Iterator[bytes]]
 """Decodes the next bytes of a body, in pieces. `b""` is its end."""
 
 _PIECE_BYTES = 65_536
 _EITHER = zlib.MAX_WBITS | 32  # detects gzip or zlib format
+
+
+def unanswered(request: str, error: httpx.HTTPError, *, reads: bool = False) -> ToolError:
+    """Makes the error of a tool whose request has no response. A request that only `reads` has no effect to warn of."""
+    text = f"{request} was not answered: {type(error).__name__} {error}".rstrip()
+    unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    return ToolError(text if unsent or reads else f"{text}; it may have taken effect", outcome_known=unsent)
 
 
 def inflates(encoding: str) -> bool:

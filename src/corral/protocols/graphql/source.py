@@ -47,6 +47,7 @@ with requires_extra("corral.protocols.graphql.source", "graphql"):
     from graphql.language import FragmentSpreadNode, Visitor
 
     from corral.egress import SafeClient
+    from corral.egress.client import unanswered
     from corral.egress.policy import service_policy
 
 __all__ = ["GraphqlApi"]
@@ -376,10 +377,8 @@ class Endpoint:
             response = await self._service.post(client, content, headers)
             return await self._read(response, call, headers)
         except httpx.HTTPError as error:
-            text = f"{self.operation} was not answered: {type(error).__name__} {error}".rstrip()
-            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            text = text if unsent or self.operation.kind == "query" else f"{text}; it may have taken effect"
-            raise ToolError(_hidden(text, headers), outcome_known=unsent) from None
+            failure = unanswered(str(self.operation), error, reads=self.operation.kind == "query")
+            raise ToolError(_hidden(str(failure), headers), outcome_known=failure.outcome_known) from None
 
     def _further_fields(self, variables: dict[str, Any]) -> str:
         selection = variables.pop(self._select_name, None) if self._selectable and self._selection is not None else None

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.egress import EgressPolicy, SafeClient
+from corral.egress.client import unanswered
 from corral.egress.policy import ANY_NETWORK
 from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
@@ -170,10 +171,7 @@ class Endpoint:
             response = await client.send(request, follow_redirects=self.follow)
             return self.responses.read(response, self.label)
         except httpx.HTTPError as error:
-            text = f"{self.label} was not answered: {type(error).__name__} {error}".rstrip()
-            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            text = text if unsent else f"{text}; it may have taken effect"
-            raise ToolError(identity.hide(text), outcome_known=unsent) from None
+            raise _without(identity, unanswered(self.label, error)) from None
         except ToolError as error:
             raise _without(identity, error) from None
 
