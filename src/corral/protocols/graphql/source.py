@@ -315,33 +315,22 @@ class Operation:
         return f"{self.kind} {self.field.name}"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Endpoint:
     """Everything that calls of one operation need. Its texts are made on first use."""
 
-    def __init__(
-        self,
-        operation: Operation,
-        schema: Schema,
-        service: Service,
-        *,
-        budget: Budget,
-        further: str,
-        selectable: bool,
-        scalars: Mapping[str, JsonSchema],
-        partial_data: bool,
-    ) -> None:
-        self.operation = operation
-        self._schema = schema
-        self._service = service
-        self._budget = budget
-        self._further = further
-        self._selectable = selectable
-        self._scalars = scalars
-        self._partial_data = partial_data
+    operation: Operation
+    schema: Schema
+    service: Service
+    budget: Budget
+    further: str
+    selectable: bool
+    scalars: Mapping[str, JsonSchema]
+    partial_data: bool
 
     @cached_property
     def _selection(self) -> Selection | None:
-        return select(self._schema, self.operation.field.type, self._budget)
+        return select(self.schema, self.operation.field.type, self.budget)
 
     @property
     def _select_name(self) -> str:
@@ -351,16 +340,16 @@ class Endpoint:
 
     def input_schema(self) -> JsonSchema:
         more: dict[str, JsonSchema] = {}
-        if self._selectable and self._selection is not None:
+        if self.selectable and self._selection is not None:
             description = 'Further fields of the result, in GraphQL: "a b(first: 3) { nodes { c } }".'
             more[self._select_name] = {"type": "string", "description": description}
-        return InputSchemas(self._schema, self._scalars).of(self.operation.field.arguments, more)
+        return InputSchemas(self.schema, self.scalars).of(self.operation.field.arguments, more)
 
     def output_schema(self) -> JsonSchema:
         kind, selection = self.operation.field.type, self._selection
         if selection is None:
-            return wrapped(kind, leaf_schema(self._schema, kind.name, self._scalars))
-        return wrapped(kind, selection.schema(self._schema, self._scalars))
+            return wrapped(kind, leaf_schema(self.schema, kind.name, self.scalars))
+        return wrapped(kind, selection.schema(self.schema, self.scalars))
 
     async def call(self, client: SafeClient, input: dict[str, Any] | None, call: ToolCall) -> object:
         """Sends the operation and reads the response.
@@ -371,21 +360,21 @@ class Endpoint:
         """
         variables = dict(input or {})
         further = self._further_fields(variables)
-        headers = await self._service.identify(call.context)
+        headers = await self.service.identify(call.context)
         content = to_json({"query": self._text(variables, further), "variables": variables})
         try:
-            response = await self._service.post(client, content, headers)
+            response = await self.service.post(client, content, headers)
             return await self._read(response, call, headers)
         except httpx.HTTPError as error:
             failure = unanswered(str(self.operation), error, reads=self.operation.kind == "query")
             raise ToolError(_hidden(str(failure), headers), outcome_known=failure.outcome_known) from None
 
     def _further_fields(self, variables: dict[str, Any]) -> str:
-        selection = variables.pop(self._select_name, None) if self._selectable and self._selection is not None else None
+        selection = variables.pop(self._select_name, None) if self.selectable and self._selection is not None else None
         if not selection:
-            return self._further
+            return self.further
         try:
-            return f"{self._further} {further_fields(selection)}"
+            return f"{self.further} {further_fields(selection)}"
         except InvalidSelection as error:
             raise ToolError(f"{self._select_name}: {error}") from None
 
@@ -418,7 +407,7 @@ class Endpoint:
         text = _hidden("; ".join(problems), headers)
         if value is None:
             raise ToolError(f"{self.operation} failed: {text}")
-        if not self._partial_data:
+        if not self.partial_data:
             raise ToolError(f"{self.operation} returned only a partial result, which was withheld: {text}")
         call.logger.warning("%s returned only a partial result: %s", self.operation, text)
         return value
@@ -612,9 +601,9 @@ class GraphqlApi(ToolSource):
     def _tool(self, operation: Operation, schema: Schema, client: SafeClient, *, taken: set[str]) -> Tool:
         field = operation.field
         endpoint = Endpoint(
-            operation,
-            schema,
-            self._service,
+            operation=operation,
+            schema=schema,
+            service=self._service,
             budget=self._budget,
             further=self._select.get(field.name, ""),
             selectable=self._selectable,
