@@ -16,6 +16,11 @@ from corral.errors import ConfigError, CorralError, FileError, ToolError, requir
 from corral.sessions.shell import KeptOutput
 from corral.shells import Completed, Process, Shell
 
+with requires_extra("corral.shells.integrations.anthropic", "anthropic"):
+    from anthropic.types.beta import BetaMessage, BetaToolResultBlockParam, BetaToolUnionParam, BetaToolUseBlock
+
+__all__ = ["ComputerTools"]
+
 _TIMEOUT_SECONDS = 120.0
 _OUTPUT_BYTES = 64_000
 _COMMAND_BYTES = 1_000_000
@@ -164,11 +169,6 @@ class LastingBash:
 def _refused(reason: str) -> Completed:
     return Completed(exit_code=None, stdout="", stderr=reason)
 
-
-with requires_extra("corral.shells.integrations.anthropic", "anthropic"):
-    from anthropic.types.beta import BetaMessage, BetaToolResultBlockParam, BetaToolUnionParam, BetaToolUseBlock
-
-__all__ = ["ComputerTools"]
 
 Name: TypeAlias = Literal["bash", "text_editor", "memory"]
 _DEFINITIONS: Mapping[Name, Mapping[str, str]] = {
