@@ -209,6 +209,25 @@ async def test_a_write_that_fails_ends_the_claims_of_its_rows(caplog: pytest.Log
     await records.writer.aclose()
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("folder", "unable to open database file"),
+        ("gone/runs.db", "No such file or directory"),
+        ("text", "file is not a database"),
+    ],
+)
+async def test_a_ledger_that_cannot_be_opened_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, reason: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("not a database")
+    with pytest.raises(LedgerFailed, match=f"the ledger {tmp_path / name} cannot be opened: {reason}"):
+        await load(tmp_path / name)
+    assert not caplog.records
+    assert (tmp_path / "text").read_text() == "not a database"
+
+
 async def test_a_host_that_was_slow_writes_nothing_more(tmp_path: Path) -> None:
     slow, quick = (Records(SqliteLedger(tmp_path / "runs.db", keys=KEYS)) for _ in range(2))
     old = await slow.create("a", OWNER, HEAD)

@@ -217,15 +217,19 @@ class SqliteLedger(Ledger):
         if self._connection is not None:  # SQLite tracks its file locks per process; a fork does not hold them
             raise LedgerFailed(f"{self!r} was open when this process was forked; close the Corral before a fork")
         self._owner.take_over()
-        connection = sqlite3.connect(
-            self._place(), timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
         try:
-            write_ahead(connection, _BUSY_SECONDS)
-            connection.executescript(_SCHEMA)
-        except BaseException:
-            connection.close()
-            raise
+            connection = sqlite3.connect(
+                self._place(), timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                write_ahead(connection, _BUSY_SECONDS)
+                connection.executescript(_SCHEMA)
+            except BaseException:
+                connection.close()
+                raise
+        except (OSError, sqlite3.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise LedgerFailed(f"the ledger {self.path} cannot be opened: {reason}") from error
         self._connection, self._is_full = connection, False
         return connection
 

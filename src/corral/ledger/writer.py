@@ -100,7 +100,7 @@ class Writer:
             except CorralError as failure:
                 error = failure
             except Exception as failure:
-                error = self._failed(failure)
+                error = _failure(failure)
             _call(schedule, lambda: outcome.set((value, error)))
 
         self._ask(done)
@@ -117,7 +117,7 @@ class Writer:
             try:
                 job()
             except Exception as error:
-                self._failed(error)
+                self._log(error)
 
         self._ask(done)
 
@@ -221,7 +221,8 @@ class Writer:
                 numbers = {name: claim.number for name, claim in claims.items()}
                 self._lose(self.ledger.write(numbers, calls, durably=bool(waiters)), claims)
             except Exception as error:
-                failure = self._failed(error)
+                self._log(error)
+                failure = _failure(error)
                 for claim in claims.values():
                     claim.fail(failure)
         by_loop: dict[_Schedule, list[OneShot[None]]] = {}
@@ -253,6 +254,8 @@ class Writer:
     def _prune(self) -> None:
         try:
             self.prune()
+        except LedgerFailed:  # it cannot be opened: whoever uses it is told so
+            pass
         except Exception as error:
             logger.warning("%r could not be pruned: %s", self.ledger, error)
 
@@ -265,14 +268,21 @@ class Writer:
             paused_before=None if expires is None else now - expires,
         )
 
-    def _failed(self, error: Exception) -> LedgerFailed:
+    def _log(self, error: Exception) -> None:
         logger.error("%r failed", self.ledger, exc_info=error)
-        return LedgerFailed(f"the ledger failed: {error}")
 
 
 def place_of(execution_id: str, sequence: int, status: str, place: int | None) -> str:
     """Returns the text to which the body of a call is bound."""
     return f"{execution_id}\0call {sequence}\0{status}\0{'' if place is None else place}"
+
+
+def _failure(error: Exception) -> LedgerFailed:
+    if isinstance(error, LedgerFailed):
+        return error
+    failure = LedgerFailed(f"the ledger failed: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _wake(waiting: Iterable[OneShot[None]]) -> None:
