@@ -36,6 +36,9 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     run = project.main("run", "program.ts", "--tools", "shop.py", "--approve", "none", "--no-check", *ledger)
     assert (run.returncode, run.stdout) == (3, "begun\n")
     assert "paused, 2 decisions missing: corral executions show execution-" in run.stderr
+    assert run.stderr.endswith(
+        '  … tools.pay({"euros":7}) waits for a decision\n  … tools.pay({"euros":8}) waits for a decision\n'
+    )
     listed = project.main("executions", "list", *ledger)
     name, status, *_ = listed.stdout.split()
     assert (listed.returncode, status) == (0, "paused")

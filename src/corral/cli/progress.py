@@ -135,9 +135,10 @@ def finished_line(call: CallRecord, screen: Screen) -> str:
     columns = screen.size.columns - 3
     called = _called(call)
     if call.error is None:
-        ending = _duration(call.duration_ms or 0)
+        waits = call.state == "waiting"  # its execution is paused
+        mark, ending = ("…", "waits for a decision") if waits else ("✓", _duration(call.duration_ms or 0))
         called = fitted(called, columns - len(ending) - 1)
-        return f"{screen.paint('✓', 'green')} {called} {screen.paint(ending, 'dim')}"
+        return f"{screen.paint(mark, 'green')} {called} {screen.paint(ending, 'dim')}"
     called = fitted(called, columns // 2)
     message = printable(f"{call.error.name}: {call.error.message}".partition("\n")[0])
     return f"{screen.paint('✗', 'red')} {called} {fitted(message, columns - width(called) - 1)}"
