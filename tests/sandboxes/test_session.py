@@ -17,18 +17,25 @@ import pytest
 from pydantic_core import to_json
 from typing_extensions import override
 
-from corral import Limits
+from corral import ExecutionContext, Limits
+from corral.calls import CallRecorder, Grant
+from corral.calls.records import ValueRoom
 from corral.errors import BridgeError
+from corral.events import EventStream
 from corral.guest import FrameKind, FrameReader, encode_frame
 from corral.guest.python.frames import NO_NONCE
 from corral.jail import LauncherClient, Plan
+from corral.ledger import MemoryLedger, Records
 from corral.programs import prepare_typescript
 from corral.results import LogEntry
+from corral.running import journal as running
+from corral.running.journal import Journal
 from corral.sandboxes import Job
 from corral.sandboxes.channel import GuestChannel, PostMortem
 from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.session import WINDOW_BYTES, GuestSession
 from corral.sandboxes.jailed.guest_starter import GuestProcess
+from corral.tools import ToolRegistry
 from corral.types import CallRequest, EncodedValue, Exit, PipeEndpoint, Reply
 from tests.sandboxes.recording import Recording
 from tests.until import until
@@ -352,6 +359,31 @@ async def test_a_durable_guest_that_lies_about_its_program_ends_the_run(
         await anyio.wait_all_tasks_blocked()
         await link.says(kind, payload)
         await ended.wait()
+
+
+async def test_an_input_that_cannot_be_recorded_ends_the_run_and_an_endless_timer_does_not(host: Host) -> None:
+    grant = Grant(context=ExecutionContext(), limits=LIMITS, tools=ToolRegistry())
+    recorder = CallRecorder(EventStream("x", grant.context, None, ()), rooms=ValueRoom())
+    journal = Journal(
+        running.Recording(records=Records(MemoryLedger())), grant, recorder, {"now": 0.0, "seed": ""}, None
+    )
+    link = SlowLink()
+    endpoint = PipeEndpoint(handler=journal.wrap(host.handle))
+    session = GuestSession(link, replace(host.job(), durable=journal), endpoint)
+    async with anyio.create_task_group() as tasks:
+        ended = anyio.Event()
+
+        async def run() -> None:
+            with pytest.raises(BridgeError, match="an input that cannot be recorded"):
+                await session.run({})
+            ended.set()
+
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await link.says(FrameKind.CALL, b'[1,"$timer",1' + b"0" * 400 + b"]")
+        await link.says(FrameKind.CALL, b'[2,"a",' + b"[" * 150 + b"]" * 150 + b"]")
+        await ended.wait()
+    assert not host.calls
 
 
 async def test_a_ping_follows_the_reply_that_was_being_made(host: Host) -> None:

@@ -16,7 +16,7 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from corral.calls import CallRecorder, Grant
-from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
+from corral.errors import Diverged, JournalFull, LedgerError, MalformedMessage, UncertainCall
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.ledger import CallRow, Claim, Records
 from corral.rendering.preview import preview_text
@@ -47,6 +47,7 @@ UNCERTAIN = "it had started when its host was lost, so it may have taken effect"
 _FINISH = 0
 """Number of the row for the end of the grace period: what runs in it is a matter of the host's clock."""
 _SHOWN_CHARS = 200
+_MOST_MILLISECONDS = 1e12
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _SUSPECTS = (
     "if its source is the same, it depends on something that differs each time: the depth of the stack, addresses of "
@@ -246,7 +247,10 @@ class Journal:
             self._look_if_stuck()
 
     async def _answer_in_turn(self, request: CallRequest, handler: RequestHandler) -> Reply:
-        encoded = encode_value(request.input)
+        try:
+            encoded = encode_value(request.input)
+        except UnencodableValue as error:  # guests refuse such inputs themselves
+            raise MalformedMessage(f"the sandbox sent an input that cannot be recorded: {error}") from error
         digest = blake2b(b"%b\0%d%b" % (request.tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
         row = self._rows.get(request.sequence)
         if row is not None and row.digest != digest:
@@ -635,7 +639,7 @@ def _place(row: CallRow) -> int:
 
 
 def _seconds(milliseconds: object) -> float:
-    return max(0.0, float(milliseconds)) / 1000 if isinstance(milliseconds, int | float) else 0.0
+    return min(max(0.0, milliseconds), _MOST_MILLISECONDS) / 1000 if isinstance(milliseconds, int | float) else 0.0
 
 
 def _nothing() -> None:

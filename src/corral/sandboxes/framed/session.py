@@ -565,13 +565,12 @@ class GuestSession:
                 size = len(frame.payload)
                 self._input_bytes += size
                 try:
-                    call = self._call(frame)
+                    call = self._serving[scope] = self._call(frame)
+                    reply = await self._handler(call)
                 except MalformedMessage as violation:
                     self._violated(violation)
                     self._wake()
                     return
-                self._serving[scope] = call
-                reply = await self._handler(call)
                 if call.sequence in self._streams:
                     self._end_stream(call.sequence)
                 self._replies += self._encoded(call, reply)  # two statements: `+=` reads its left side before an await
