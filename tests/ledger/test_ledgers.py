@@ -87,8 +87,10 @@ async def test_what_is_recorded_is_read_again_and_is_sealed(tmp_path: Path) -> N
         ("UPDATE calls SET status = 'started', place = NULL WHERE sequence = 3", "call 3 started  was altered"),
         ("UPDATE calls SET place = 7 - place WHERE sequence = 3", "call 3 done 5 was altered"),
         ("DELETE FROM calls WHERE sequence = 2", "calls of execution-1 are missing"),
+        ("DELETE FROM calls WHERE sequence = 3", "calls of execution-1 are missing"),
         ("UPDATE executions SET user_id = 'bob'", "was altered, or belongs elsewhere"),
         ("UPDATE executions SET status = 'succeeded'", "the status of execution-1 in the ledger was altered"),
+        ("UPDATE executions SET result = NULL", "the status of execution-1 in the ledger was altered"),
         ("UPDATE executions SET result = x'036e6577'", "was altered, or belongs elsewhere"),
         ("UPDATE decisions SET binding = x'00'", "decision 1 00 was altered"),
     ],
@@ -124,6 +126,8 @@ async def test_keys_can_be_rotated_until_the_old_one_is_gone(tmp_path: Path) -> 
         await load(path, keys={"new": KEYS["new"]})
     with pytest.raises(LedgerDamaged, match="has no key 'old' any more"):
         await load(path, keys={})
+    with pytest.raises(LedgerDamaged, match="or was sealed with another key 'old'"):
+        await load(path, keys={"old": KEYS["new"]})
 
 
 async def test_keys_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

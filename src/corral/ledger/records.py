@@ -218,15 +218,13 @@ class Records:
 
     def _recorded(self, execution_id: str, execution: StoredExecution | None = None) -> Recorded:
         execution = execution or self._execution(execution_id)
-        result: Mapping[str, Any] = {}
-        if execution.result is not None:
-            place = _result_place(execution_id)
-            result = self._json(execution.result, place)
-            if execution.status not in ("running", result["status"]):
-                raise LedgerDamaged(f"the status of {execution_id} in the ledger was altered")
+        stored = execution.result
+        result: Mapping[str, Any] = {} if stored is None else self._json(stored, _result_place(execution_id))
+        if execution.status not in ("running", result.get("status")):
+            raise LedgerDamaged(f"the status of {execution_id} in the ledger was altered")
         calls = [self._call(stored) for stored in self.ledger.calls(execution_id)]
         places = sorted(call.place for call in calls if call.place is not None)
-        if places != [*range(len(places))]:
+        if places != [*range(len(places))] or len(places) < result.get("replies", 0):
             raise LedgerDamaged(f"calls of {execution_id} are missing in the ledger")
         return Recorded(
             execution=execution,
