@@ -93,4 +93,5 @@ class Ring:
         try:
             return key.decrypt(sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :], place.encode())
         except (InvalidTag, ValueError):
-            raise LedgerDamaged(f"{shown} was altered, or belongs elsewhere") from None
+            reason = f"was altered, or belongs elsewhere, or was sealed with another key {name.decode()!r}"
+            raise LedgerDamaged(f"{shown} {reason}") from None
