@@ -284,9 +284,11 @@ class Executions:
         None: as long ago as the ledger keeps them.
 
         Raises:
-            ConfigError: there is no ledger.
+            ConfigError: there is no ledger, or the time is negative.
             LedgerError: it cannot be written.
         """
+        if older_than_seconds is not None and not older_than_seconds >= 0:
+            raise ConfigError(f"prune(): older_than_seconds must not be negative, but is {older_than_seconds}")
         writer = self._records.writer
         return await writer.run(lambda: writer.prune(older_than_seconds))
 
