@@ -56,6 +56,11 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     )
     denied = project.main("executions", "deny", name, "2", "--reason", "too much", *ledger)
     assert (denied.returncode, denied.stdout) == (0, "call 2: deny\n")
+    bare = project.main("executions", "resume", name, *ledger)
+    assert (bare.returncode, bare.stderr) == (
+        2,
+        "error: call 1 is of pay: pass its tool with --tools or --mcp-config\n",
+    )
     resumed = project.main("executions", "resume", name, "--tools", "shop.py", *ledger)
     assert resumed.returncode == 1
     assert "pay was not approved: too much" in resumed.stderr
@@ -72,9 +77,19 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
         (("show",), "`corral executions show` takes the ID of an execution; `corral executions list` shows them"),
         (("list", "execution-1"), "`corral executions list` takes no ID"),
         (("show", "execution-1"), "SqliteLedger('runs.db') has no execution 'execution-1'"),
+        (("prune", "--days", "-1"), "prune(): older_than_seconds must not be negative, but is -86400.0"),
         (("settle", "execution-1"), "--value goes with settle: the result of the call, as JSON"),
     ],
 )
 def test_wrong_usage_is_one_line(project: Here, arguments: tuple[str, ...], message: str) -> None:
+    Path("runs.db").touch()
     ended = project.main("executions", *arguments, "--ledger", "runs.db")
     assert (ended.returncode, ended.stderr) == (2, f"error: {message}\n")
+
+
+@pytest.mark.parametrize("ledger", ["runz.db", "."])
+def test_a_ledger_that_does_not_exist_is_not_made(project: Here, ledger: str) -> None:
+    ended = project.main("executions", "list", "--ledger", ledger)
+    message = f"error: the ledger {ledger} does not exist; pass the file of `corral run --ledger`\n"
+    assert (ended.returncode, ended.stderr) == (2, message)
+    assert not Path("runz.db").exists()

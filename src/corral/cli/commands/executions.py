@@ -8,6 +8,7 @@ import getpass
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionResult
@@ -142,11 +143,15 @@ async def _replay(arguments: argparse.Namespace, view: Screen) -> int:
 
 async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corral], Awaitable[ExecutionResult]]) -> int:
     async with _ledger(arguments) as corral:
-        request = (await corral.executions.get(arguments.execution)).request
+        record = await corral.executions.get(arguments.execution)
+    request = record.request
     assert request is not None
     tools = load_tools(arguments.tools, arguments.mcp_configs)
     settings = running(arguments, request.language, pool_size=0)
     async with Corral(tools, **settings, ledger=arguments.ledger) as corral:
+        for call in record.pending if arguments.action == "resume" else ():
+            if not call.tool.startswith("$") and corral.tools.get(call.tool) is None:  # the program would fail for good
+                raise ConfigError(f"call {call.sequence} is of {call.tool}: pass its tool with --tools or --mcp-config")
         result = await run(corral)
     if arguments.json:
         view.out(result.to_json(indent=2))
@@ -195,6 +200,8 @@ _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any
 
 
 def _ledger(arguments: argparse.Namespace) -> Corral:
+    if "://" not in arguments.ledger and not Path(arguments.ledger).is_file():
+        raise ConfigError(f"the ledger {arguments.ledger} does not exist; pass the file of `corral run --ledger`")
     return Corral(ledger=arguments.ledger, check=False)
 
 
