@@ -63,8 +63,10 @@ class Records:
         self.writer.hold(claim)
         return claim
 
-    async def claim(self, execution_id: str) -> tuple[Claim, Recorded]:
-        """Claims an execution that is paused, or whose host is lost, for this host.
+    async def claim(
+        self, execution_id: str, admit: Callable[[Recorded], object] = lambda _: None
+    ) -> tuple[Claim, Recorded]:
+        """Claims an execution that is paused, or whose host is lost, for this host, unless `admit` raises.
 
         Raises:
             ConfigError: the ledger has no such execution.
@@ -77,6 +79,7 @@ class Records:
         def job() -> Recorded:
             nonlocal taken
             recorded = self._recorded(execution_id)  # damaged rows show before anything is changed
+            admit(recorded)
             before, now = recorded.execution, time.time()
             expires = self.ledger.expires_seconds
             if before.status == "paused" and expires is not None and before.updated < now - expires:

@@ -172,8 +172,8 @@ class Executions:
             LedgerError: it cannot be read.
             StartFailed: the sandbox did not start.
         """
-        request = _request_of(await self._records.load(execution_id), context)
-        claim, recorded = await self._records.claim(execution_id)
+        claim, recorded = await self._records.claim(execution_id, lambda found: _request_of(found, context))
+        request = _request_of(recorded, context)
         recording = Recording(
             records=self._records,
             execution_id=execution_id,
