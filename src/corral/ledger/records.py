@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,11 @@ class Records:
                 raise HeldElsewhere(f"{execution_id} has expired: it was paused for longer than {expires:g} s")
             taken = self.ledger.claim(execution_id, now=now, lease=now + LEASE_SECONDS)
             if taken is None:
-                state = "runs on another host" if before.status == "running" else f"has ended: {before.status}"
+                held = self._execution(execution_id)
+                state = f"has ended: {held.status}"
+                if held.status == "running":
+                    left = max(1, math.ceil(held.lease - now))
+                    state = f"runs on another host; if that is lost, it can be resumed in {left} s"
                 raise HeldElsewhere(f"{execution_id} {state}")
             # again: a host whose lease was over may have written until now
             return self._recorded(execution_id, taken)
