@@ -274,6 +274,7 @@ async def test_a_call_that_lost_a_race_does_not_pause_its_program(world: World, 
     result = await corral.execute("return await Promise.race([tools.pay({ n: 1 }), tools.put({ n: 2 })])", durable=True)
     assert (result.status, result.value, result.pending) == ("succeeded", 20, ())
     assert await corral.executions.waiting() == ()
+    assert (await corral.executions.get(result.execution_id)).pending == ()
     assert (await corral.executions.replay(result.execution_id)).value == 20
     assert world.done == [2]
 

@@ -51,6 +51,8 @@ class ExecutionRecord:
     error: ExecutionError | None = None
     pending: tuple[ApprovalRequest, ...] = ()
     """Calls that wait for decisions."""
+    decided: frozenset[int] = frozenset()
+    """Numbers of pending calls that are decided and wait for `resume`."""
 
 
 def _pending_execution(
@@ -212,7 +214,7 @@ class Executions:
         result = await self._run(request, recording, options)
         if result.status != "paused" or until is not None:
             return result
-        return replace(result, pending=_pending(recorded, request.context))
+        return replace(result, pending=tuple(asked for _, asked in _waiting(recorded, request.context)))
 
     @checked
     async def fork(
@@ -247,13 +249,16 @@ class Executions:
         """
         recorded = await self._records.load(execution_id)
         request, value = _request_of(recorded, None), recorded.result.get("value")
-        error = recorded.result.get("error")
+        error, waiting = recorded.result.get("error"), _waiting(recorded, request.context)
         return replace(
             _record_of(recorded.execution),
             request=request,
             value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
             error=None if error is None else ExecutionError(**error),
-            pending=_pending(recorded, request.context),
+            pending=tuple(asked for _, asked in waiting),
+            decided=frozenset(
+                asked.sequence for binding, asked in waiting if (asked.sequence, binding) in recorded.decisions
+            ),
         )
 
     @checked
@@ -349,9 +354,11 @@ def _until(calls: Iterable[CallRow], until: int | None) -> builtins.list[CallRow
     return replied[:end]
 
 
-def _pending(recorded: Recorded, context: ExecutionContext) -> tuple[ApprovalRequest, ...]:
-    name = recorded.execution.execution_id
-    return tuple(asked_of(row, context, name)[1] for row in recorded.calls if row.status in _WAITING)
+def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tuple[bytes, ApprovalRequest]]:
+    """Returns the calls that wait, with the digests that decisions on them are bound to; none if it has ended."""
+    execution = recorded.execution
+    calls = recorded.calls if execution.status in ("running", "paused") else ()
+    return [asked_of(row, context, execution.execution_id) for row in calls if row.status in _WAITING]
 
 
 def _record_of(execution: StoredExecution) -> ExecutionRecord:

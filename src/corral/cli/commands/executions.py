@@ -93,7 +93,8 @@ async def _show(arguments: argparse.Namespace, view: Screen) -> int:
     view.out(printable(record.request.source))
     for call in record.pending:
         view.out("")
-        view.out(f"call {call.sequence} waits for {_decision_for(call)}: {escape_hidden(call.tool)}({call.shown()})")
+        state = "is decided, resume it" if call.sequence in record.decided else f"waits for {_decision_for(call)}"
+        view.out(f"call {call.sequence} {state}: {escape_hidden(call.tool)}({call.shown()})")
         if call.reason is not None:
             view.out(f"  {call.reason}")
     if record.error is not None:
@@ -115,8 +116,8 @@ async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
     }
     async with _ledger(arguments) as corral:
         record = await corral.executions.get(arguments.execution)
-        of_kind = [each.sequence for each in record.pending if action == "deny" or _fits(action, each)]
-        numbers = arguments.numbers or of_kind
+        left = [each for each in record.pending if each.sequence not in record.decided]
+        numbers = arguments.numbers or [each.sequence for each in left if action == "deny" or _fits(action, each)]
         decided = await corral.executions.settle(
             arguments.execution,
             {number: decisions[action]() for number in numbers},
@@ -235,7 +236,13 @@ def _data(record: ExecutionRecord) -> dict[str, object]:
         data["source"] = record.request.source
         data["value"], data["error"] = record.value, record.error
         data["pending"] = [
-            {"sequence": call.sequence, "tool": call.tool, "input": call.input, "reason": call.reason}
+            {
+                "sequence": call.sequence,
+                "tool": call.tool,
+                "input": call.input,
+                "reason": call.reason,
+                "decided": call.sequence in record.decided,
+            }
             for call in record.pending
         ]
     return data
