@@ -276,7 +276,7 @@ class Service:
     """Address and credentials of a service."""
 
     url: httpx.URL
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     credentials: Credentials | None
 
     async def identify(self, context: ExecutionContext) -> dict[str, str]:

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from ipaddress import IPv4Address, ip_address
@@ -84,7 +84,7 @@ class Method:
 
     described: MethodDescriptor
     messages: Messages
-    credentials: Credentials
+    credentials: Credentials = field(repr=False)
     timeout_seconds: float
 
     @property

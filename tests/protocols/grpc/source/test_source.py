@@ -171,6 +171,19 @@ async def test_credentials_are_those_of_the_caller(shop: Shop) -> None:
 
 
 @pytest.mark.anyio
+async def test_functions_of_tools_are_shown_without_credentials(shop: Shop) -> None:
+    made: list[Tool] = []
+
+    def offer(tools: Iterable[Tool], *, problem: str | None = None) -> None:
+        made.extend(tools)
+
+    async with source(shop, credentials={"Authorization": "Bearer hunter2"}).open(offer):
+        shown = [repr(tool.function) for tool in made]
+    assert shown
+    assert "hunter2" not in "".join(shown)
+
+
+@pytest.mark.anyio
 async def test_bounds(shop: Shop) -> None:
     made = source(shop, max_message_bytes=10_000, include=["shop.v1.Orders/*"], needs_approval=True)
     async with calling(made) as call:
