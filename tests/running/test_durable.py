@@ -287,6 +287,27 @@ async def test_a_call_that_is_not_awaited_pauses_its_program_at_the_end(world: W
     assert world.done == [2, 1]
 
 
+async def test_a_call_whose_input_is_encoded_in_a_thread_is_not_overlooked(
+    world: World, warm_deno: DenoSandbox
+) -> None:
+    @tool
+    async def total(rows: list[int]) -> int:
+        return sum(rows)
+
+    source = """
+        const rows = Array.from({ length: 20_000 }, () => 1)
+        return await Promise.all([tools.total({ rows }), tools.pay({ n: 1 }), tools.total({ rows: [...rows, 5] })])
+    """
+    async with world.corral(warm_deno, MemoryLedger(), tools=[*world.tools, total]) as corral:
+        paused = await corral.execute(source, durable=True)
+        assert (paused.status, len(paused.pending)) == ("paused", 1)
+        await corral.executions.settle(paused.execution_id, {2: Approved()})
+        result = await corral.executions.resume(paused.execution_id)
+        assert result.value == [20_000, 10, 20_005]
+        assert replayed(result) == [1, 3]
+        assert (await corral.executions.replay(paused.execution_id)).value == result.value
+
+
 # --- who resumes
 
 

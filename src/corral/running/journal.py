@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 
 from corral.calls import CallRecorder, Grant
 from corral.errors import Diverged, JournalFull, LedgerError, MalformedMessage, UncertainCall
-from corral.guest import UnencodableValue, decode_value, encode_value
+from corral.guest import UnencodableValue, decode_value, encode_by_size, encode_value
 from corral.ledger import CallRow, Claim, Records
 from corral.rendering.preview import preview_text
 from corral.results import CallRecord, ExecutionResult
@@ -230,27 +230,28 @@ class Journal:
 
     async def _answer(self, request: CallRequest, handler: RequestHandler) -> Reply:
         sequence = request.sequence
-        self._seen += 1
+        try:
+            encoded = await encode_by_size(request.input, self._grant.context)
+        except UnencodableValue as error:  # guests refuse such inputs themselves
+            raise MalformedMessage(f"the sandbox sent an input that cannot be recorded: {error}") from error
+        finally:
+            self._seen += 1  # until then, the guest counts as busy
         self._busy.add(sequence)
         try:
             if request.tool != TIMER:
-                return await self._answer_in_turn(request, handler)
+                return await self._answer_in_turn(request, encoded, handler)
             with anyio.CancelScope() as scope:
                 self._timers[sequence] = scope
                 if sequence in self._cleared and not self._is_recorded(sequence):
                     scope.cancel()
-                return await self._answer_in_turn(request, handler)
+                return await self._answer_in_turn(request, encoded, handler)
             return Reply(parked=True)
         finally:
             self._timers.pop(sequence, None)
             self._busy.discard(sequence)
             self._look_if_stuck()
 
-    async def _answer_in_turn(self, request: CallRequest, handler: RequestHandler) -> Reply:
-        try:
-            encoded = encode_value(request.input)
-        except UnencodableValue as error:  # guests refuse such inputs themselves
-            raise MalformedMessage(f"the sandbox sent an input that cannot be recorded: {error}") from error
+    async def _answer_in_turn(self, request: CallRequest, encoded: EncodedValue, handler: RequestHandler) -> Reply:
         digest = blake2b(b"%b\0%d%b" % (request.tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
         row = self._rows.get(request.sequence)
         if row is not None and row.digest != digest:
